@@ -17,7 +17,7 @@ class Maker {
  public:
   Maker(const SumSchedule& schedule, const ChainCall& call) : schedule_(schedule), call_(call) {
     graph().shared_claims = true;
-    graph().earliest_first = true;  // other ranks wait for the earlier blocks
+    graph().earliest_first = true;  // other ranks wait for the sums of earlier blocks
     result_.plan.block_q = call.block_q;
     result_.plan.block_k = call.block_k;
     result_.plan.slot_row_of = call.slot_row_of;
@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  /// Per (kv head, column of a chunk): a tile.
+  /// One tile per (kv head, column of a chunk).
   using Columns = std::vector<int32_t>;
 
   core::TaskGraph& graph() { return result_.plan.graph; }
@@ -58,12 +58,12 @@ class Maker {
       for (int64_t head = 0; head < call_.heads_kv; ++head) pairs.push_back({part, head, &tiles});
     }
     BackwardPlan plan;
-    // A head of the call's group, of which the cut may have one.
+    // Pairs have the heads of the call's group; the cut may have one head.
     OrderPairs(pairs, {.pairs = call_.heads_kv, .band = cut.band}, call_.group, call_.workers, plan);
     return plan;
   }
 
-  /// The items and edges of `tiles` behind those that are there. Returns the number of the first one.
+  /// Appends the items and edges of `tiles`. Returns the number of the first new item.
   int32_t Append(const BackwardPlan& tiles, int64_t first_head, int32_t block) {
     const auto first = static_cast<int32_t>(result_.plan.items.size());
     for (BackwardItem item : tiles.items) {
@@ -113,7 +113,7 @@ class Maker {
       if (item.last_of_column) last[column] = task;
       if (item.row_begin == item.row_end) continue;
       const auto rows = static_cast<size_t>(item.head * row_groups_ + row_group + item.row_begin / cut_.block_q);
-      // Claims are in topological order, so a row group's first tile of the block comes first.
+      // Claims are in topological order, so the first tile that a row group has in the block comes first.
       int32_t& before = last_of_rows_[rows];
       if (before != kNone && before < begin) AddEdge(before, task);
       before = task;
@@ -137,7 +137,7 @@ class Maker {
     }
   }
 
-  /// Columns of one place follow each other. Chunks may differ in length.
+  /// Columns that use one place of the copy follow each other. Chunks may differ in length.
   void WaitForCopy(const Columns& first, const Columns& last, Columns& in_copy) {
     const auto heads = static_cast<size_t>(call_.heads_kv);
     const size_t columns = first.size() / heads, held = in_copy.size() / heads;
@@ -164,7 +164,7 @@ class Maker {
     for (int64_t part = 0; part < std::ssize(call_.parts); ++part) (void)Append(TilesOf(part, cut_), 0, 0);
   }
 
-  // Edges of tiles of one block first: the first successor is the next tile of the column.
+  // Edges inside a block come first, so that the first successor is the next tile of the column.
   void Finish() {
     core::TaskGraph& graph = this->graph();
     graph.task_count = static_cast<int32_t>(result_.plan.items.size());
@@ -195,15 +195,15 @@ class Maker {
   const ChainCall& call_;
   BackwardCut cut_;
   ChainGraph result_;
-  std::vector<int64_t> row_group_of_;  // per part: its first row group
+  std::vector<int64_t> row_group_of_;  // per part, its first row group
   int64_t row_groups_ = 0;
-  std::vector<int32_t> last_of_rows_;  // per (query head of the unit, row group): its last tile so far
-  std::vector<int32_t> last_block_;    // per chunk
-  std::vector<Columns> chain_;         // per chunk: the last tiles of a block whose sums stay here
-  std::vector<Columns> in_copy_;       // per copy: the last tiles of the columns in it
+  std::vector<int32_t> last_of_rows_;  // per (query head of the unit, row group), its last tile so far
+  std::vector<int32_t> last_block_;    // per chunk, its last block
+  std::vector<Columns> chain_;         // per chunk, the last tiles of a block whose sums stay on this rank
+  std::vector<Columns> in_copy_;       // per copy, the last tiles of the columns in it
   std::vector<int32_t> local_;         // successors in the same block
   std::vector<int64_t> local_begin_ = {0};
-  std::vector<std::pair<int32_t, int32_t>> edges_;  // between blocks
+  std::vector<std::pair<int32_t, int32_t>> edges_;  // edges between blocks
 };
 
 }  // namespace

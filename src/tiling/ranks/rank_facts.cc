@@ -9,16 +9,16 @@
 namespace fa::tiling {
 namespace {
 
-/// Rows of one rank and unit as tiles, cut so that a picture shows how far their keys reach.
+/// Adds the rows of one rank and unit as tiles, cut so that a picture shows how far their keys reach.
 void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
-  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // what an eye can tell apart
-  constexpr int64_t kMostTiles = int64_t{1} << 20;     // behind which further units are left out
+  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // as many as an eye can tell apart
+  constexpr int64_t kMostTiles = int64_t{1} << 20;     // further units are left out after so many
   const int64_t pieces = std::clamp(kPiecesOfAll / call.ranks(), 1, kMostPieces);
   const AttentionProblem& problem = call.problem;
   if (std::ssize(tiles) > kMostTiles) return;
   for (int rank = 0; rank < call.ranks(); ++rank) {
     Interval heads = unit.heads[static_cast<size_t>(rank)];
-    // Every unit of kSequence cuts the rows alike: one stands for all heads.
+    // Every unit of kSequence cuts the rows alike, so one unit stands for all heads.
     if (plan.strategy == SequenceShards::Strategy::kSequence) heads = {0, problem.heads_kv};
     for (const RowPart& part : ComputedParts(call, plan, unit, rank)) {
       const Sequence& sequence = problem.sequences[static_cast<size_t>(part.sequence)];

@@ -11,25 +11,25 @@
 
 namespace fa::tiling {
 
-/// A worker per rank and a task per unit, for the facts of a schedule that nobody runs.
+/// A graph with a worker per rank and a task per unit, for the facts of a schedule that nobody runs.
 [[nodiscard]] core::TaskGraph GraphOf(const RankCall& call, const RankPlan& plan);
 
-/// What the schedule of a call tells of itself. Its tiles are rows of ranks with the keys that they see.
-/// @param graph  GraphOf(call, plan); it, `call` and `plan` outlive the facts
-/// @param flops_full  of the call without a mask
+/// What the schedule of a call says about itself. Its tiles are rows of ranks with the keys that they see.
+/// @param graph  GraphOf(call, plan); it, `call` and `plan` must outlive the facts
+/// @param flops_full  FLOPs of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);
 
-/// What PlanInfo says of all ranks.
+/// What PlanInfo says about all ranks.
 [[nodiscard]] RanksInfo InfoOfRanks(const RankPlan& plan);
 
-/// What one rank moves and stages, in words.
+/// What one rank moves and stages, as text.
 [[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
 
-/// The plan in words: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
+/// The plan as text: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
 [[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
 
-/// The schedule in words: DescribeRanks, then what the first ranks hold, move and compute.
+/// The schedule as text: DescribeRanks, then what the first ranks hold, move and compute.
 [[nodiscard]] std::string DescribeSchedule(const char* op, Isa isa, const RankCall& call, const RankPlan& plan);
 
 }  // namespace fa::tiling

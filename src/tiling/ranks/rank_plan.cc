@@ -15,26 +15,26 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// What the plan looks for when it chooses the heads in flight of a backward: more of them leave less of the time to
-// waiting, since tiles of all of them run side by side, and chunks of keys can be finer. One that gains less than a
-// hundredth is not worth its memory.
+// How a plan chooses the heads in flight of a backward. With more heads ranks wait less, since tiles of all heads run
+// side by side and chunks of keys can be finer. The plan stops at kGoodEfficiency. More heads that gain less than a
+// hundredth (kWorthwhile) are not worth their memory.
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
-// Memory that a choice may book per thread of a rank: a quarter of the 2 GiB per core that servers have at least.
+// Memory per thread of a rank that the choice may book: a quarter of the 2 GiB per core that servers have at least.
 constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
-// What a unit takes on a rank: its part of the call, its messages and its plan.
+// Bytes that a unit takes on a rank for its part of the call, its messages and its plan.
 constexpr int64_t kUnitBytes = 4096;
 
-// All that travels is counted in 64 bits.
+// Bytes that travel are counted in 64 bits.
 constexpr double kMostBytes = 0x1p62;
 
-/// Kv heads of each rank where all heads are dealt out in ranges that are as equal as can be.
+/// The kv heads of a rank if all heads are dealt out in ranges that are as equal as possible.
 Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
   return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
 }
 
-/// Kv heads that a rank computes, at most.
+/// The most kv heads that a rank computes.
 int64_t MostHeads(const RankCall& call, Strategy strategy) {
   return strategy == Strategy::kHeads ? core::CeilDiv(call.problem.heads_kv, call.ranks()) : call.problem.heads_kv;
 }
@@ -68,7 +68,7 @@ std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t
   return units;
 }
 
-/// Bytes of a row that travel for one kv head: to where products are made, and back, those of `every_key` to all ranks.
+/// Bytes per row and kv head that travel to where products are made, and back. Bytes of `every_key` go to all ranks.
 struct RowBytes {
   int64_t key = 0, query = 0, key_back = 0, query_back = 0, every_key = 0;
 };
@@ -82,7 +82,7 @@ RowBytes RowBytesOf(const RankCall& call) {
     return {
         .key = scored + value, .query = of_group(scored), .query_back = of_group(value + call.statistics * statistic)};
   }
-  // With out, its gradient and two statistics; dq, dk and dv back.
+  // A backward sends out, its gradient and two statistics too, and gets dq, dk and dv back.
   return {.key = scored + value,
           .query = of_group(scored + 2 * value + 2 * statistic),
           .key_back = scored + value,
@@ -90,14 +90,15 @@ RowBytes RowBytesOf(const RankCall& call) {
           .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Bytes of the sums of a key and a kv head that travel: dK, dV and a bias of one query head at a time.
+/// Bytes per key and kv head of travelling sums: dK, dV and the bias of one query head at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
 }
 
-/// What travels of rows and keys at most goes to every rank; sums of a key pass each part of rows, two per rank, for
-/// each head of a group. @throws PlanTooLarge  if what a rank sends, receives or stages in a run could exceed 64 bits
+/// Checks an upper bound of the bytes. Every rank gets at most all rows and keys. The sums of a key pass each part of
+/// rows, two per rank, once per head of a group. @throws PlanTooLarge  if the bytes that a rank sends, receives or
+/// stages in a run could exceed 64 bits
 void CheckBytes(const RankCall& call) {
   const RowBytes of = RowBytesOf(call);
   const auto sums = call.backward ? static_cast<double>(SumBytes(call)) : 0;
@@ -115,17 +116,17 @@ void CheckBytes(const RankCall& call) {
   if (wanted > kMostBytes) throw PlanTooLarge("bytes that travel between ranks", wanted, kMostBytes);
 }
 
-/// FLOPs of a kept pair and head.
+/// FLOPs per kept pair and head.
 double FlopsPerPair(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return call.backward ? BackwardFlopsPerPair(problem)
                        : 2 * static_cast<double>(problem.d + problem.d_rope + problem.dv);
 }
 
-/// What one rank does for one unit.
+/// The work of one rank for one unit.
 struct UnitWork {
-  int64_t sent = 0, received = 0;            // before products, without what stays
-  int64_t sent_back = 0, received_back = 0;  // results
+  int64_t sent = 0, received = 0;            // rows that move before products
+  int64_t sent_back = 0, received_back = 0;  // results that move after products
   int64_t messages = 0, messages_back = 0;
   int64_t staged = 0;
   double flops = 0;
@@ -164,7 +165,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// What sums that travel add, and gradients of keys on their way home.
+/// Adds the bytes of sums that travel, and of gradients of keys on their way home.
 void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<UnitWork>& work) {
   const int64_t heads = unit.heads.front().size();
   for (const SumBlock& block : unit.sums->blocks) {
@@ -195,7 +196,7 @@ void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& uni
   }
 }
 
-/// Per rank.
+/// The work of every rank in a unit.
 std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const RankUnit& unit) {
   const AttentionProblem& problem = call.problem;
   RowBytes bytes_of = RowBytesOf(call);
@@ -239,15 +240,15 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
   return work;
 }
 
-/// Units of the same sequences with as many heads.
+/// Whether the units have the same sequences and equally many heads.
 bool SameWork(const RankUnit& a, const RankUnit& b) {
   return a.sequences == b.sequences &&
          std::equal(a.heads.begin(), a.heads.end(), b.heads.begin(), b.heads.end(),
                     [](const Interval& x, const Interval& y) { return x.size() == y.size(); });
 }
 
-/// A rank's own time line: messages of a unit follow those of the unit before and wait until a place is free for what
-/// they bring; products follow their messages and the products before.
+/// The time line of one rank. Messages of a unit follow those of the unit before, and wait until the place for their
+/// rows is free. Products follow their messages and the products before.
 class TimeLine {
  public:
   explicit TimeLine(const RankCall& call) : call_(call) {}
@@ -277,7 +278,7 @@ class TimeLine {
   double messages_ = 0, products_ = 0;
 };
 
-/// What all ranks gather of sums that are theirs.
+/// Adds the bytes of results of dsink and dslopes that all ranks gather.
 void AddGatheredSums(const RankCall& call, RankPlan& plan) {
   const int64_t bytes = call.parameter_floats * call.problem.heads * static_cast<int64_t>(sizeof(float));
   for (auto* of_ranks : {&plan.sent_bytes, &plan.received_bytes}) {
@@ -285,7 +286,7 @@ void AddGatheredSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// What travels from rank to rank before.
+/// Adds the bytes of the chains of dsink and dslopes, which pass from rank to rank before.
 void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
   int before = -1;
   for (int64_t s = 0; s < std::ssize(call.problem.sequences); ++s) {
@@ -301,7 +302,9 @@ void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
 }
 
 bool CutsSummedRows(const RankCall& call) {
-  if (!call.backward || !call.packed) return false;  // else the unit is a multiple of them
+  if (!call.backward || !call.packed)
+    return false;  // otherwise the row unit is a multiple of the rows that are summed
+                   // at once
   for (const Sequence& sequence : call.problem.sequences) {
     for (int rank = 0; rank < call.ranks(); ++rank) {
       for (const PlacedRows& placed : call.q.Of(rank)) {
@@ -313,7 +316,7 @@ bool CutsSummedRows(const RankCall& call) {
   return false;
 }
 
-/// Where a cut goes so that it parts no rows of a sequence that are summed at once: the first row of the next ones.
+/// The next row at which a cut parts no rows of a sequence that are summed at once.
 int64_t BehindSummedRows(const RankCall& call, int64_t row) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
   const auto behind = std::partition_point(sequences.begin(), sequences.end(),
@@ -335,7 +338,7 @@ RowShards WholeSummedRows(const RankCall& call) {
   return {call.q.rows(), std::move(intervals)};
 }
 
-/// Bytes of rows that other ranks compute, there and back, and of the copies of those ranks whose rows change.
+/// Adds the bytes of moved rows, there and back, and of the copies on ranks whose rows change.
 void AddMovedRows(const RankCall& call, RankPlan& plan) {
   const RowBytes of = RowBytesOf(call);
   const int64_t heads = call.problem.heads_kv;
@@ -403,8 +406,8 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Ranks wait for sums. All units are taken to be as the first one: the last may have fewer heads, and batch
-    // elements with rules of their own have other blocks.
+    // Ranks wait for sums. All units are predicted like the first one, although the last may have fewer heads, and
+    // batch elements with rules of their own have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);
@@ -418,9 +421,9 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
 
 double FlopsPerWorker(Isa isa, DType dtype) {
   const bool bf16 = dtype == DType::kBF16;
-  double per_cycle = 4;  // portable, and what is emulated
+  double per_cycle = 4;  // portable, and emulated levels
   if (Includes(isa, Isa::kAvx512Amx) && bf16) {
-    per_cycle = 256;  // a quarter of the tile unit's: its products wait for exponentials
+    per_cycle = 256;  // a quarter of the tile unit's rate: its products wait for exponentials
   } else if (Includes(isa, Isa::kAvx512Bf16) && bf16) {
     per_cycle = 128;
   } else if (Includes(isa, Isa::kAvx512)) {
@@ -446,7 +449,7 @@ std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, con
   if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
   if (plan.strategy == Strategy::kHeads) return UnionOf({AxisOf(call, unit, axis)});
   if (axis == RowAxis::kQuery) return {};
-  // Tiles of the backward copy whole columns.
+  // Tiles of a backward copy whole columns.
   return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank), call.backward ? kColumnKeys : 1);
 }
 
@@ -494,12 +497,13 @@ std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, c
   return whole;
 }
 
-/// Of what a plan chooses between: at most half of the call's kv heads are in flight, never all (but for a single one).
+/// The most heads in flight among which a plan chooses: half of the call's kv heads, but at least one.
 int64_t MostChosenHeads(const RankCall& call, Strategy strategy) {
   return std::min(MostHeads(call, strategy), core::CeilDiv(call.problem.heads_kv, int64_t{2}));
 }
 
-/// A forward takes one kv head at a time, if nothing is asked for: its ranks do not wait for each other's products.
+/// A forward takes one kv head at a time unless the caller asks for more: its ranks do not wait for each other's
+/// products.
 RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   RankPlan best = PlanHeads(call, strategy, std::max<int64_t>(call.heads_in_flight, 1));
   if (!call.backward || call.heads_in_flight > 0) return best;
@@ -509,7 +513,7 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     RankPlan more;
     try {
       more = PlanHeads(call, strategy, heads);
-    } catch (const PlanTooLarge&) {  // on every rank: memory_bytes is that of all
+    } catch (const PlanTooLarge&) {  // on every rank alike: memory_bytes is the same on all
       break;
     }
     if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
@@ -525,7 +529,7 @@ RankPlan MakeRankPlan(const RankCall& call) {
   std::optional<RankPlan> sequence;
   try {
     sequence = PlanStrategy(call, Strategy::kSequence);
-  } catch (const PlanTooLarge&) {  // on every rank: memory_bytes is that of all
+  } catch (const PlanTooLarge&) {  // on every rank alike: memory_bytes is the same on all
     if (!enough_heads) throw;
   }
   if (!enough_heads) return *std::move(sequence);

@@ -10,19 +10,19 @@
 
 namespace fa::tiling {
 
-/// Consecutive rows of an axis that lie one after the other in a tensor.
+/// Consecutive rows of an axis that are contiguous in a tensor.
 struct PlacedRows {
   Interval rows;
-  int64_t at = 0;  ///< where rows.begin lies
+  int64_t at = 0;  ///< the place of rows.begin
   friend bool operator==(const PlacedRows&, const PlacedRows&) = default;
 };
 
-/// Which rank holds which rows of an axis, and where: rank r's rows lie one after the other in the order of its
+/// Which rank holds which rows of an axis, and where. A rank's rows lie one after the other, in the order of its
 /// intervals.
 class RowShards {
  public:
   RowShards() = default;
-  /// Neighbouring intervals of a rank become one; empty ones are left out.
+  /// Joins neighbouring intervals of a rank and drops empty ones.
   RowShards(int64_t rows, std::vector<std::vector<Interval>> intervals);
 
   /// @param unit  chunks begin at multiples of it
@@ -40,15 +40,15 @@ class RowShards {
   std::vector<std::vector<PlacedRows>> of_rank_;
 };
 
-/// The first row of [0, rows) that no interval holds, or that two hold; -1: they cover it once. `outside`: set where an
-/// interval leaves [0, rows) or ends before it begins, which is then named by the result: the begin of that interval.
+/// The first row of [0, rows) that no interval holds or that two intervals hold; -1 if they cover it once. If an
+/// interval leaves [0, rows) or ends before it begins, `outside` is set and the result is the begin of that interval.
 [[nodiscard]] int64_t FirstRowNotCoveredOnce(int64_t rows, std::span<const std::vector<Interval>> intervals,
                                              bool* outside);
 
-/// The parts of `placed` that lie in `wanted` (ascending, apart), in the order of `placed`.
+/// The parts of `placed` that lie in `wanted` (ascending, disjoint), in the order of `placed`.
 [[nodiscard]] std::vector<PlacedRows> Within(std::span<const PlacedRows> placed, std::span<const Interval> wanted);
 
-/// The union, ascending; intervals that touch become one, empty ones none.
+/// The union, ascending. Intervals that touch are joined, and empty ones are dropped.
 [[nodiscard]] std::vector<Interval> UnionOf(std::vector<Interval> intervals);
 
 [[nodiscard]] int64_t RowsIn(std::span<const Interval> intervals);

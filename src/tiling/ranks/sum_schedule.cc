@@ -1,7 +1,7 @@
-// List scheduling of blocks: a rank that is free takes, of the blocks that are ready, one of the earliest query head,
-// and of these the one with the longest path behind it. The longest path alone leaves ranks idle for 8 % of the time
-// where this order leaves 4 % (64 ranks of 16K causal rows, 4 heads per group, 4 chunks per part): later heads stay to
-// fill the gaps at the end. What it makes is an order; ranks keep to the order, not to the times.
+// List scheduling of blocks. A free rank takes a ready block of the earliest query head and, among these, the block
+// with the longest path behind it. The longest path alone leaves ranks idle for 8 % of the time where this order leaves
+// 4 % (64 ranks of 16K causal rows, 4 heads per group, 4 chunks per part): later heads remain to fill the gaps at the
+// end. The result is an order. Ranks keep to the order, not to the predicted times.
 #include "tiling/ranks/sum_schedule.h"
 
 #include <algorithm>
@@ -24,22 +24,22 @@ namespace {
 
 using core::CeilDiv;
 
-// Chunks per part of rows, at most. On paper, ranks of 64 threads with 4 kv heads in flight are busy for 82 % of the
-// time with 2 chunks per part and 95 % with 4, which have a column for every thread; with 8 heads for 94 % with 4, 96 %
-// with 6 and no more with 8 (64 ranks of 16K causal rows).
+// Most chunks per part of rows. Simulated ranks of 64 threads with 4 kv heads in flight are busy for 82 % of the time
+// with 2 chunks per part. With 4 chunks, which have a column for every thread, they are busy for 95 %. With 8 heads
+// they are busy for 94 % with 4 chunks, 96 % with 6, and no more with 8 (64 ranks of 16K causal rows).
 constexpr int64_t kChunksPerPart = 6;
 
-// With fewer chunks per part, chains wait for the last column of a block: tiles of 64 rows make 57 % of 49 %
-// with one chunk per part and 83 % of 81 % with two, but 93 % of 95 % with four.
+// With fewer chunks per part, chains wait for the last column of a block, and tiles of 64 rows instead of 128 help.
+// They raise 49 % to 57 % with one chunk per part, 81 % to 83 % with two, but lower 95 % to 93 % with four.
 constexpr int64_t kFewChunksPerPart = 3;
 
-// A longer schedule takes more than some seconds and a GB. One chunk per part it has at any length.
+// A longer schedule would take more than some seconds and 1 GB. One chunk per part is allowed at any length.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head in addition to its pairs: that of a tile.
+// The predicted cost of a block per head besides its pairs: the pairs of one tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// What tiles of so many rows cost in addition to their products, as a fraction of these.
+/// The cost of tiles of so many rows besides their products, as a fraction of these.
 double TileOverhead(int64_t rows) {
   constexpr int64_t kStripRows = 32;  // of most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
@@ -52,7 +52,7 @@ int64_t MostChunks(int64_t parts, int64_t group) {
 
 double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   if (rule.listed != nullptr) return static_cast<double>(rows.size()) * static_cast<double>(keys.size());
-  RowRule part = rule;  // its keys counted from keys.begin
+  RowRule part = rule;  // the keys of `part` count from keys.begin
   part.lo -= keys.begin;
   part.hi -= keys.begin;
   part.prefix = std::clamp<int64_t>(rule.prefix - keys.begin, 0, keys.size());
@@ -60,8 +60,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// From when a block's workers are free until the next one of its chunk may begin. Where the sums stay, its columns
-/// begin as those before them end.
+/// The time between the end of a block's work and the start of the next block of its chunk. If the sums stay on the
+/// rank, it is 0: columns of the next block begin as the same columns of this block end.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -92,17 +92,18 @@ class Maker {
   static constexpr int32_t kNone = -1;
   struct Node {
     int32_t next_in_chunk = kNone, next_in_rows = kNone;
-    int32_t waits_for = 0;  // blocks
-    double path = 0;        // seconds from its start to the end of all
+    int32_t waits_for = 0;  // number of blocks
+    double path = 0;        // seconds from its start to the end of all blocks
     double ready = 0;
   };
 
-  /// Columns of a chunk that are worked on side by side, so that there is one for every worker.
+  /// Columns of a chunk that run side by side, so that every worker has one.
   [[nodiscard]] int64_t ColumnsAtOnce() const { return CeilDiv(int64_t{call_.workers}, call_.heads_kv); }
 
   [[nodiscard]] std::vector<Interval> Cut(int64_t sk, int64_t parts) const {
     const int64_t columns = CeilDiv(sk, kColumnKeys);
-    // Few columns are cut finer than workers want: chunks for other ranks go before columns for all workers of one.
+    // A few columns are cut finer than one column per worker: chunks for other ranks matter more than columns for all
+    // workers of one rank.
     const bool few = CeilDiv(columns, ColumnsAtOnce()) < parts;
     const int64_t step = few ? 1 : ColumnsAtOnce();
     const int64_t steps = CeilDiv(columns, step), count = std::min(steps, few ? parts : MostChunks(parts, call_.group));
@@ -127,11 +128,11 @@ class Maker {
     const std::vector<RankPart> parts = PartsOfAllRanks(call_.sequences, s, call_.q);
     std::vector<Interval> cut = Cut(sequence.sk, std::ssize(parts));
     if (ColumnsDescend(sequence.rule)) std::reverse(cut.begin(), cut.end());
-    // One part has the whole chain. Without any, keys have sums of nothing.
+    // A single part has the whole chain. Without any part, keys have empty sums.
     const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
-    // Per (head of the group, part): its block in the chunk before.
+    // Per (head of the group, part), its block in the previous chunk.
     std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());
@@ -168,11 +169,11 @@ class Maker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Of a block of the chunk that is made: `pairs` of each of its query heads. Its tiles run side by side in as many
-  /// columns as there are workers for. Each column starts one tile of rows behind the one before it, since dQ has an
-  /// order; columns that a mask cuts start together, and end one behind the other. (Within 10 % of Simulate of the
-  /// graphs of such blocks, with 8 and 64 workers, 1 to 8 heads and 8 to 64 columns; small causal blocks are up to 15 %
-  /// off.)
+  /// Predicts a block of the chunk that is made; `pairs` are kept pairs per query head. Its tiles run side by side in
+  /// as many columns as there are workers for. Each column starts one tile of rows after the previous column, since dQ
+  /// has an order. Columns that a mask cuts start together and end one after the other. (The prediction is within 10 %
+  /// of Simulate of the graphs of such blocks, with 8 and 64 workers, 1 to 8 heads and 8 to 64 columns. Small causal
+  /// blocks are up to 15 % off.)
   void Predict(double pairs, SumBlock& block) const {
     const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
@@ -208,7 +209,7 @@ class Maker {
     return tiling::OnTheWay(result_, call_, result_.blocks[static_cast<size_t>(block)]);
   }
 
-  // Blocks were added chunk after chunk: what waits for a block stands behind it.
+  // Blocks were added chunk after chunk, so a block that waits for another has a higher number.
   void FindPaths() {
     for (auto block = static_cast<int32_t>(nodes_.size()) - 1; block >= 0; --block) {
       Node& node = nodes_[static_cast<size_t>(block)];
@@ -221,10 +222,10 @@ class Maker {
     }
   }
 
-  /// A block that is ready (block >= 0), or a rank that is free.
+  /// A block that becomes ready (block >= 0), or a rank that becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // events of one time are taken as they were made
+    int64_t number = 0;  // events of the same time are taken in the order in which they were made
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
@@ -233,7 +234,8 @@ class Maker {
   void Schedule() {
     FindPaths();
     const auto ranks = static_cast<size_t>(call_.q.ranks());
-    std::vector<std::priority_queue<std::tuple<int64_t, double, int32_t>>> ready(ranks);  // (-head, path, -block)
+    std::vector<std::priority_queue<std::tuple<int64_t, double, int32_t>>> ready(ranks);  // entries are (-head, path,
+                                                                                          // -block)
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
     int64_t events_made = 0;
     const auto add = [&](double at, int32_t block, int rank) { events.push({at, events_made++, block, rank}); };
@@ -279,8 +281,8 @@ class Maker {
 
 }  // namespace
 
-// A quarter of the rows gains no more on paper: 64 threads, 4 heads, 16 columns side by side and parts of 8192 rows are
-// busy for 81 % of a block with tiles of 128 rows, 87 % with 64 and 87 % with 32.
+// Tiles of a quarter of the rows gain no more. With 64 threads, 4 heads, 16 columns side by side and parts of 8192
+// rows, workers are predicted busy for 81 % of a block with tiles of 128 rows, 87 % with 64 and 87 % with 32.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));
@@ -299,7 +301,7 @@ int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group) {
 SumSchedule MakeSumSchedule(const SumCall& call) { return Maker(call).Make(); }
 
 double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units) {
-  // Waiting settles within some units: what the later half of so many takes, all others do.
+  // Waiting settles within some units. The time of the later half of these units stands for all that follow.
   constexpr int64_t kReplayed = 64;
   const auto ranks = static_cast<size_t>(call.q.ranks());
   std::vector<double> free(ranks, 0), ends(ranks, 0), arrived;
@@ -308,7 +310,7 @@ double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_
   for (int64_t unit = 0; unit < std::min(units, kReplayed); ++unit) {
     if (unit == kReplayed / 2) at_half = end();
     arrived.assign(schedule.chunks.size(), 0);
-    free = ends;  // a unit is a graph
+    free = ends;  // the next unit's graph starts when this one's has ended
     for (const SumBlock& block : schedule.blocks) {
       double &rank = free[static_cast<size_t>(block.rank)], &sums = arrived[static_cast<size_t>(block.chunk)];
       rank = sums = std::max(rank, sums) + block.seconds;

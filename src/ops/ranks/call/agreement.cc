@@ -9,8 +9,8 @@
 namespace fa::ops {
 namespace {
 
-// A text travels in this many bytes. An error or a description that is longer is cut; where only what is cut differs,
-// the hashes of whole descriptions still do.
+// A text travels in this many bytes. A longer error or description is cut. If two descriptions differ only in the part
+// that is cut, the hashes of the whole descriptions still differ.
 constexpr size_t kTextBytes = 4096;
 using Text = std::array<char, kTextBytes>;  // ends with a 0
 
@@ -23,11 +23,11 @@ struct Record {
   int64_t memory_bytes = 0;
 };
 
-// Up to so many ranks agree without memory.
+// Up to so many ranks agree without allocating memory.
 constexpr size_t kRanksWithoutMemory = 2048;
 
-/// What all ranks say. A rank whose memory is short must say so, or the others wait for it for ever: room for a record
-/// per rank is on the stack, and texts arrive in pieces that this room has.
+/// Gathers what all ranks say. A rank whose memory is short must say so, or the others wait for it forever. So the
+/// stack has room for one record per rank, and texts arrive in pieces that fit into this room.
 class Gathering {
  public:
   explicit Gathering(Transport& transport) : transport_(transport), ranks_(static_cast<size_t>(transport.ranks())) {
@@ -37,13 +37,13 @@ class Gathering {
   [[nodiscard]] Status Records(const Record& mine) {
     return transport_.AllGather(std::as_bytes(std::span(&mine, 1)), Room().first(ranks_ * sizeof(Record)));
   }
-  /// Until texts are gathered.
+  /// The record of a rank, valid until texts are gathered.
   [[nodiscard]] Record RecordOf(size_t rank) {
     Record record;
     std::memcpy(&record, Room().data() + rank * sizeof(Record), sizeof(Record));
     return record;
   }
-  /// The first rank of which `is` holds, or how many there are.
+  /// The first rank whose record satisfies `is`, or the number of ranks.
   template <typename Is>
   [[nodiscard]] size_t FirstRank(const Is& is) {
     size_t rank = 0;
@@ -52,7 +52,7 @@ class Gathering {
   }
   [[nodiscard]] size_t ranks() const { return ranks_; }
 
-  /// texts[i] = that of rank wanted[i]. Every rank wants the same ones.
+  /// Sets texts[i] to the text of rank wanted[i]. Every rank wants the same texts.
   [[nodiscard]] Status Texts(const Text& mine, std::span<const size_t> wanted, std::span<Text> texts) {
     const size_t piece = Room().size() / ranks_;
     for (size_t at = 0; at < kTextBytes; at += piece) {
@@ -76,14 +76,14 @@ class Gathering {
   std::vector<std::byte> more_;
 };
 
-uint64_t Hash(std::string_view bytes) {  // FNV-1a
+uint64_t Hash(std::string_view bytes) {  // the hash FNV-1a
   uint64_t hash = 14695981039346656037ull;
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return hash;
 }
 
-// An argument that a text speaks of travels as kMention NAME kPart MEMBER kPart INDEX kMention, so that every rank can
-// call it as its caller does.
+// A text may mention an argument. The mention travels as kMention NAME kPart MEMBER kPart INDEX kMention, so that every
+// rank can name the argument as its caller does.
 constexpr char kMention = '\x1f', kPart = '\x1e';
 
 std::string Marked(const ErrorText& what) {
@@ -122,7 +122,7 @@ Text Shortened(std::string_view text) {
   return shortened;
 }
 
-/// The text of a status as it travels; without marks where they find no memory.
+/// The text of a status as it travels. Without memory for the marks, they are left out.
 Text TextOf(const Status& status) {
   try {
     return Shortened(Marked(status.what()));
@@ -131,7 +131,7 @@ Text TextOf(const Status& status) {
   }
 }
 
-/// The error of `rank`, the lowest that has one, with its rank, on every rank.
+/// The error of `rank`, the lowest rank with an error. Every rank gets it, with the number of that rank.
 Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   const auto code = static_cast<StatusCode>(all.RecordOf(rank).code);
   Text text;
@@ -139,7 +139,7 @@ Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   return {code, "rank " + std::to_string(rank) + ": " + Unmarked(text.data())};
 }
 
-/// `rank` reads pse in one way, in which a rank before it cannot.
+/// The error that `rank` reads pse in a way in which an earlier rank cannot read it.
 Status WrongForm(Gathering& all, size_t rank) {
   const uint32_t form = all.RecordOf(rank).pse_forms;
   const size_t other = all.FirstRank([&](const Record& record) { return (record.pse_forms & form) == 0; });
@@ -155,7 +155,7 @@ Status WrongForm(Gathering& all, size_t rank) {
                                  words(all.RecordOf(other).pse_forms) + " (rank " + std::to_string(other) + ")");
 }
 
-/// The mention of what a line is about: "pse.shape[0]" is a member of pse, "mask.pre" an argument.
+/// The mention of the argument in a line's name: "pse.shape[0]" is a member of pse, "mask.pre" an argument.
 ErrorText ArgumentOf(std::string_view line_name) {
   for (const std::string_view member : {".shape", ".dtype"}) {
     const size_t at = line_name.find(member);
@@ -165,7 +165,7 @@ ErrorText ArgumentOf(std::string_view line_name) {
   return ErrorText::Argument(line_name);
 }
 
-/// The first line of the description of `rank` that is not as rank 0's.
+/// The error for the first line in which the descriptions of `rank` and of rank 0 differ.
 Status Difference(Gathering& all, size_t rank, const std::string& mine) {
   const std::array<size_t, 2> wanted{0, rank};
   std::array<Text, 2> texts;
@@ -231,7 +231,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
     if (Includes(agreed.isa, isa)) {
       agreed.isa = isa;
     } else if (!Includes(isa, agreed.isa)) {
-      agreed.isa = Isa::kPortable;  // two families
+      agreed.isa = Isa::kPortable;  // the levels are of two families
     }
     agreed.workers = std::min(agreed.workers, static_cast<int>(record.workers));
     agreed.memory_bytes = std::min(agreed.memory_bytes, record.memory_bytes);

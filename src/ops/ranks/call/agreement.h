@@ -16,12 +16,12 @@
 
 namespace fa::ops {
 
-/// A call in words, "name=value" line by line: what all ranks must agree about.
+/// A call in words, one line "name=value" per fact. All ranks must agree about it.
 class CallDescription {
  public:
   void Add(std::string_view name, std::string_view value);
   void Add(std::string_view name, int64_t value) { Add(name, std::to_string(value)); }
-  /// The first numbers, how many there are, and a hash of all.
+  /// Adds the first numbers, their count, and a hash of all.
   void Add(std::string_view name, std::span<const int64_t> values);
   [[nodiscard]] const std::string& text() const { return text_; }
 
@@ -29,13 +29,13 @@ class CallDescription {
   std::string text_;
 };
 
-/// What a rank finds out by itself.
+/// What a rank knows by itself.
 struct RankFacts {
   Status status;            ///< of its own arguments
-  std::string description;  ///< CallDescription of them; empty after an error
+  std::string description;  ///< CallDescription of its arguments; empty after an error
   Isa isa = Isa::kPortable;
   int workers = 1;
-  int64_t memory_bytes = 0;       ///< that its plan may take
+  int64_t memory_bytes = 0;       ///< memory that its plan may take
   uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
 };
 
@@ -45,16 +45,17 @@ struct Agreed {
   bool isa_lowered = false;       ///< for some rank
   int workers = 1;                ///< the least of all ranks
   int64_t memory_bytes = 0;       ///< the least of all ranks
-  uint32_t pse_forms = kAnyForm;  ///< that the sizes of all ranks allow
+  uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes of all ranks allow
 };
 
-// Both are collective, and need no memory while all is well (2048 ranks; more: 32 bytes per rank).
+// Both functions are collective. If all is well they allocate no memory for up to 2048 ranks, and 32 bytes per rank for
+// more.
 
-/// Every rank's facts against all others. @return the same status on every rank: the error of the lowest
-/// rank that has one; else, where descriptions differ, the first line that does, with both values
+/// Compares every rank's facts with all others. @return the same status on every rank: the error of the lowest rank
+/// that has one. If there is none but descriptions differ, it is the first line that differs, with both values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
-/// Every rank's status against all others: one word per rank while all is well. @return as AgreeOnCall
+/// Compares every rank's status with all others, by one word per rank while all is well. @return as AgreeOnCall
 [[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
 
 }  // namespace fa::ops

@@ -1,6 +1,6 @@
-// The call of a rank is bound as the call of all ranks: the sizes of the cut dimension are replaced by those of the
-// whole sequence, so that masks, biases and errors speak of whole sequences, and then strides are those of the rank's
-// own tensors.
+// The call of a rank is bound as the call of all ranks. First the sizes of the cut dimension are replaced by the sizes
+// of the whole sequence, so masks, biases and errors speak of whole sequences. Then the strides of the rank's own
+// tensors are used.
 #include "ops/ranks/call/bind_ranks.h"
 
 #include <string>
@@ -61,8 +61,7 @@ void UseOwnStrides(const AttentionArgs& args, Layout layout, BoundAttention& bou
   bound.planned = KeepPlanned(TensorsOf(args));
 }
 
-/// How many planes of own rows [B|1,N|1,Sq,Sk] a dense mask has along a dimension; 1: no such mask, or one of one
-/// plane.
+/// The number of planes of a dense mask [B|1,N|1,Sq,Sk] with own rows along a dimension; 1 if there is no such mask.
 int64_t PlanesOf(const ScoreRows& scores, int dimension) {
   const Dims& shape = scores.dense_mask.shape;
   return scores.own_mask_rows && shape.rank() == 4 ? shape[dimension] : 1;
@@ -207,7 +206,7 @@ BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan
     const Interval rows = row_part.placed.rows;
     tiling::Sequence sequence = PartOf(of_whole, rows);
     sequence.q_offset = row_part.placed.at;
-    // Of whole sequences all keys are there, else those that rows keep.
+    // Whole sequences have all keys here; parts have only the keys that their rows keep.
     const Interval there = queries != nullptr ? Interval{0, sequence.sk} : sequence.rule.KeysOfRows({0, sequence.sq});
     sequence.k_offset = there.empty() ? 0 : keys.lead + keys.Place(of_whole.k_offset + there.begin) - there.begin;
     part.problem.sequences.push_back(std::move(sequence));

@@ -12,10 +12,10 @@ namespace fa::ops {
 /// "contiguous", "zigzag" or "intervals".
 [[nodiscard]] const char* Name(SequenceShards::Cut cut);
 
-/// Finds what is wrong with the shards themselves, whatever rows there are.
+/// Finds errors of the shards themselves, whatever rows there are.
 [[nodiscard]] Status CheckShards(const SequenceShards& shards, int ranks);
 
-/// The rows of each rank, of an axis of `rows`: those of q, or those of k.
+/// The rows that each rank holds on an axis of `rows`, which are rows of q or of k.
 [[nodiscard]] Result<tiling::RowShards> CutRows(const SequenceShards& shards, int64_t rows, int ranks);
 
 }  // namespace fa::ops

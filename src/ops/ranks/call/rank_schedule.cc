@@ -1,4 +1,4 @@
-// A call over ranks that none of them runs: bind the whole call -> cut -> plan -> tell.
+// The schedule of a call over ranks, which no rank runs: bind the whole call -> cut -> plan -> describe.
 #include "fa/rank_schedule.h"
 
 #include <algorithm>
@@ -32,11 +32,11 @@ namespace {
 using tiling::RankCall;
 using tiling::RankPlan;
 
-// A schedule looks at every pair of ranks, and at every block of the sums of a backward: so many are looked at within a
-// minute (4096 ranks and 8 sequences: 40 s on a busy core of 2 GHz).
+// A schedule looks at every pair of ranks and at every block of a backward. A minute suffices for so many (4096 ranks
+// and 8 sequences take 40 s on a busy 2 GHz core).
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
-constexpr int64_t kPartsPerRank = 2;  // of the rows of a sequence
+constexpr int64_t kPartsPerRank = 2;  // parts of a sequence's rows per rank
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -90,7 +90,7 @@ RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::Plan
   return schedule;
 }
 
-/// What the call is planned for, without its strategy.
+/// Sets the machines that the call is planned for, but not its strategy.
 void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
   call.workers = machines.threads > 0 ? machines.threads : context.threads();
   call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
@@ -119,15 +119,15 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses what would be looked at for minutes: pairs of ranks for every sequence, and the blocks of a backward's sums
-/// (chunks of keys, each with the rows of every rank and head of a group).
+/// Refuses calls that would be looked at for minutes: too many pairs of ranks over all sequences, or too many blocks in
+/// a backward. A block is a chunk of keys against one part of rows and one head of a group.
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =
       core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
   int64_t blocks = 0;
   if (call.backward) {
-    // A schedule for each number of heads in flight that the plan chooses between: 1, 2, 4 ... of half of all.
+    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all, and makes a schedule for each number.
     const int64_t most_heads = std::max<int64_t>(core::CeilDiv(call.problem.heads_kv, int64_t{2}), 1);
     const int64_t schedules = call.heads_in_flight > 0 ? 1 : std::bit_width(static_cast<uint64_t>(most_heads - 1)) + 1;
     for (const tiling::Sequence& sequence : call.problem.sequences) {
@@ -151,7 +151,7 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// Which tensors of the whole call have rows that stay with their rank.
+/// Finds the tensors of the whole call whose rows stay with their rank.
 void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
   if (bound.has_pse) {
     scores->pse_forms = bound.pse.compressed    ? ops::kCompressed
@@ -161,7 +161,8 @@ void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& option
   scores->own_mask_rows = bound.has_dense_mask && options.layout != Layout::kTND;
 }
 
-/// A rank says by the number of its rows what they are; where all ranks hold 1024 rows, these are their own.
+/// A rank tells the form of pse by its number of rows. If all ranks hold 1024 rows, a pse of 1024 rows has their own
+/// rows.
 Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowShards& q) {
   if (scores.pse_forms != ops::kCompressed || layout == Layout::kTND) return Status::Ok();
   for (int rank = 0; rank < q.ranks(); ++rank) {
@@ -171,7 +172,7 @@ Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowS
       ops::Arg("pse").Says("the 1024-row form is not taken where every rank holds 1024 rows, want another cut"));
 }
 
-/// @param bind  bind(call, scores): binds the whole call and sets what of `call` follows from it, but not its cut
+/// @param bind  bind(call, scores): binds the whole call and sets what follows from it in `call`, but not the cut
 template <typename Args, typename Bind>
 Result<RankSchedule> Schedule(const char* op, const Args& whole, const AttentionOptions& options,
                               const SequenceShards& shards, const RankMachines& machines, Context* own,

@@ -12,21 +12,22 @@
 
 namespace fa::ops {
 
-// The call of a rank as that of all ranks: what forward and backward share.
+// What forward and backward share when they treat the call of a rank as the call of all ranks.
 
-/// What of `rows` the rank holds, as rows of its own tensors.
+/// The rows among `rows` that the rank holds, as rows of its own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
-/// Refuses what no call over ranks takes.
+/// Refuses arguments that no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
 
-/// A tensor of a rank that has no rows needs no memory: bind sees it as what it is, given. Null data of tensors that
-/// have no elements for another reason stays as it is.
+/// Lets bind see the tensor of a rank without rows as given, although it has no memory. Null data of tensors that have
+/// no elements for another reason stays null.
 /// @param at  the dimension of rows
 void MarkGivenWithoutRows(TensorView* tensor, int at);
 void MarkGivenWithoutRows(MutableTensorView* tensor, int at);
 
-/// Tensors of one rank with the sizes that they have in the whole call; the caller's strides are checked and left out.
+/// Tensors of one rank with the sizes that they have in the whole call. The caller's strides are checked and then
+/// dropped.
 class WholeTensors {
  public:
   WholeTensors(const tiling::RowShards& q, const tiling::RowShards& k, int rank) : q_(q), k_(k), rank_(rank) {}
@@ -35,17 +36,17 @@ class WholeTensors {
   /// How many of these query rows the rank holds.
   [[nodiscard]] int64_t OwnCount(tiling::Interval rows) const;
 
-  /// Tensors of a wrong rank are left to bind.
+  /// Widens a tensor. Bind reports tensors with a wrong number of dimensions.
   template <typename View>
   [[nodiscard]] Status Widen(const char* name, View* tensor, const layout::Axes& axes, bool queries,
                              bool written = false) const {
     return WidenAxis(name, *tensor, {axes.rank, axes.seq, queries, false}, &tensor->shape, &tensor->stride, written);
   }
-  /// Dimension `at` is rows of queries.
+  /// Widens a tensor whose dimension `at` counts rows of queries.
   [[nodiscard]] Status WidenQueries(const char* name, TensorView* tensor, int at) const {
     return WidenAxis(name, *tensor, {tensor->shape.rank(), at, true, false}, &tensor->shape, &tensor->stride, false);
   }
-  /// A statistic of rows.
+  /// Widens a statistic, which has one value per row.
   template <typename View>
   [[nodiscard]] Status WidenStatistic(const char* name, View* tensor, bool packed, bool written) const {
     return WidenAxis(name, *tensor, {packed ? 2 : 3, packed ? 0 : 2, true, true}, &tensor->shape, &tensor->stride,
@@ -54,7 +55,7 @@ class WholeTensors {
 
  private:
   struct Axis {
-    int rank, at;  ///< of at least so many dimensions, the one that is cut
+    int rank, at;  ///< the tensor's number of dimensions is at least `rank`; dimension `at` is cut
     bool queries, any_innermost;
   };
   [[nodiscard]] Status WidenAxis(const char* name, const TensorView& tensor, const Axis& axis, Dims* shape,

@@ -9,8 +9,8 @@
 
 namespace fa::ops {
 
-/// A run's way to its transport, whose functions it has: it counts the bytes of tensors (Transport::traffic) and the
-/// messages that are under way. Status words go to the transport itself.
+/// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
+/// way. Status words go to the transport itself.
 class CountedTransport final : public Transport {
  public:
   explicit CountedTransport(Transport& transport) : transport_(transport) {}
@@ -30,8 +30,8 @@ class CountedTransport final : public Transport {
 
 /// Makes room for what KeepIfUnderWay keeps. @throws std::bad_alloc
 void ReserveKept(Transport& transport);
-/// After a run that failed: the transport keeps the workspace if messages are under way that nobody waits for. Then
-/// `workspace` is empty.
+/// Call it after a run that failed. If messages are under way that nobody waits for, the transport keeps the workspace,
+/// and `workspace` becomes empty.
 void KeepIfUnderWay(Transport& transport, Workspace& workspace) noexcept;
 
 }  // namespace fa::ops

@@ -13,41 +13,41 @@
 
 namespace fa::ops {
 
-/// Tags of what units bring and of what they send back, of the units in flight: 0 up to this. Others follow.
+/// Tags below this one are for rows of the units in flight that arrive, and for results that they send back.
 inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
-/// Tags of rows that other ranks compute, and of their gradients: behind that of the sums of parameters.
+/// Tags of moved rows and of their gradients. They follow the tag of the sums of parameters.
 inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
 
-/// What `bytes` take in a buffer in which something aligned follows.
+/// The size of a buffer of `bytes` if the next buffer must be aligned.
 [[nodiscard]] inline size_t AlignedBytes(int64_t bytes) {
   return static_cast<size_t>(core::RoundUp(bytes, static_cast<int64_t>(tiling::WorkspacePlan::kAlignment)));
 }
 
-/// Where rows that arrive are staged: needed intervals one after the other, each between rows that are 0. Kernels read
+/// Where arriving rows are staged: the needed intervals, one after the other, with rows of 0 around each. Kernels read
 /// keys in steps, so they may touch a masked key next to a kept one.
 struct StagedRows {
   std::vector<tiling::PlacedRows> runs;   ///< rows of the axis, ascending
-  std::vector<tiling::PlacedRows> zeros;  ///< rows.size() rows from `at` on
+  std::vector<tiling::PlacedRows> zeros;  ///< rows.size() rows of 0, beginning at `at`
   int64_t rows = 0;
-  /// Kernels count rows from key 0, which need not be staged: `lead` rows before the first staged one, none of which is
-  /// touched, make every such count positive.
+  /// Rows before the first staged row, none of which is touched. Kernels count rows from key 0, which need not be
+  /// staged; `lead` makes every such count positive.
   int64_t lead = 0;
 
   /// @param slack  rows of 0 before and after each interval
   StagedRows(std::span<const tiling::Interval> needed, int64_t slack);
   StagedRows() = default;
 
-  /// Where the row lies; it is in a run.
+  /// Where the row lies. The row must be in a run.
   [[nodiscard]] int64_t Place(int64_t row) const;
 };
 
-/// The rows of one message, which lie in one place on the sender and in another on the receiver.
+/// The rows of one message, which has one place on the sender and another on the receiver.
 struct PeerRows {
   int peer = 0;
   tiling::Interval heads;  ///< kv heads
   std::vector<tiling::PlacedRows> queries, keys, every_key = {};
   int64_t bytes = 0;
-  size_t offset = 0;  ///< in the buffer of all messages that are sent, or received, together
+  size_t offset = 0;  ///< place in the buffer of all messages that are sent, or received, together
 
   [[nodiscard]] std::span<const tiling::PlacedRows> Of(tiling::RowAxis axis) const {
     switch (axis) {
@@ -59,35 +59,35 @@ struct PeerRows {
   }
 };
 
-/// What one rank sends and receives at a time, its own rows apart.
+/// What one rank sends and receives for a unit. Rows that it keeps are apart.
 struct UnitMessages {
   std::vector<PeerRows> send, receive;
-  PeerRows kept_from, kept_to;  ///< what it sends to itself: where it lies, and where it goes
+  PeerRows kept_from, kept_to;  ///< rows that it sends to itself: their place before and after
   size_t send_bytes = 0, receive_bytes = 0;
 };
 
-/// Every rank's rows to the ranks that compute with them.
-/// @param tensors  what travels
+/// Messages with every rank's rows for the ranks that compute with them.
+/// @param tensors  tensors that travel
 [[nodiscard]] UnitMessages MessagesIn(const tiling::RankCall& call, const tiling::RankPlan& plan,
                                       const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                       const StagedRows& keys, std::span<const RowTensor> tensors);
-/// Gradients of keys, from the ranks that have them in the end to those that hold the keys, where rows stay; tensors of
-/// every key go to all ranks, where the unit's keys lie one after the other.
+/// If rows stay, messages with gradients of keys, from the ranks that finish them to the ranks that hold the keys.
+/// Tensors of every key go to all ranks, on which the unit's keys lie one after the other.
 /// @param finished  FinishedKeys of `rank`
 [[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
                                         const StagedRows& finished, std::span<const RowTensor> tensors);
-/// Query rows that other ranks compute where rows stay, to these ranks.
-/// @param tensors  of queries
+/// If rows stay, messages with moved rows to the ranks that compute them.
+/// @param tensors  tensors of queries
 [[nodiscard]] UnitMessages MessagesMoved(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
                                          std::span<const RowTensor> tensors);
-/// Their gradients back.
+/// Messages with the gradients of moved rows, back to the ranks that hold the rows.
 [[nodiscard]] UnitMessages MessagesMovedBack(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
                                              std::span<const RowTensor> tensors);
-/// Writes 0 to the staged rows next to the needed keys, in tensors that are staged at staged + at[tensor].
+/// Writes 0 to the staged rows next to the needed keys. Tensor t is staged at staged + at[t].
 void ClearSlack(std::span<const RowTensor> tensors, std::span<const size_t> at, const StagedRows& keys, int64_t heads,
                 std::byte* staged);
-/// Results back to the ranks that hold their rows: those of MessagesIn with sender and receiver exchanged. Tensors of
-/// every key go to all ranks; the unit's keys lie one after the other, here and there.
+/// Messages with results, back to the ranks that hold their rows: MessagesIn with sender and receiver exchanged.
+/// Tensors of every key go to all ranks; on both sides the unit's keys lie one after the other.
 [[nodiscard]] UnitMessages MessagesBack(const tiling::RankCall& call, const tiling::RankPlan& plan,
                                         const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                         const StagedRows& keys, std::span<const RowTensor> tensors);

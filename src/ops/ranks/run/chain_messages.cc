@@ -9,12 +9,13 @@
 namespace fa::ops {
 namespace {
 
-// A tag for each chunk that travels, behind those of units and of parameter sums: ranks send and receive the sums of
-// different chunks in different orders.
+// Each chunk that travels has a tag, since ranks send and receive the sums of different chunks in different orders.
+// These tags follow those of units, of parameter sums and of moved rows.
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
-// Blocks that are looked at together: those that may run at the same time, and as many whose sums may come meanwhile.
+// Blocks that are looked at together: blocks that may run at the same time, and as many whose sums may arrive
+// meanwhile.
 constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 
 }  // namespace
@@ -97,7 +98,7 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
   BlockState& state = states_[block];
   const tiling::SumBlock& of = blocks_[block].of;
   if (state.request == kNoRequest) {
-    // What comes back has left.
+    // Sums that come back to this rank must have left it before.
     const int32_t before = blocks_[block].before;
     if (before >= 0 && !states_[static_cast<size_t>(before)].sent) return Status::Ok();
     bool left = false;

@@ -15,28 +15,29 @@
 
 namespace fa::ops {
 
-/// The sums of one unit on their way between ranks while the unit's graph runs: a gate opens when a block's sums have
-/// come, and they go on when all its tiles have run.
+/// Moves the sums of one unit between ranks while the unit's graph runs. A block's gate opens when its sums have
+/// arrived. The sums go on when all tiles of the block have run.
 ///
-/// Only blocks near the first one whose tiles have not all run are looked at, so that few receives are under way. Where
-/// the transport can only wait, blocks are taken strictly in their order: before this thread waits for the sums of one,
-/// all blocks before it have ended and their sums are on their way. All ranks follow one order, so the block that is
-/// the first of all ranks' is never waited for by what it waits for. Elsewhere every poll tests a message, of the sums
-/// or else of the units, as long as one is under way: a transport moves messages only while it is called.
+/// Only blocks near the first block with tiles to run are looked at, so few receives are under way. If the transport
+/// can only wait, blocks are taken strictly in their order: before this thread waits for the sums of a block, all
+/// blocks before it have ended, and their sums are on their way. All ranks follow one order. So among all ranks,
+/// nothing that the earliest waiting block needs can wait for that block. If the transport can test, every poll tests a
+/// message as long as one is under way: of the sums, or else of the units. A transport may move messages only while it
+/// is called.
 class ChainMessages final : public core::ArrivalGates {
  public:
-  /// What a run keeps of each block.
+  /// The state of a block during a run.
   struct BlockState {
     std::atomic<int32_t> tiles_left;
-    bool received = false;                    ///< or there from the start
-    bool sent = false;                        ///< on its way, or nothing to send
-    Transport::Request request = kNoRequest;  ///< of sums that come
+    bool received = false;                    ///< or its sums are here from the start
+    bool sent = false;                        ///< its sums are on their way, or it has nothing to send
+    Transport::Request request = kNoRequest;  ///< the request of arriving sums
   };
 
-  /// Receives that are under way at a time, at most: one per block that is looked at.
+  /// Most receives that are under way at one time: one per block that is looked at.
   static constexpr int64_t kMostReceives = 4 * int64_t{tiling::kKeyCopies};
 
-  /// The sums of a unit, which lie chunk after chunk.
+  /// The sums of a unit, chunk after chunk.
   struct Sums {
     float* data = nullptr;
     int64_t floats_per_key = 0;
@@ -46,28 +47,28 @@ class ChainMessages final : public core::ArrivalGates {
       const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
       return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
     }
-    /// The number of a chunk that travels.
+    /// The number of a chunk among the chunks that travel.
     [[nodiscard]] int32_t TravelNumberOf(int32_t chunk) const {
       return chunks[static_cast<size_t>(chunk)].travel_number;
     }
   };
 
-  /// @param blocks  of the unit
+  /// @param blocks  blocks of the unit
   /// @param states  one per block
-  /// @param leaving  per chunk that travels: its last send, kNoRequest once it is waited for
-  /// @param others  tested while no sums are under way that could be, since one test moves all messages
+  /// @param leaving  per chunk that travels, its last send; kNoRequest when it has been waited for
+  /// @param others  progress of other messages, tested while no sums can be tested, since one test moves all messages
   ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
                 const Sums& sums, std::span<Transport::Request> leaving, UnitProgress& others);
 
-  /// To be called by the task, after its work.
+  /// Each task calls it after its work.
   void TileHasRun(int32_t block) const {
     states_[static_cast<size_t>(block)].tiles_left.fetch_sub(1, std::memory_order_acq_rel);
   }
 
   [[nodiscard]] Status Poll(core::GateOpener& opener) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
-  /// After a run that failed: receives what is left and sends NaN instead of sums, in the order of blocks, so that no
-  /// other rank waits.
+  /// Call it after a run that failed. It receives the remaining sums and sends NaN instead of sums, in the order of
+  /// blocks, so that no other rank waits.
   [[nodiscard]] Status PassOn();
   /// The first error of the transport.
   [[nodiscard]] const Status& failed() const { return failed_; }
@@ -80,11 +81,11 @@ class ChainMessages final : public core::ArrivalGates {
   [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
     return leaving_[static_cast<size_t>(sums_.TravelNumberOf(chunk))];
   }
-  /// Whether what the chunk has sent has left.
+  /// Whether the last sums that the chunk has sent have left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
   /// Tests the message, or waits for it.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
-  /// Of a poll that waits for no sums: tests the oldest that have not left, or else messages of units.
+  /// Called by a poll that waits for no sums. Tests the oldest sums that have not left, or else messages of units.
   [[nodiscard]] Status MoveOthers(core::GateOpener& opener);
 
   Transport& transport_;
@@ -94,8 +95,8 @@ class ChainMessages final : public core::ArrivalGates {
   std::span<Transport::Request> leaving_;
   UnitProgress& others_;
   bool in_order_;
-  bool tested_ = false;    ///< in this poll
-  size_t first_ = 0;       ///< all blocks before it have run and are on their way
+  bool tested_ = false;    ///< whether this poll has tested a message
+  size_t first_ = 0;       ///< all blocks before it have run, and their sums are on their way
   size_t first_kept_ = 0;  ///< the sums of all blocks before it have left, or go nowhere
   Status failed_;
 };

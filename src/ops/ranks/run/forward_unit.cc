@@ -121,7 +121,7 @@ ForwardAddresses ForwardUnit::UnitAddresses(const AttentionArgs& args, std::byte
   const auto statistic = [&](bool present, const MutableTensorView& own, const layout::Stats& where) -> void* {
     return present ? result(own, RowsOfStatistic(where)) : nullptr;
   };
-  // In the order of the staged tensors.
+  // The addresses follow the order of the staged tensors.
   const void *k = behind_lead(), *v = behind_lead(), *k_rope = whole.has_rope ? behind_lead() : nullptr;
   const void* q = query(args.q, whole.q);
   const void* q_rope = whole.has_rope ? query(args.q_rope, whole.q_rope) : nullptr;

@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// One unit of a forward over ranks on one of them: what comes, what is computed, and what goes back.
+/// One rank's share of one unit of a forward: rows that arrive, the program that computes, and results that go back.
 class ForwardUnit {
  public:
   ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
@@ -28,15 +28,15 @@ class ForwardUnit {
   [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
   [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
   [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
-  /// Null: this rank has nothing to compute.
+  /// Null if this rank has nothing to compute.
   [[nodiscard]] const ForwardProgram* program() const { return program_.get(); }
   [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
 
-  /// Of in_from(), in_to(), back_from() and back_to().
+  /// Addresses of the tensors of in_from(), in_to(), back_from() and back_to().
   [[nodiscard]] UnitPlaces PlacesOf(const AttentionArgs& args, std::byte* staged) const;
   /// Writes 0 to the staged rows next to the needed ones.
   void ClearSlack(std::byte* staged) const;
-  /// Where the program finds its tensors.
+  /// Addresses of the program's tensors.
   [[nodiscard]] ForwardAddresses UnitAddresses(const AttentionArgs& args, std::byte* staged) const;
 
  private:

@@ -48,7 +48,7 @@ int64_t GradChain::ColumnsAtOnce(const tiling::Machine& machine) const {
   return core::CeilDiv(int64_t{machine.workers}, bound_.forward.problem.heads_kv);
 }
 
-/// One slot per kv head, which has the rows of all parts one after the other.
+/// The layout has one slot per kv head, with the rows of all parts one after the other.
 tiling::BackwardPlan GradChain::MakeLayout(const tiling::Machine& machine) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
   const tiling::BackwardShape shape =
@@ -123,7 +123,7 @@ tiling::PlanFacts GradChain::Facts() const {
   return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
 }
 
-/// Sends of a chunk follow each other, and so do receives.
+/// Sends of one chunk never overlap, and neither do its receives.
 MessagesUnderWay GradChain::UnderWay() const {
   const auto sends = [](const tiling::ChainBlock& block) { return block.sends(); };
   const int64_t sent = std::count_if(graph_.blocks.begin(), graph_.blocks.end(), sends);
@@ -176,7 +176,7 @@ Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRo
     BackwardTile tile(bound_.forward.problem, graph_.plan, table_, rows, buffers_, workspace, sums);
     auto run_task = [&](int32_t task, int worker) {
       const tiling::BackwardItem& item = graph_.plan.items[static_cast<size_t>(task)];
-      if (item.key_begin == item.key_end) return tile(task, worker);  // rows without keys, of no block
+      if (item.key_begin == item.key_end) return tile(task, worker);  // rows without keys belong to no block
       const tiling::SumBlock& of = graph_.blocks[static_cast<size_t>(item.block)].of;
       if (item.first_of_column && of.from < 0) OpenSums(item, sums[item.block]);
       if (item.first_of_column && of.begins_heads && has_key_bias()) OpenBias(item, sums[item.block]);
@@ -191,7 +191,7 @@ Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRo
   return messages.done() ? Status::Ok() : messages.PassOn();
 }
 
-/// The first tile of the chain of a column's sums begins with 0.
+/// The first tile in the chain of a column starts the sums with 0.
 void GradChain::OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const {
   const auto clear = [&](float* of_heads, int64_t head_floats, int64_t width) {
     std::fill_n(of_heads + item.head_kv * head_floats + (item.key_begin - sums.first_key) * width,
@@ -201,7 +201,7 @@ void GradChain::OpenSums(const tiling::BackwardItem& item, const TravellingSums&
   clear(sums.dv, sums.dv_head, bound_.forward.problem.dv);
 }
 
-/// The chain of a bias is one of each query head.
+/// A bias has one chain per query head.
 void GradChain::OpenBias(const tiling::BackwardItem& item, const TravellingSums& sums) {
   std::fill_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
               item.key_end - item.key_begin, 0.0f);
@@ -220,7 +220,7 @@ int64_t GradChain::PlaceOf(const tiling::BackwardItem& item, const Finished& fin
   return finished.rows.Place(offset + chunk.keys.begin) + item.key_begin - chunk.keys.begin;
 }
 
-/// The last one rounds them.
+/// The last tile rounds the sums.
 void GradChain::Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
                        const Finished& finished) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;

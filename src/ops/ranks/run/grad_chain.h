@@ -23,12 +23,12 @@
 
 namespace fa::ops {
 
-/// One rank's share of a unit of the backward whose rows stay: its blocks of the schedule as one graph of tiles. The
-/// panels of its rows and their dQ stay in one slot per kv head from the first block to the last; sums of dK and dV
-/// come from the rank of the rows before, and go to that of the rows behind, while other blocks' tiles run.
+/// One rank's share of a unit of the backward if rows stay: its blocks of the schedule as one graph of tiles. The
+/// panels of its rows and their dQ stay in one slot per kv head from the first block to the last. Sums of dK and dV
+/// arrive from the rank of the rows before, and go to the rank of the rows after, while tiles of other blocks run.
 class GradChain {
  public:
-  /// @param part  the rank's parts of rows, as sequences of their own: `parts`
+  /// @param part  the backward of the rank's parts of rows, each as a sequence; `parts` says what they are parts of
   /// @param whole  the sequences of the call
   GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
             const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
@@ -39,25 +39,25 @@ class GradChain {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
 
-  /// Bytes of all sums of the unit; they stay as they are until FinishSends.
+  /// Bytes of all sums of the unit. The sums must not change until FinishSends.
   [[nodiscard]] size_t SumBytes() const;
-  /// One per chunk that travels.
+  /// One request per chunk that travels.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// Of a unit whose sums of the one before may not have left.
+  /// Messages under way in a unit while sums of the unit before may not have left.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that outlives a run: messages may leave later.
+  /// Memory that outlives the unit's run, since its sums may leave later.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
   };
-  /// Where dK and dV of finished chunks go, rounded: staged rows; and the sums of a bias, [query heads][rows.rows].
+  /// Where finished chunks put dK and dV, rounded, as staged rows, and the sums of a bias, [query heads][rows.rows].
   struct Finished {
     layout::MutableRowsView dk, dk_rope, dv;
     float* bias = nullptr;
     const StagedRows& rows;
   };
-  /// `progress`: of other messages. `computed`: the first error of products, with which the messages go on.
+  /// `progress` polls other messages. `computed` gets the first error of products; messages go on after it.
   [[nodiscard]] Status Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
                            const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                            Status& computed) const;
@@ -69,9 +69,9 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
-  /// Of the rank's tiles; whole strips count as visited.
+  /// Counts the FLOPs of the rank's tiles. Whole strips count as visited.
   void AddFlops(tiling::BackwardPlan& plan) const;
-  /// Of a kv head, so that every worker has one.
+  /// Columns per kv head that run at one time, so that every worker has one.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
   [[nodiscard]] TravellingSums SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const;
   [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
@@ -85,20 +85,20 @@ class GradChain {
   void Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
               const Finished& finished) const;
   void FinishBias(const tiling::BackwardItem& item, const TravellingSums& sums, const Finished& finished) const;
-  /// Where the keys of an item are staged. The rows of a chunk are staged together.
+  /// Where the keys of an item are staged. The rows of a chunk lie together.
   [[nodiscard]] int64_t PlaceOf(const tiling::BackwardItem& item, const Finished& finished) const;
 
   BoundAttentionGrad bound_;
   std::shared_ptr<const tiling::SumSchedule> schedule_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  int64_t columns_ = 0;              ///< of dK: d + d_rope
-  std::vector<int64_t> key_offset_;  ///< per sequence of the unit: where its keys begin on the axis
-  tiling::BackwardPlan layout_;      ///< of the slots; no tiles
+  int64_t columns_ = 0;              ///< columns of dK: d + d_rope
+  std::vector<int64_t> key_offset_;  ///< per sequence of the unit, where its keys begin on the axis
+  tiling::BackwardPlan layout_;      ///< layout of the slots, without tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;
   tiling::ChainGraph graph_;
-  int64_t copied_keys_ = 0;  ///< of the largest chunk, as the kernels pair them
+  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, as the kernels pair them
   size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
 };
 

@@ -93,7 +93,7 @@ void GradUnit::AddOutputs(const BoundAttentionGrad& part) {
   if (has_rope) TakeBack(&Args::dq_rope, query, part.dq_rope, bound_.dq_rope);
 }
 
-/// f32 sums of the rank's heads for all ranks, and those of all heads from them.
+/// Adds the tensors of bias sums in f32: the sums of the rank's heads go to all ranks, and those of all heads arrive.
 void GradUnit::AddBias() {
   const tiling::AttentionProblem& problem = bound_.forward.whole.problem;
   RowTensor bias{.axis = RowAxis::kEveryKey, .heads_per_kv = problem.group(), .columns = 1};
@@ -155,7 +155,7 @@ void GradUnit::Bring(Input tensor, RowTensor shape, const layout::Rows& from, co
 
 void GradUnit::TakeBack(Output tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to) {
   outputs_.push_back(tensor);
-  shape.columns = from.row;  // staged rows lie one after the other
+  shape.columns = from.row;  // staged rows are dense
   shape.rows = to;
   back_to_.push_back(shape);
   shape.rows = from;
@@ -193,7 +193,7 @@ GradChain::Finished GradUnit::FinishedRows(std::byte* staged) const {
           .rows = finished_};
 }
 
-// A sum of nothing is scaled as any other: 0 times a negative scale is -0.
+// An empty sum is scaled too: 0 times a negative scale is -0.
 void GradUnit::ClearUnseenKeys(const Args& args) const {
   const bool negative = std::signbit(bound_.forward.whole.scale);
   for (size_t t = 0; t < outputs_.size(); ++t) {

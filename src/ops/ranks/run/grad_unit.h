@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// One unit of a backward over ranks on one of them, as ForwardUnit.
+/// One rank's share of one unit of a backward, like ForwardUnit.
 class GradUnit {
  public:
   GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
@@ -29,19 +29,19 @@ class GradUnit {
   [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
   [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
   [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads
-  /// The first sequence of the unit, and its batch element.
+  /// Number of the unit's first sequence, and the unit's batch element.
   [[nodiscard]] int64_t first_sequence() const { return first_sequence_; }
-  /// Null: this rank has nothing to compute.
+  /// Null if this rank has nothing to compute, or if rows stay.
   [[nodiscard]] const BackwardProgram* program() const { return program_.get(); }
-  /// The same where rows stay.
+  /// The rank's work if rows stay; otherwise null.
   [[nodiscard]] const GradChain* chain() const { return chain_.get(); }
   [[nodiscard]] GradChain::Finished FinishedRows(std::byte* staged) const;
-  /// Writes 0 to the gradients of this rank's keys that no row keeps, where rows stay.
+  /// If rows stay, writes 0 to the gradients of this rank's keys that no row keeps.
   void ClearUnseenKeys(const AttentionGradArgs& args) const;
 
-  /// Keeps the sums over rows that the program has left, for all ranks.
+  /// Keeps the program's sums over rows, to be sent to all ranks.
   void KeepBias(std::byte* program_workspace, std::byte* staged) const;
-  /// The sums over the rows of all ranks that have arrived, [query heads of the call][keys of the unit].
+  /// The sums over the rows of all ranks, which have arrived: [query heads of the call][keys of the unit].
   [[nodiscard]] float* ArrivedBias(std::byte* staged) const { return reinterpret_cast<float*>(staged + bias_to_); }
   /// Writes 0 to the sums of keys that no row keeps.
   void ClearUnseenBias(std::byte* staged) const;
@@ -69,17 +69,18 @@ class GradUnit {
   tiling::Interval heads_;
   int64_t batch_ = 0, first_sequence_ = 0;
   bool staged_queries_ = false;
-  tiling::Interval key_axis_;  ///< of the unit
+  tiling::Interval key_axis_;  ///< rows of the key axis that belong to the unit
   StagedRows queries_, keys_;
-  StagedRows finished_;                          ///< keys whose gradients this rank rounds, where rows stay
-  std::vector<tiling::PlacedRows> unseen_;       ///< own keys that no row keeps, where rows stay
-  std::vector<tiling::Interval> unseen_of_all_;  ///< keys of all ranks that no row keeps, where rows stay
+  StagedRows finished_;                          ///< if rows stay, keys whose gradients this rank rounds
+  std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay, own keys that no row keeps
+  std::vector<tiling::Interval> unseen_of_all_;  ///< if rows stay, keys of all ranks that no row keeps
   UnitMessages in_, back_;
   std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
-  std::vector<Input> inputs_;            ///< of in_from_
-  std::vector<Output> outputs_;          ///< of back_to_
+  std::vector<Input> inputs_;            ///< tensors of in_from_
+  std::vector<Output> outputs_;          ///< tensors of back_to_
   std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
-  size_t bias_from_ = 0, bias_to_ = 0;   ///< likewise the last of back_from_ and back_to_, where has_bias()
+  size_t bias_from_ = 0, bias_to_ = 0;   ///< if has_bias(), where the last tensors of back_from_ and back_to_ are
+                                         ///< staged
   size_t staged_bytes_ = 0;
   std::unique_ptr<const BackwardProgram> program_;
   std::unique_ptr<const GradChain> chain_;

@@ -14,28 +14,28 @@
 
 namespace fa::ops {
 
-/// dsink and dslopes of a call over ranks: chains of doubles over rows and then the batch, as in one process. Every
-/// rank fills in what it has the end of; then all ranks take the results of each other.
+/// dsink and dslopes of a call over ranks. As in one process, each is a chain of doubles over rows and then over the
+/// batch. The rank at the end of a chain fills in its result; then all ranks share their results.
 class ParameterSums {
  public:
   ParameterSums(const BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// The chain of a head so far.
+  /// The chain of a head up to now.
   struct Chain {
-    double sink = 0, slopes = 0;  ///< over the batch
-    double slope = 0;             ///< of the sequence that is added
+    double sink = 0, slopes = 0;  ///< sums over the batch
+    double slope = 0;             ///< sum of the sequence that is being added
   };
 
   static_assert(sizeof(Chain) == tiling::kParameterSumBytes);
 
   void Clear(std::byte* workspace) const;
-  /// Writes NaN where this rank has computed nothing.
+  /// Writes NaN over results that this rank has not computed.
   void Spoil(std::byte* workspace) const;
   [[nodiscard]] Chain* Chains(std::byte* workspace) const { return reinterpret_cast<Chain*>(workspace + chains_); }
   [[nodiscard]] size_t chain_bytes() const { return sizeof(Chain) * static_cast<size_t>(heads_); }
 
-  /// Adds the rows of a sequence, or the next of them, to the chain of a head.
-  /// @param sequence  with the rows' place in `rows`; @param b, head  of `rows`
+  /// Adds rows of a sequence to the chain of a head, in their order.
+  /// @param sequence  with the rows' place in `rows`; @param b, head  batch element and head in `rows`
   struct Rows {
     const GradRows& rows;
     const tiling::Sequence& sequence;
@@ -44,15 +44,17 @@ class ParameterSums {
     const float *delta = nullptr, *slope_rows = nullptr;  ///< null: not wanted
   };
   static void Add(const Rows& rows, Chain& chain);
-  /// Ends sequence `b` of `head`.
+  /// Ends sequence `b` in the chain of `head`.
   void EndSequence(int64_t b, int64_t head, Chain& chain, std::byte* workspace) const;
 
-  /// Adds whole sequences from `first_sequence` on, which a program has run, of the heads from `first_head` on.
+  /// Adds whole sequences that a program has run, beginning with `first_sequence`, for heads beginning with
+  /// `first_head`.
   void AddProgram(const BackwardProgram& program, const GradRows& rows, std::byte* program_workspace,
                   int64_t first_sequence, int64_t first_head, std::byte* workspace) const;
 
-  /// Writes dsink and dslopes on every rank. Collective, where has_sums().
-  /// @param owner  owner(head): the rank whose chain of the head has all rows; @param owner_of  owner_of(b, head)
+  /// Writes dsink and dslopes on every rank. Collective if has_sums().
+  /// @param owner  owner(head): the rank whose chain of the head has all rows; @param owner_of  owner_of(b, head): the
+  ///               rank whose chain ends sequence b
   template <typename Owner, typename OwnerOf>
   [[nodiscard]] Status Share(Transport& transport, const AttentionGradArgs& args, std::byte* workspace,
                              const Owner& owner, const OwnerOf& owner_of) const {
@@ -77,7 +79,7 @@ class ParameterSums {
   [[nodiscard]] Status Gather(Transport& transport, std::byte* workspace) const;
   [[nodiscard]] size_t ResultFloats() const { return static_cast<size_t>(result_sets_ * heads_); }
   [[nodiscard]] float* Own(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + own_); }
-  /// Of a rank: set 0 is dsink, set 1 + b dslopes.
+  /// The result of a rank. Set 0 is dsink, and set 1 + b is dslopes.
   [[nodiscard]] float Result(std::byte* workspace, int rank, int64_t set, int64_t head) const {
     const auto* all = reinterpret_cast<const float*>(workspace + all_);
     return all[static_cast<size_t>(rank) * ResultFloats() + static_cast<size_t>(set * heads_ + head)];

@@ -1,4 +1,4 @@
-// The backward over ranks: bind -> agree -> plan -> run, as the forward.
+// The backward over ranks: bind -> agree -> plan -> run, like the forward.
 
 #include <algorithm>
 #include <deque>
@@ -65,12 +65,12 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const ops::MessagesUnderWay& of_units = runs_.under_way();
     const ops::MessagesUnderWay of_moves = moves_.UnderWay();
     const auto parameters =
-        static_cast<int64_t>(sums_.chain_bytes());  // a message at a time, when all others have left
+        static_cast<int64_t>(sums_.chain_bytes());  // one message at a time, when all others have left
     return {std::max<int64_t>({of_units.requests + of_sums.requests, of_moves.requests, 1}),
             std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }
 
-  /// Those of the first unit that this rank computes, but for FLOPs, which are of all of them.
+  /// The facts of the first unit that this rank computes, with the FLOPs of all its units.
   [[nodiscard]] tiling::PlanFacts Facts() const override {
     const auto computes = [](const GradUnit& unit) { return unit.program() != nullptr || unit.chain() != nullptr; };
     const auto facts_of = [](const GradUnit& unit) {
@@ -105,7 +105,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
-    Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
+    Status computed;  // the first error of products; messages go on after it, so that no other rank is left waiting
     ops::CountedTransport transport(*session().transport);
     if (Status status = moves_.Bring(transport, own, workspace); !status.ok()) return status;
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
@@ -162,7 +162,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return Status::Ok();
   }
 
-  /// dsink and dslopes. Collective.
+  /// Shares dsink and dslopes with all ranks. Collective.
   [[nodiscard]] Status ShareSums(Transport& transport, const AttentionGradArgs& args, std::byte* workspace,
                                  const Status& computed) const {
     if (!sums_.has_sums()) return Status::Ok();
@@ -187,7 +187,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       if (units_[u].chain() != nullptr) units_[u].chain()->ForgetSends(TravellingOf(u, workspace));
     }
   }
-  /// Of the unit's sums.
+  /// The sends of the unit's sums.
   [[nodiscard]] ops::UnitProgress::Requests SendsOf(size_t u, std::byte* workspace) const {
     return {TravellingOf(u, workspace).requests, units_[u].chain()->RequestCount()};
   }
@@ -205,7 +205,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
-    // Others wait for them.
+    // Other ranks wait for the sums of the unit before.
     if (u > 0 && units_[u - 1].chain() != nullptr) progress.TestFirst(SendsOf(u - 1, workspace));
     std::byte* staged = runs_.Staged(workspace);
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
@@ -220,14 +220,14 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return Status::Ok();
   }
 
-  /// Sums over the rows of all ranks, of a unit that is taken back.
+  /// Takes the sums of a bias over the rows of all ranks, when the unit's results are back.
   void TakeBias(size_t u, const AttentionGradArgs& args, std::byte* workspace) const {
     if (!HasKeyBias(bound_)) return;
     const tiling::RankUnit& unit = plan_.units[u];
     std::byte* staged = runs_.Staged(workspace);
     units_[u].ClearUnseenBias(staged);
     const int64_t group = bound_.forward.whole.problem.group();
-    // Where rows stay, all ranks compute the same heads.
+    // If rows stay, all ranks compute the same heads.
     for (int rank = 0; rank < (rows_stay() ? 1 : bound_.forward.call.ranks()); ++rank) {
       const tiling::Interval heads = unit.heads[static_cast<size_t>(rank)];
       for (int64_t head = heads.begin * group; head < heads.end * group; ++head) {
@@ -235,7 +235,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       }
     }
   }
-  /// @param arrived  of the unit
+  /// @param arrived  GradUnit::ArrivedBias of the unit
   void TakeBiasOfHead(const tiling::RankUnit& unit, int64_t head, const float* arrived, const AttentionGradArgs& args,
                       std::byte* workspace) const {
     const tiling::RankCall& call = bound_.forward.call;
@@ -253,7 +253,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
   }
 
-  /// A bias that the batch shares.
+  /// Whether the batch shares the bias.
   [[nodiscard]] bool sums_bias() const { return bound_.has_dpse && bound_.dpse.shared_batch; }
   [[nodiscard]] float* BiasSums(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + bias_sums_); }
   void ClearBias(const AttentionGradArgs& args, std::byte* workspace) const {
@@ -268,7 +268,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
                        {.heads = shape[1], .rows = shape[2], .keys = shape[3]}, BiasSums(workspace), dpse);
   }
 
-  /// The rank that computes the head: every kv head is one rank's.
+  /// The rank that computes the head. One rank computes all rows of a kv head.
   [[nodiscard]] int OwnerOf(int64_t head) const {
     const int64_t head_kv = head / bound_.forward.whole.problem.group();
     for (const tiling::RankUnit& unit : plan_.units) {
@@ -277,17 +277,18 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
         if (heads.begin <= head_kv && head_kv < heads.end) return rank;
       }
     }
-    return 0;  // an empty batch: all have sums of nothing
+    return 0;  // in an empty batch every rank has empty sums
   }
 
   ops::BoundGradRanks bound_;
-  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< whatever moves
+  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< layouts of the rank's own tensors, also if rows
+                                                                    ///< move
   tiling::RankPlan plan_;
   std::deque<GradUnit> units_;
   ops::UnitRuns<GradUnit> runs_{units_};
   tiling::WorkspacePlan workspace_;
   ops::ParameterSums sums_{bound_, workspace_};
-  core::TaskGraph no_graph_;  ///< of a rank without work
+  core::TaskGraph no_graph_;  ///< the graph of a rank without work
   size_t engine_ = 0, bias_sums_ = 0;
   struct Travelling {
     size_t sums = 0, requests = 0;

@@ -1,5 +1,5 @@
-// The forward over ranks: bind -> agree -> plan -> run. While a unit is computed, the messages of the next one are on
-// their way; a transport that needs calls to make progress gets them between the tiles of the calling thread.
+// The forward over ranks: bind -> agree -> plan -> run. While a unit is computed, the messages of the next unit are on
+// their way. A transport may move messages only while it is called, so the calling thread calls it between its tiles.
 
 #include <algorithm>
 #include <deque>
@@ -71,7 +71,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
       rows.unused_rows = tail;
       WriteUnusedRows(bound_.whole.problem, rows);
     }
-    Status computed;  // the first error of products, with which the exchange goes on: no other rank is left waiting
+    Status computed;  // the first error of products; messages go on after it, so that no other rank is left waiting
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       const ForwardUnit& unit = units_[u];
       std::byte* const staged = runs_.Staged(workspace);
@@ -97,7 +97,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
   std::deque<ForwardUnit> units_;
   ops::UnitRuns<ForwardUnit> runs_{units_};
   tiling::WorkspacePlan workspace_;
-  core::TaskGraph no_graph_;  ///< of a rank without work
+  core::TaskGraph no_graph_;  ///< the graph of a rank without work
   size_t engine_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-/// Whether a run has come so far that it cannot be begun anew.
+/// Whether a run has begun, so that it cannot start anew.
 class Begun {
  public:
   void Note() {

@@ -30,22 +30,22 @@
 
 namespace fa::ops {
 
-/// What the ranks have agreed to run with, kept for as long as the plan.
+/// What the ranks have agreed to run with. It lives as long as the plan.
 struct RankSession {
   std::shared_ptr<Transport> transport;
-  std::shared_ptr<Context> lowered;  ///< where another rank has a lower instruction set
+  std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set
   Context* context = nullptr;
   std::string note;
 };
 
-/// Uses a context of the instruction set that the ranks have agreed on.
+/// Uses a context with the instruction set that the ranks have agreed on.
 [[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
 
-/// Instead of a run, which all other ranks begin.
+/// Call it instead of a run that all other ranks begin: they get the error `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// Runs on the context's threads, or on the caller where no memory for them is found: when the ranks have agreed to
-/// run, none of them may fail any more for that.
+/// Runs on the context's threads, or on the caller's thread if there is no memory for threads. After the ranks have
+/// agreed to run, no rank may fail for lack of threads.
 [[nodiscard]] Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, core::TaskFunction run_task,
                                      std::byte* state, core::ArrivalGates* gates);
 
@@ -69,12 +69,12 @@ class RankedImpl : public Plan::ImplFor<Args> {
   RankSession session_;
 };
 
-/// What a plan tells of a rank that computes nothing. @param graph  without tasks
+/// What a plan says about a rank that computes nothing. @param graph  a graph without tasks
 [[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
                                                 const core::TaskGraph& graph);
 
-/// Bind -> agree -> plan: an `Impl` made from a session and what bind(transport) returns, with room in the transport
-/// for its messages, or one error on all ranks.
+/// Bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and room in the transport
+/// for its messages; or returns one error on all ranks.
 /// @param describe  describe(bound): the CallDescription of the call
 template <typename Impl, typename Bind, typename Describe>
 Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> transport, Context* context,
@@ -82,7 +82,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
   using Planned = PlanFor<typename Impl::Args>;
   return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     if (transport == nullptr) return Status::InvalidArgument(ErrorText::Argument("transport").Says("null"));
-    // No rank leaves before all have agreed.
+    // No rank returns before all have agreed.
     Context* own = context;
     std::optional<std::invoke_result_t<const Bind&, Transport&>> bound;
     RankFacts facts;
@@ -118,7 +118,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
         return Status::OutOfMemory(error.what());
       }
       if (Status status = CheckWorkspace(impl->workspace().total_bytes()); !status.ok()) return status;
-      // A rank that found no memory for its messages in a run would leave the others waiting.
+      // If a rank found no memory for its messages during a run, the others would wait for it.
       ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();
       return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));

@@ -8,7 +8,7 @@ namespace {
 
 using Args = AttentionGradArgs;
 
-/// One exchange from its first message to its last.
+/// Runs one exchange from its first message to its last.
 Status Exchange(const Messenger& messenger, const UnitMessages& messages, int tag,
                 std::span<const std::byte* const> from, std::span<std::byte* const> to,
                 const ExchangeBuffers& buffers) {
@@ -28,7 +28,7 @@ RowMoves::RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::
   const int rank = bound.forward.rank;
   if (!ComputesCopies(call, plan, rank)) return;
   const int64_t rows = plan.q.Count(rank);
-  const auto copy_of = [&](RowTensor& tensor) {  // head after head; @return where it is booked
+  const auto copy_of = [&](RowTensor& tensor) {  // makes it dense, head after head, and returns where it is booked
     tensor.rows = {.dtype = tensor.rows.dtype, .batch = 0, .head = rows * tensor.columns, .row = tensor.columns};
     return workspace.Book("copies of the rows that this rank computes",
                           static_cast<size_t>(problem.heads_kv * tensor.HeadBytes(rows)));

@@ -15,35 +15,35 @@
 
 namespace fa::ops {
 
-/// Query rows of a backward whose rows stay, but for those that are summed at once (tiling::RankPlan::q): a rank that
-/// computes other rows than it holds, or in another order, has copies of them, made before the first unit; dQ goes to
-/// where it belongs after the last. Other ranks work on their own tensors, and exchange nothing.
+/// Copies of moved rows in a backward whose rows stay. Only rows that are summed at once move (tiling::RankPlan::q). A
+/// rank that computes other rows than it holds, or in another order, copies them before the first unit. After the last
+/// unit, dQ goes back to the rank that holds the row. Other ranks use their own tensors and exchange nothing.
 class RowMoves {
  public:
-  /// All rows stay where they are.
+  /// No rows move.
   RowMoves() = default;
-  /// The tensors of queries in `bound` become the copies, if this rank has any.
+  /// If this rank needs copies, the tensors of queries in `bound` become these copies.
   RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// Those of one exchange; no others are under way meanwhile.
+  /// Messages of one exchange. No other messages are under way meanwhile.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
   /// `args` with the copies in place of the rank's own rows.
   [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;
-  /// Collective, as TakeBack.
+  /// Makes the copies. Collective, as TakeBack.
   [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] Status TakeBack(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
-  /// Writes NaN over the copies of dQ, of which others may get a part.
+  /// Writes NaN over the copies of dQ, because other ranks may get parts of them.
   void Spoil(std::byte* workspace) const;
 
  private:
   using Input = TensorView AttentionGradArgs::*;
   using Output = MutableTensorView AttentionGradArgs::*;
-  /// A tensor of own rows, and its copy.
+  /// A tensor of own rows and its copy.
   template <typename Tensor>
   struct Copied {
     Tensor tensor;
-    size_t at = 0;     ///< of the copy, in the workspace
-    size_t bytes = 0;  ///< of the copy
+    size_t at = 0;     ///< offset of the copy in the workspace
+    size_t bytes = 0;  ///< size of the copy
   };
 
   ExchangeBuffers Buffers(std::byte* workspace) const;

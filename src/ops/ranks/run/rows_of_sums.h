@@ -14,31 +14,31 @@
 
 namespace fa::ops {
 
-/// What every row of a rank adds to dsink and dslopes, where rows stay: kept until all units have run, since the chains
-/// of additions then pass from rank to rank in the order of the batch and its rows.
+/// If rows stay: what every row of a rank adds to dsink and dslopes. It is kept until all units have run, because the
+/// chains of additions then pass from rank to rank in the order of the batch and its rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;
   RowsOfSums(const BoundGradRanks& bound, const tiling::RankPlan& plan, const ParameterSums& sums,
              tiling::WorkspacePlan& workspace);
 
-  /// Keeps what a unit's tiles have left in its workspace.
+  /// Keeps the values that a unit's tiles have left in the unit's workspace.
   void Keep(const GradChain& chain, std::byte* chain_workspace, int64_t first_sequence, tiling::Interval heads_kv,
             std::byte* workspace) const;
-  /// Writes NaN where this rank has computed nothing.
+  /// Writes NaN over values that this rank has not computed.
   void Spoil(std::byte* workspace) const;
   /// Writes dsink and dslopes on every rank. Collective.
   [[nodiscard]] Status AddAndShare(Transport& transport, const AttentionGradArgs& args, const ParameterSums& sums,
                                    std::byte* workspace) const;
 
  private:
-  /// Rows of a sequence that a rank holds, in the order of additions.
+  /// Rows of a sequence that one rank holds, as one step of the chains.
   struct Step {
     int rank = 0;
     int64_t sequence = 0;
     tiling::PlacedRows rows;
-    int64_t kept = 0;   ///< own rows: where they are kept, per head
-    bool ends = false;  ///< the sequence
+    int64_t kept = 0;   ///< if they are own rows, where their values are kept, per head
+    bool ends = false;  ///< whether they end the sequence
   };
 
   void AddRows(const Step& step, const AttentionGradArgs& args, const ParameterSums& sums, std::byte* workspace) const;
@@ -46,8 +46,8 @@ class RowsOfSums {
 
   const BoundGradRanks* bound_ = nullptr;
   std::vector<Step> steps_;
-  std::vector<int> last_rank_;  ///< per sequence: the one that ends it; 0: it has no rows
-  int64_t own_rows_ = 0;        ///< of all sequences
+  std::vector<int> last_rank_;  ///< per sequence, the rank that ends it; 0 if it has no rows
+  int64_t own_rows_ = 0;        ///< own rows of all sequences
   bool has_sink_ = false, has_slopes_ = false;
   size_t delta_ = 0, slope_ = 0;
 };

@@ -18,17 +18,17 @@
 
 namespace fa::ops {
 
-/// The units of a call over ranks one after the other: while one is computed, what the next one needs is on its way,
-/// and so are the results of the one before.
+/// Runs the units of a call over ranks, one after the other. While a unit is computed, the rows of the next unit and
+/// the results of the unit before are on their way.
 ///
-/// No rank waits for ever: a rank waits for what others do earlier in the order of units and, in a unit, of the steps
-/// of Run; all ranks follow this order.
+/// No rank waits forever. All ranks follow one order of units and, in a unit, of the steps of Run. A rank waits only
+/// for what others do earlier in this order.
 template <typename Unit>
 class UnitRuns {
  public:
   explicit UnitRuns(const std::deque<Unit>& units) : units_(units) {}
 
-  /// @param results_travel  whether units have something to send back
+  /// @param results_travel  whether units send results back
   void Book(bool results_travel, tiling::WorkspacePlan& workspace) {
     size_t send[2] = {}, receive[2] = {}, staged = 0;
     int64_t requests[2] = {};
@@ -57,14 +57,14 @@ class UnitRuns {
     staged_ = workspace.Book("rows of the heads in flight", staged);
   }
 
-  /// Those of the units in flight, each with what comes and what goes back.
+  /// Messages of all units in flight, in both directions.
   [[nodiscard]] const MessagesUnderWay& under_way() const { return under_way_; }
   [[nodiscard]] std::byte* Staged(std::byte* workspace) const { return workspace + staged_; }
 
-  /// @param compute  compute(number of the unit, progress) makes its products, and may poll for messages meanwhile. It
-  /// returns errors of the transport alone.
-  /// @param taken  taken(number of the unit): its results lie where PlacesOf says; the staged memory of all units is
-  /// free for that
+  /// @param compute  compute(number of the unit, progress) makes the unit's products, and may poll for messages
+  ///                 meanwhile. It returns only errors of the transport.
+  /// @param taken  taken(number of the unit) is called when the unit's results lie where PlacesOf says. The staged
+  ///               memory of all units is free during this call
   template <typename Args, typename Compute, typename Taken>
   [[nodiscard]] Status Run(Transport& transport, const Args& args, std::byte* workspace, const Compute& compute,
                            const Taken& taken) const {
@@ -114,7 +114,7 @@ class UnitRuns {
     }
     [[nodiscard]] Messenger In(size_t u) const { return {transport, Of(u).in_from(), Of(u).in_to()}; }
     [[nodiscard]] Messenger Back(size_t u) const { return {transport, Of(u).back_from(), Of(u).back_to()}; }
-    /// While unit u is computed. Others may be waiting for what it has sent.
+    /// Messages under way while unit u is computed. Others may be waiting for what unit u has sent.
     [[nodiscard]] std::array<UnitProgress::Requests, 3> UnderWay(size_t u) const {
       const bool comes = u + 1 < runs.units_.size(), goes_back = runs.results_travel_ && u > 0;
       return {Buffers(u, false).RequestsOf(Of(u).in()).subspan(Of(u).in().receive.size()),
@@ -158,7 +158,8 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  Booked booked_[2][tiling::kUnitsInFlight];  ///< what comes, and what goes back: of units in turn
+  Booked booked_[2][tiling::kUnitsInFlight];  ///< buffers for arriving rows and for results, which the units in flight
+                                              ///< use in turn
   size_t staged_ = 0;
 };
 
