@@ -14,7 +14,7 @@ Status CheckSizes(const char* name, const TensorView& tensor) {
   for (int i = 0; i < tensor.shape.rank(); ++i) {
     const int64_t size = tensor.shape[i];
     if (size < 0) return WrongSize(name, i, size, "want >= 0");
-    // An empty tensor's other sizes are bounded too.
+    // The other sizes of an empty tensor are bounded too.
     if (size > 1 && (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxElements)) {
       return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want at most 2^60 elements");
     }
@@ -64,7 +64,7 @@ ErrorText Arg(std::string_view name, std::string_view member, std::string_view i
 std::string At(int64_t index) { return "[" + std::to_string(index) + "]"; }
 
 std::string Text(float number) {
-  std::array<char, 32> text;  // more than any float is long
+  std::array<char, 32> text;  // longer than the text of any float
   const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
   return {text.data(), end};
 }

@@ -12,17 +12,17 @@
 
 namespace fa::ops {
 
-/// An argument in an error: Arg("k"), Arg("k", ".shape"), Arg("k", ".shape", At(2)). Names are those of the fields of
-/// XArgs and XOptions; "mask.pre" is a part of one, "k[1]" an element of one that is a list.
+/// An argument in an error: Arg("k"), Arg("k", ".shape"), Arg("k", ".shape", At(2)). Names are the fields of XArgs and
+/// XOptions. "mask.pre" names a part of a field, "k[1]" an element of a field that is a list.
 [[nodiscard]] ErrorText Arg(std::string_view name, std::string_view member = {}, std::string_view index = {});
-/// "[3]"
+/// An index as text: "[3]".
 [[nodiscard]] std::string At(int64_t index);
-/// As short as it is exact: "0.5", "nan".
+/// The shortest text that is exact: "0.5", "nan".
 [[nodiscard]] std::string Text(float number);
-/// "[2,3,4]"
+/// Dimensions as text: "[2,3,4]".
 [[nodiscard]] std::string Text(const Dims& dims);
 
-/// What an error says, of arguments or not.
+/// The words of an error, which may mention arguments.
 struct Words {
   Words(const char* words) : text(words) {}                     // NOLINT(google-explicit-constructor)
   Words(std::string words) : text(std::move(words)) {}          // NOLINT(google-explicit-constructor)
@@ -30,25 +30,26 @@ struct Words {
   ErrorText text;
 };
 
-/// Where a wanted size comes from: printed as "q.shape[2]", as the name of an argument, or as words.
+/// The source of a wanted size. It is printed as "q.shape[2]", as the name of an argument, or as words.
 struct SizeSource {
   static constexpr int kWords = -1, kArgument = -2;
   const char* text;
   int dim = kWords;
 };
 
-/// "invalid argument: k.shape[2]=5, want 7 (q.shape[2])"
+/// The error "invalid argument: k.shape[2]=5, want 7 (q.shape[2])".
 [[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, int64_t want, SizeSource source);
-/// "invalid argument: k.shape[2]=5, <rest>"
+/// The error "invalid argument: k.shape[2]=5, <rest>".
 [[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, const Words& rest);
-/// "invalid argument: k.dtype=f16, want f32 (q.dtype)"
+/// The error "invalid argument: k.dtype=f16, want f32 (q.dtype)".
 [[nodiscard]] Status WrongType(const char* tensor, DType got, const Words& want);
-/// "f32 (q.dtype)"
+/// A type and the tensor that it comes from: "f32 (q.dtype)".
 [[nodiscard]] ErrorText TypeOf(const char* tensor, DType dtype);
 
-/// Checks rank, sizes and strides of any tensor: known type; at most 8 dimensions, none negative, in all at most 2^60
-/// elements (so that sums of sizes cannot overflow); strides as many, none negative, span within 64 bits; innermost
-/// stride 1 unless any_innermost (a dimension of one element may have any stride).
+/// Checks rank, sizes and strides of any tensor. Its type must be known. It has at most 8 dimensions, none negative,
+/// and at most 2^60 elements, so that sums of sizes cannot overflow. There are as many strides, none negative, and the
+/// span fits into 64 bits. The innermost stride is 1 unless any_innermost; a dimension of one element may have any
+/// stride.
 [[nodiscard]] Status CheckView(const char* name, const TensorView& tensor, bool any_innermost = false);
 
 [[nodiscard]] inline Status CheckSize(const char* name, const TensorView& tensor, int dim, int64_t want,

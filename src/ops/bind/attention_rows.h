@@ -13,10 +13,10 @@
 
 namespace fa::ops {
 
-// The tensors of a dense call in a run, as its tiles read and write them: what a plan keeps (BoundAttention) with the
-// addresses of the arguments. Argument structs end here. A tensor that the call does not have has null data.
+// The tensors of a dense call in a run, as its tiles read and write them. They join what a plan keeps (BoundAttention)
+// with the addresses of the arguments; below here no code sees argument structs. An absent tensor has null data.
 
-/// A tensor of (row, key) pairs: row i of head n of sequence b at Of(b).At(0, n, i).
+/// A tensor of (row, key) pairs. Row i of head n of sequence b is at Of(b).At(0, n, i).
 struct PairView {
   const std::byte* data = nullptr;
   const PairRows* where = nullptr;
@@ -26,7 +26,7 @@ struct PairView {
   }
 };
 
-/// The gradient of a bias, likewise.
+/// The gradient of a bias, addressed likewise.
 struct MutablePseView {
   std::byte* data = nullptr;
   const PseRows* where = nullptr;
@@ -36,19 +36,20 @@ struct MutablePseView {
   }
 };
 
-/// What the scores of a call go through between their product and the product with V.
+/// What the scores of a call pass through before they are multiplied with V.
 struct ScoreInputs {
   float scale = 1;
   float softcap = 0;
   PseType pse_type = PseType::kAddThenScale;
   PairView pse = {};                                     ///< pse types 0 and 1
-  bool compressed_pse = false;                           ///< as PseRows
-  PairView slopes = {};                                  ///< pse types 2 and 3: of (b, n, 0), f32
-  std::span<const int64_t> q_start = {}, kv_start = {};  ///< of each sequence; empty: all 0
-  PairView dense_mask = {};                              ///< a byte per pair
-  const uint8_t* keep_bits = nullptr;                    ///< of every pair, least significant bit first
+  bool compressed_pse = false;                           ///< as in PseRows
+  PairView slopes = {};                                  ///< pse types 2 and 3: f32, one per (b, n), addressed as (b,
+                                                         ///< n, 0)
+  std::span<const int64_t> q_start = {}, kv_start = {};  ///< one per sequence; empty: all 0
+  PairView dense_mask = {};                              ///< one byte per pair
+  const uint8_t* keep_bits = nullptr;                    ///< one bit per pair, least significant bit first
   const PhiloxState* philox = nullptr;                   ///< draws the bits instead
-  std::span<const int64_t> dropout_offset = {};          ///< of each sequence: the number of its first pair
+  std::span<const int64_t> dropout_offset = {};          ///< per sequence, the number of its first pair
   float keep_prob = 1;
 
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
@@ -57,29 +58,29 @@ struct ScoreInputs {
   [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
 };
 
-/// Scales and offsets of i8 keys or values, f32: [heads_kv][columns], or per token [batch][keys].
+/// Scales and offsets of i8 keys or values, f32: [heads_kv][columns], or with per_token [batch][keys].
 struct Antiquants {
   const float *scale = nullptr, *offset = nullptr;
-  int64_t row = 0;  ///< from head to head, or from batch element to batch element
+  int64_t row = 0;  ///< floats from head to head, or with per_token from batch element to batch element
   bool per_token = false;
 };
 
-/// The rows of a forward.
+/// The tensors of a forward.
 struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
-  Antiquants k_antiquants = {}, v_antiquants = {};  ///< of i8 keys and values
-  const float* sink = nullptr;                      ///< of each head
+  Antiquants k_antiquants = {}, v_antiquants = {};  ///< for i8 keys and values
+  const float* sink = nullptr;                      ///< one value per head
   ScoreInputs scores = {};
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
-  bool selected_keys = false;         ///< a row without keys has statistics 0, not those of a masked row
-  tiling::Interval unused_rows = {};  ///< rows of packed sequences that belong to none: written as 0
+  bool selected_keys = false;         ///< whether a row without keys has statistics 0 instead of those of a masked row
+  tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
   int64_t padded_rows = 0;            ///< as in BoundAttention
 };
 
-/// The addresses of the tensors from which scores are made; null: absent.
+/// The addresses of the tensors that change scores; null: absent.
 struct ScoreAddresses {
   const void *pse = nullptr, *dense_mask = nullptr, *drop_mask = nullptr;
 };
@@ -94,7 +95,7 @@ struct ForwardAddresses {
 
 [[nodiscard]] ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& data);
 
-/// The rows of a checked call; they point into `bound`.
+/// The tensors of a checked call. They point into `bound`.
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data);
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args);
 

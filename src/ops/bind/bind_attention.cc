@@ -19,7 +19,7 @@ Status BindParts(Binding& call) {
   return Status::Ok();
 }
 
-// Each result is built in place: it is large.
+// Each result is built in place, because it is large.
 
 Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options) {
   Result<BoundAttention> result{BoundAttention{}};

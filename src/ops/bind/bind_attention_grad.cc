@@ -1,5 +1,5 @@
-// A gradient has the shape and type of the tensor that it is the gradient of. Everything else about it follows from the
-// forward call, which is bound first.
+// A gradient has the shape and type of its tensor. Everything else about it follows from the forward call, which is
+// bound first.
 #include "ops/bind/bind_attention_grad.h"
 
 #include <string>
@@ -45,7 +45,7 @@ Status CheckWritten(const Gradient& gradient) {
                                  ", want strides that keep its elements apart");
 }
 
-// The gradient of a head part exists exactly where the part does.
+// A head part has a gradient exactly if the part exists.
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {
@@ -136,7 +136,7 @@ Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& optio
 }  // namespace
 
 Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
-  // Built in place: it is large.
+  // It is built in place, because it is large.
   Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
   if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
   return result;

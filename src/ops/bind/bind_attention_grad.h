@@ -11,23 +11,24 @@
 
 namespace fa::ops {
 
-/// A validated call of the dense backward: sizes, rules and strides; no pointer, no layout string.
+/// A validated call of the dense backward: sizes, rules and strides, but no pointer and no layout string.
 struct BoundAttentionGrad {
-  /// The forward that is differentiated. Its out and statistics are inputs here (any strides, 0 included), both
-  /// statistics are present, lse is not.
+  /// The forward that is differentiated. Its out and statistics are inputs here, with any strides, 0 included. Both
+  /// statistics are present, and lse is absent.
   BoundAttention forward;
   layout::Rows d_out, dq, dk, dv;
   layout::Rows dq_rope, dk_rope;  ///< where forward.has_rope
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
-  PseRows dpse;                  ///< its own strides; never compressed; sums over b and i where shared
-  bool dpse_of_one_row = false;  ///< dpse.shared_rows, but there is one row, and nothing to add it to
-  /// dslopes [B,N]: where b's row of N slopes starts; [N]: 0, a sum over the batch (dslopes_shared).
+  PseRows dpse;                  ///< with its own strides, never compressed; shared dimensions are summed
+  bool dpse_of_one_row = false;  ///< dpse.shared_rows, but there is only one row, so nothing is added to it
+  /// Stride of dslopes from b to b. [B,N]: the stride of its rows. [N]: 0, since dslopes is a sum over the batch
+  /// (dslopes_shared).
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
   tiling::Interval unused_keys = {};  ///< TND: rows of keys past the last prefix sum; their gradients are written as 0
 };
 
-/// The rows of a dense backward in a run, as ForwardRows.
+/// The tensors of a dense backward in a run, like ForwardRows.
 struct GradRows {
   layout::RowsView q = {}, q_rope = {}, k = {}, k_rope = {}, v = {}, out = {}, d_out = {};
   layout::StatsView softmax_max = {}, softmax_sum = {};
@@ -37,7 +38,7 @@ struct GradRows {
   layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};
   MutablePseView dpse = {};
   bool dpse_of_one_row = false;
-  layout::MutableStatsView dslopes = {};  ///< of (b, n, 0); one row of them where shared
+  layout::MutableStatsView dslopes = {};  ///< addressed as (b, n, 0); one row of them if they are shared
   bool dslopes_shared = false;
   float* dsink = nullptr;
   tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
@@ -47,10 +48,10 @@ struct GradRows {
 [[nodiscard]] Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args,
                                                            const AttentionOptions& options);
 
-/// As CheckRunArgs, for the tensors of the backward.
+/// Like CheckRunArgs, for the tensors of the backward.
 [[nodiscard]] Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
-/// The rows of checked arguments; they point into `bound`.
+/// The tensors of checked arguments. They point into `bound`.
 [[nodiscard]] GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
 }  // namespace fa::ops

@@ -10,30 +10,29 @@
 
 namespace fa::ops {
 
-/// Rows that the compressed form of the position bias has.
+/// Rows of the compressed form of the position bias.
 inline constexpr int64_t kCompressedRows = 1024;
 
-/// Sizes that the parts share in addition to those of BoundAttention::problem. A "row" dimension of TND counts all
-/// packed rows.
+/// Sizes that the parts share besides those of BoundAttention::problem. With TND, a dimension of rows counts all packed
+/// rows.
 struct CallSizes {
   int64_t sequences = 0;           ///< batch elements or packed sequences
   int64_t q_rows = 0, k_rows = 0;  ///< S of query and key; T for TND
-  int64_t max_sq = 0, max_sk = 0;  ///< of the longest sequence
+  int64_t max_sq = 0, max_sk = 0;  ///< lengths of the longest sequence
 };
 
-/// Out and the statistics are results of the forward and inputs of the backward, which needs both statistics.
+/// Out and the statistics are results of a forward and inputs of a backward, which needs both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
-/// What prompt and decode attention allow in addition to the training forward: lengths of padded batch elements, and a
-/// dense mask and pse that are larger than the call in their last two dimensions.
+/// What prompt and decode attention allow that the training forward does not: lengths of padded batch elements, and a
+/// dense mask and pse whose last two dimensions are larger than the call.
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< the operator has checked the types of query, key, value and out
 };
 
-/// The tensors of a dense call as its bind reads them, whatever the arguments of the operator call them. Nothing is
-/// written through them. A tensor that the operator has in another form may have null data: its shape and strides
-/// count.
+/// The tensors of a dense call for its bind, whatever the operator calls them. Nothing is written through them. If the
+/// operator has a tensor in another form, its data may be null here; its shape and strides count.
 struct DenseTensors {
   const TensorView &q, &k, &v;
   const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;
@@ -44,8 +43,8 @@ struct DenseTensors {
   static constexpr TensorView kNoTensor{};
 };
 
-/// The tensors that a dense call and its gradients both have. For gradients they are those of the forward that is
-/// differentiated. Gradients have no lse, so it is left out.
+/// The tensors that a dense call and its gradients share. For gradients they are the tensors of the differentiated
+/// forward. Gradients have no lse, so it is left out.
 template <typename Args>
 [[nodiscard]] DenseTensors ForwardTensors(const Args& args) {
   return {.q = args.q,
@@ -64,7 +63,8 @@ template <typename Args>
           .softmax_sum = args.softmax_sum};
 }
 
-/// A call while it is bound. Each part checks its arguments and fills its fields of `bound`; they run in this order.
+/// A call while it is bound. Each part checks its arguments and fills its fields of `bound`. The parts run in this
+/// order.
 struct Binding {
   const DenseTensors& args;
   const AttentionOptions& options;
@@ -79,7 +79,7 @@ struct Binding {
 [[nodiscard]] Status BindScalars(Binding& call);  ///< scale, softcap, pse_type, layout, heads, starts
 [[nodiscard]] Status BindShapes(Binding& call);   ///< query, key, value, rope parts, out: types, sizes, rows
 [[nodiscard]] Status BindLengths(
-    Binding& call);  ///< cu_q, cu_kv, actual lengths: sequences (without rules), rows past them
+    Binding& call);  ///< cu_q, cu_kv, actual lengths: sequences (without rules), and rows past them
 [[nodiscard]] Status BindStatistics(Binding& call);  ///< softmax_max, softmax_sum, lse, sink
 [[nodiscard]] Status BindMask(Binding& call);        ///< mask rules, dense_mask
 [[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
@@ -88,24 +88,24 @@ struct Binding {
 /// Runs all parts.
 [[nodiscard]] Status BindParts(Binding& call);
 
-/// BindAttention for a prompt or decode call; the planned tensors are left to the caller.
+/// BindAttention for a prompt or decode call. The caller sets the planned tensors.
 [[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
                                                    const Inference& inference);
 
-/// A last-but-one or last size of the dense mask or pse: `want`, or with Inference at least that.
+/// Checks one of the last two sizes of the dense mask or pse: it is `want`, or with Inference at least `want`.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 
 /// Whether the mask tensor of a sparse mode, if given, is a compressed triangle that the rule replaces.
 [[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
 
-/// Where a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk], lies.
+/// The layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
 [[nodiscard]] PairRows DenseMaskRows(const TensorView& mask, int64_t sequences);
 
-/// Where dpse, a checked tensor of the shape of the bound `pse`, lies.
+/// The layout of dpse, a checked tensor with the shape of the bound `pse`.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
-/// The device's own limits of a mask made by Mask::FromSparseMode. Part of BindMask.
+/// Checks the device's own limits for a mask from Mask::FromSparseMode. Part of BindMask.
 [[nodiscard]] Status CheckSparseMode(const Binding& call);
 
 }  // namespace fa::ops

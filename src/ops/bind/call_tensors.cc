@@ -18,7 +18,7 @@ CallTensor Optional(CallTensor tensor) {
   return tensor;
 }
 
-/// The tensors of parts of a call, one part after the other.
+/// Joins the tensors of the parts of a call, one part after the other.
 template <size_t... kSizes>
 std::array<CallTensor, (kSizes + ...)> Joined(const std::array<CallTensor, kSizes>&... parts) {
   std::array<CallTensor, (kSizes + ...)> all{};
@@ -34,7 +34,7 @@ auto AttentionOperands(const Args& args, const CallTensor& value) {
                     Optional(Input("k_rope", args.k_rope))};
 }
 
-/// What the gradients of every attention read and write in addition.
+/// The further tensors that the gradients of every attention read and write.
 template <typename Args>
 auto AttentionGradients(const Args& args, const CallTensor& dv) {
   return std::array{
@@ -50,7 +50,7 @@ auto AttentionGradients(const Args& args, const CallTensor& dv) {
   };
 }
 
-/// What a dense call and its gradients read.
+/// The inputs that a dense call and its gradients share.
 template <typename Args>
 auto DenseInputs(const Args& args) {
   return Joined(AttentionOperands(args, Input("v", args.v)), std::array{
@@ -68,7 +68,7 @@ auto SparseInputs(const Args& args) {
                 std::array{Input("sparse_indices", args.sparse_indices), Optional(Input("sink", args.sink))});
 }
 
-/// The indexer's inputs of a loss and of its statistics, and the outputs of every loss.
+/// The inputs of the indexer in a loss or in its statistics.
 template <typename Args>
 auto IndexerInputs(const Args& args) {
   return std::array{Input("q_index", args.q_index), Input("k_index", args.k_index), Input("weights", args.weights)};
@@ -173,7 +173,7 @@ CallTensors TensorsOf(const DenseIndexerLseArgs& args) {
 }
 
 CallTensors TensorsOf(const SparseIndexerLossArgs& args) {
-  // With p_head_mean the attention's tensors are not read: as if they were absent.
+  // With p_head_mean the attention's tensors are not read. They count as absent.
   const auto of_attention = [&](const char* name, const TensorView& tensor) {
     CallTensor input = Input(name, tensor);
     if (args.p_head_mean.data == nullptr) return input;

@@ -11,8 +11,8 @@
 
 namespace fa::ops {
 
-/// One tensor of a call of any operator; it points into the arguments. A `required` tensor may have null data while
-/// planning; another tensor with null data is absent.
+/// One tensor of a call of any operator. It points into the arguments. A `required` tensor may have null data in a
+/// plan; any other tensor with null data is absent.
 struct CallTensor {
   const char* name;  ///< in errors
   const void* data;
@@ -39,11 +39,12 @@ class CallTensors {
   [[nodiscard]] const CallTensor& operator[](size_t i) const { return tensors_[i]; }
 
  private:
-  std::array<CallTensor, kMost> tensors_;  // set up to count_: the rest would cost a small call a twentieth
+  std::array<CallTensor, kMost> tensors_;  // only count_ entries are set: setting the rest would cost a small call a
+                                           // twentieth
   size_t count_;
 };
 
-/// All tensors of a call, inputs before outputs; of a decode all but the lists of keys and values.
+/// All tensors of a call, inputs before outputs. A decode's lists of keys and values are not among them.
 #define FA_TENSORS_OF(name, function, Args, Options, text) [[nodiscard]] CallTensors TensorsOf(const Args& args);
 FA_OPERATORS(FA_TENSORS_OF)
 #undef FA_TENSORS_OF

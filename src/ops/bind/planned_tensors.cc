@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-// Strides are equal, or differ only in words: dense instead of empty, or on dimensions of one element.
+// Whether strides are equal, or differ only in form: dense instead of empty, or on dimensions of one element.
 bool EquivalentStrides(const Dims& shape, const Dims& got, const Dims& planned) {
   if (got == planned) return true;
   if (!got.empty() && got.rank() != shape.rank()) return false;
@@ -84,13 +84,13 @@ Status CheckPlannedLengths(const char* name, std::span<const int64_t> got, std::
 
 namespace {
 
-// As Overlap wants it, with all strides.
+// The tensor with all strides, which Overlap needs.
 TensorView View(const CallTensor& tensor) {
   return {tensor.data, tensor.dtype, *tensor.shape, layout::FilledStride(*tensor.shape, *tensor.stride)};
 }
 
 struct ByteRange {
-  uintptr_t begin = 0, end = 0;  // equal: nothing to share
+  uintptr_t begin = 0, end = 0;  // equal if there is nothing to share
 };
 
 ByteRange RangeOf(const CallTensor& tensor, const PlannedTensor& planned) {
@@ -107,7 +107,7 @@ bool Intersect(const ByteRange& a, const ByteRange& b) {
 
 Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                   const PlannedTensor& other_planned) {
-  // Byte ranges first, exactly only where those intersect.
+  // Byte ranges are compared first, and elements only if the ranges intersect.
   if (!Intersect(RangeOf(output, planned), RangeOf(other, other_planned))) return Status::Ok();
   if (!layout::Overlap(View(output), View(other))) return Status::Ok();
   return Status::InvalidArgument(Arg(output.name).Says("shares memory with ") + Arg(other.name));

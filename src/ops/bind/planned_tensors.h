@@ -11,18 +11,18 @@
 
 namespace fa::ops {
 
-/// What a plan keeps of a tensor, to compare in Run. If the tensor is absent, only `present` has a meaning.
+/// What a plan keeps of a tensor to compare it in Run. If the tensor is absent, only `present` has a meaning.
 struct PlannedTensor {
   bool present = false;
   DType dtype = DType::kF32;
   Dims shape, stride;
-  int64_t span_bytes = 0;  ///< from the first to past the last byte
+  int64_t span_bytes = 0;  ///< from the first byte to past the last byte
 };
 
-/// What a plan keeps of checked tensors, in their order.
+/// Keeps checked tensors, in their order.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
 
-// Checks in Run.
+// The following functions check in Run.
 
 /// Checks that the tensor is the planned one: shape, stride, type, presence.
 [[nodiscard]] Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned);
@@ -31,7 +31,8 @@ struct PlannedTensor {
 /// Checks that the output shares no element with the other tensor.
 [[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                                 const PlannedTensor& other_planned);
-/// For all tensors of a call: CheckPlanned, and CheckApart for every output and every tensor before it.
+/// Both check all tensors of a call. The first applies CheckPlanned; the second applies CheckApart to every output and
+/// every tensor before it.
 [[nodiscard]] Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 [[nodiscard]] Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 

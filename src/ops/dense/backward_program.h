@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// A bound backward, planned and booked: the plans of the operators that are backwards hold it. Immutable.
+/// A bound backward, planned and booked. Plans of backward operators hold it. Immutable.
 class BackwardProgram {
  public:
   BackwardProgram(const Context& context, BoundAttentionGrad bound);
@@ -24,11 +24,12 @@ class BackwardProgram {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
   [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
-  /// Runs on the rows of checked arguments, as a graph of `plan`: all gradients but sums over rows, keys or the batch.
-  /// @param meanwhile  polled by the calling thread between its tasks; null: nothing is
+  /// Runs on checked arguments, as a graph of `plan`. It computes all gradients except sums over rows, keys or the
+  /// batch.
+  /// @param meanwhile  gates that the calling thread polls between its tasks, or null
   [[nodiscard]] Status Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace,
                            core::ArrivalGates* meanwhile = nullptr) const;
-  /// Writes these sums after Run: dsink, dslopes, and dpse where it is shared.
+  /// Writes these sums after Run: dsink, dslopes, and a shared dpse.
   void WriteSums(const GradRows& rows, std::byte* workspace) const;
 
  private:

@@ -9,11 +9,11 @@
 //     dV[key][c]  += P^T (broadcast) x dO (panel of rows)
 //     dK[key][c]  += dS^T (broadcast) x Q (panel of rows)
 //
-// dQ^T of a row group and dK, dV of a column live in f32 in the head's slot; the plan's edges give every one of them a
-// single writer at a time and one order of additions, so no bit depends on who runs which tile, or when. The first tile
-// of a row group packs Q and dO both ways and the row statistics, the last one writes dQ; the tiles of a column do the
-// same for K, V, dK and dV. Each product is a chain of f32 additions through memory: rows and keys may be grouped in
-// any way without a change of the bits.
+// dQ^T of a row group and dK, dV of a column live in f32 in the head's slot. The plan's edges give each of them a
+// single writer at a time and one order of additions, so no bit depends on which worker runs which tile, or when. The
+// first tile of a row group packs Q and dO both ways and the row statistics, and the last one writes dQ. The tiles of a
+// column do the same for K, V, dK and dV. Each product is a chain of f32 additions through memory, so rows and keys may
+// be grouped in any way without a change of the bits.
 
 #include "ops/dense/backward_tile.h"
 
@@ -36,7 +36,7 @@ using tiling::Interval;
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
                int64_t columns) {
-  // The rows of a group lie together; what fills up the last one is finite.
+  // The rows of a group lie together. Rows that fill up the last group are finite.
   const int64_t step = rows.paired ? rows.group : 1, elements = step * columns;
   const int64_t bytes = step * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
   const auto* data = static_cast<const std::byte*>(rows.data);
@@ -48,7 +48,7 @@ bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::Ro
 
 }  // namespace
 
-/// Its tiles begin with the first key of the column.
+/// A strip whose tiles begin with the first key of the column.
 struct BackwardTile::ColumnStrip : GradStrip {
   Interval keys = {};  ///< visited keys of the column
   bool may_meet_masked = false;
@@ -59,24 +59,25 @@ struct BackwardTile::Tile {
   const tiling::Sequence& sequence;
   BackwardSlot slot;
   BackwardScratch scratch;
-  int64_t slot_row = 0;  ///< of row_begin
+  int64_t slot_row = 0;  ///< place of row_begin in the slot
   Interval column;
-  int64_t first_key = 0;  ///< the key that the slot's rows of keys begin with
+  int64_t first_key = 0;  ///< the key at which the slot's rows of keys begin
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
-  KeyRows keys_of_dq = {};  ///< the column's K as the product dS^T K takes it
-  /// Whether what masked pairs meet is finite, once it was asked for: K of the column; Q and dO of the rows.
+  KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
+  /// Whether masked pairs meet only finite values: K of the column, or Q and dO of the rows. Empty until it is asked
+  /// for.
   std::optional<bool> keys_finite = {}, rows_finite = {};
-  float* q = nullptr;  ///< panels of pack_rows, as long as the tile's rows
+  float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
   float* d_out = nullptr;
-  /// The tile that the worker most likely takes next; null: unknown.
+  /// The tile that the worker most likely takes next; null if unknown.
   const tiling::BackwardItem* next = nullptr;
   FetchRuns::Run runs[6] = {};  ///< the panels that the next tile reads
   core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
-  /// Where a key stands in the slot's rows of keys.
+  /// The place of a key in the slot's rows of keys.
   [[nodiscard]] int64_t SlotKey(int64_t key) const { return key - first_key; }
 };
 
@@ -93,7 +94,7 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  if (task >= static_cast<int64_t>(plan_.items.size())) return;  // a join
+  if (task >= static_cast<int64_t>(plan_.items.size())) return;  // a join does no work
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
   Tile tile{.item = item,
@@ -118,7 +119,7 @@ void BackwardTile::operator()(int32_t task, int worker) {
   if (!tile.column.empty() && item.last_of_column && sums_ == nullptr) CloseColumn(tile);
 }
 
-/// Where the item's rows begin in its slot.
+/// The place of the item's rows in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const int64_t rows_per_head = core::RoundUp(sq, plan_.block_q);
@@ -127,7 +128,7 @@ int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   return first + head * rows_per_head + item.row_begin;
 }
 
-/// Makes the tile's strips; the first tile of the row group also packs what all later tiles read.
+/// Makes the tile's strips. The first tile of the row group also packs what later tiles read.
 void BackwardTile::OpenRows(Tile& tile) const {
   const tiling::BackwardItem& item = tile.item;
   const int64_t columns = problem_.d + problem_.d_rope;
@@ -176,7 +177,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   }
 }
 
-/// dK and dV of these keys = 0.
+/// Writes 0 to dK and dV of these keys.
 void BackwardTile::ClearKeys(const Tile& tile, Interval keys) const {
   const auto clear = [&](float* sums, int64_t columns) {
     std::memset(sums + tile.SlotKey(keys.begin) * columns, 0,
@@ -216,7 +217,7 @@ void BackwardTile::Accumulate(Tile& tile) const {
   ColumnGradients(tile);
 }
 
-/// Where K and V of the tile's column lie for each product.
+/// Finds where K and V of the tile's column lie for each product.
 void BackwardTile::BindKeys(Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope, begin = tile.column.begin;
   const int64_t row = tile.sequence.k_offset + begin;
@@ -240,10 +241,10 @@ void BackwardTile::BindKeys(Tile& tile) const {
   tile.keys_of_dq.k = keys.k;
 }
 
-/// What the next tile reads arrives during the products.
-/// @param rows  a list of rows that it packs, to live until the products are done
+/// Fetches, during the products, what the next tile reads.
+/// @param rows  receives the list of rows that the next tile packs; it must live until the products are done
 void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
-  constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive what this tile reads out of L2
+  constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive this tile's data out of L2
   int64_t lines = 0;
   switch (WhatOfNext(tile.item, *tile.next, sums_ != nullptr)) {
     case FetchedOfNext::kNothing: return;
@@ -260,14 +261,14 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
       break;
   }
   if (lines == 0) return;
-  // Scores, dP and dQ of every strip fetch.
+  // Scores, dP and dQ of every strip fetch a share.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
     rows_of->fetch = &tile.fetch;
     rows_of->fetch_lines = lines / (3 * tile.strips.size()) + 1;
   }
 }
 
-/// @return those panels, in tile.runs
+/// @return the panels that the next tile reads, in tile.runs
 FetchRuns BackwardTile::PanelsOfNext(Tile& tile) const {
   const int64_t row = SlotRow(*tile.next), rows = tile.next->row_end - tile.next->row_begin;
   FetchRuns next(tile.runs);
@@ -283,7 +284,7 @@ FetchRuns BackwardTile::PanelsOfNext(Tile& tile) const {
   return next;
 }
 
-/// P and dS of one strip, and its dQ.
+/// Computes P, dS and dQ of one strip.
 void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -386,7 +387,7 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
-/// Where the bias gradients of the tile's head from a key on are summed.
+/// Where the bias gradients of the tile's head are summed, beginning with a key.
 float* BackwardTile::KeyBias(const Tile& tile, int64_t key) const {
   const tiling::BackwardItem& item = tile.item;
   if (sums_ == nullptr) {
@@ -402,9 +403,9 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
   const float* ds = strip.dp + (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   const int64_t head = tile.item.head, b = tile.item.sequence;
   if (where.shared_rows) {
-    // The column's tiles come in order of rows: one order of additions for every key.
+    // The tiles of a column run in the order of rows, so every key has one order of additions.
     float* keys = KeyBias(tile, strip.keys.begin);
-    if (rows_.dpse_of_one_row) std::fill_n(keys, strip.keys.size(), -0.0f);  // which changes no number added to it
+    if (rows_.dpse_of_one_row) std::fill_n(keys, strip.keys.size(), -0.0f);  // -0 changes no number that is added to it
     for (int64_t key = 0; key < strip.keys.size(); ++key) {
       for (int64_t lane = 0; lane < strip.lanes.count; ++lane) keys[key] += factor * ds[key * strip.lanes.width + lane];
     }
@@ -423,13 +424,13 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
                                where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
-/// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different keys. Between two neighbouring bounds of their
-/// intervals, the same strips take part: a contiguous run of strips, since the bounds do not decrease along the rows.
+/// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different intervals of keys. Between two neighbouring
+/// bounds of these intervals, one contiguous run of strips takes part, since the bounds do not decrease along the rows.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope;
   const bool exact = tile.rows_finite && !*tile.rows_finite;
   const auto outer = exact ? table_.rows->outer_exact : table_.rows->outer;
-  const bool starts = tile.item.first_of_column && sums_ == nullptr;  // at 0
+  const bool starts = tile.item.first_of_column && sums_ == nullptr;  // dK and dV start at 0
   for (int64_t key = tile.column.begin; key < tile.column.end;) {
     int64_t from = tile.strips.size(), to = 0, next = tile.column.end;
     for (int64_t s = 0; s < tile.strips.size(); ++s) {
@@ -471,8 +472,8 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       const Interval keys = tile.strips[s].keys;
       return keys.begin <= key && key < keys.end;
     };
-    // Strips of another width have tiles of another shape, and a strip of rows without keys, which listed rows may have
-    // between others, has none.
+    // Strips of another width have tiles of another shape. A strip of rows without keys has no tile; with listed rows
+    // it may stand between others.
     for (int64_t first = from, end = from; first < to; first = end) {
       if (!visits(first)) {
         ++end;

@@ -13,14 +13,14 @@
 
 namespace fa::ops {
 
-/// Where sums of columns lie that outlive a graph: dK and dV of kv head h of a call begin at dk + h * dk_head, those of
-/// key `first_key` first. Tiles add to them; they neither clear nor round them.
+/// Where the sums of columns lie if they outlive a graph. dK and dV of kv head h begin at dk + h * dk_head and dv + h *
+/// dv_head, with key `first_key` first. Tiles add to them, but neither clear nor round them.
 struct TravellingSums {
   float *dk = nullptr, *dv = nullptr;
   int64_t dk_head = 0, dv_head = 0;
-  float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns where tiles copy them
+  float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns, if tiles copy them
   int64_t k_head = 0, v_head = 0;
-  float* bias = nullptr;  ///< of the gradient of a bias with one row for all queries: of one query head per kv head
+  float* bias = nullptr;  ///< gradient of a bias with one row for all queries: one query head per kv head
   int64_t bias_head = 0;
   int64_t first_key = 0;
 };
@@ -28,8 +28,8 @@ struct TravellingSums {
 /// The backward's tile program: runs any task of a BackwardPlan. One per Run, shared by all workers.
 class BackwardTile {
  public:
-  /// All arguments are kept by the caller.
-  /// @param sums  of each BackwardItem::block
+  /// The caller keeps all arguments.
+  /// @param sums  one entry per BackwardItem::block
   BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                const core::kernels::KernelTable& table, const GradRows& rows, const BackwardBuffers& buffers,
                std::byte* workspace, const TravellingSums* sums = nullptr);
@@ -70,7 +70,7 @@ class BackwardTile {
   const GradRows& rows_;
   const BackwardBuffers& buffers_;
   std::byte* workspace_;
-  const TravellingSums* sums_;  ///< per block; null: dK and dV of a column are those of its slot
+  const TravellingSums* sums_;  ///< one entry per block; null: dK and dV of a column are in its slot
   ScoreTile score_tile_;
 };
 

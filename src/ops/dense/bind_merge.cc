@@ -135,8 +135,8 @@ Status CheckOutputsApart(const MergeArgs& args) {
   return Status::Ok();
 }
 
-// An output shares nothing with the other outputs and the inputs, but may be the previous partial it replaces. Tensors
-// without an address share nothing.
+// An output shares nothing with other outputs and with inputs, except with the previous partial that it replaces.
+// Tensors without an address share nothing.
 Status CheckAliasing(const MergeArgs& args) {
   const NamedView outputs[] = {
       {"out", Filled(args.out)}, {"softmax_max", Filled(args.softmax_max)}, {"softmax_sum", Filled(args.softmax_sum)}};

@@ -12,13 +12,13 @@
 
 namespace fa::ops {
 
-/// A validated merge: sizes and strides. TND is one batch element of T rows.
+/// A validated merge: sizes and strides. TND counts as one batch element of T rows.
 struct BoundMerge {
   int64_t batch = 1, heads = 0, rows = 0, head_size = 0;
   DType dtype = DType::kF32;
   layout::Rows prev_out, cur_out, out;
   layout::Stats prev_max, prev_sum, cur_max, cur_sum, softmax_max, softmax_sum;
-  std::vector<PlannedTensor> planned;  ///< TensorsOf the planned call
+  std::vector<PlannedTensor> planned;  ///< TensorsOf the call that was planned
 };
 
 /// The rows of a merge in a run.
@@ -32,11 +32,11 @@ struct MergeRows {
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundMerge> BindMerge(const MergeArgs& args, const MergeOptions& options);
 
-/// The checks of BindMerge and of CheckMergeRunArgs without a plan.
+/// The checks of BindMerge and of CheckMergeRunArgs, without a plan.
 [[nodiscard]] Status CheckMergeArgs(const MergeArgs& args, const MergeOptions& options);
 
-/// Checks in Run: the tensors are the planned ones, and an output shares elements with no other tensor but the previous
-/// partial that it replaces.
+/// Checks in Run that the tensors are the planned ones, and that no output shares elements with another tensor, except
+/// with the previous partial that it replaces.
 [[nodiscard]] Status CheckMergeRunArgs(const BoundMerge& bound, const MergeArgs& args);
 
 /// The rows of checked arguments.

@@ -14,10 +14,10 @@
 namespace fa {
 namespace {
 
-// FillKeepBits writes whole words, which the end of the mask need not hold and its start need not be aligned for, so
-// blocks pass through a buffer that stays in the L1 cache.
+// FillKeepBits writes whole words. The end of the mask need not hold a whole word, and its start need not be aligned.
+// So blocks pass through a buffer that stays in the L1 cache.
 constexpr int64_t kBlockBits = 1 << 15;
-// A task worth handing out: about 100 us of Philox.
+// Enough work for a task: about 100 us of Philox.
 constexpr int64_t kTaskBlocks = 32;
 
 Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask, Context* context) {

@@ -13,8 +13,8 @@
 namespace fa::ops {
 namespace {
 
-/// A decode's rows lie in pages, which cannot be paired: its strips multiply f32. Few rows are those of its type, as in
-/// the forward.
+/// The kernels of a call. A decode's rows lie in pages, which cannot be paired, so its strips multiply f32. Its kernels
+/// of few rows are those of its own type, as in the forward.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!bound.decode) return own;
@@ -24,8 +24,8 @@ core::kernels::KernelTable TableOf(const Context& context, const BoundAttention&
   return table;
 }
 
-/// Records in the problem what the kernels read in place: pairs of bf16 along the head lie in every row of K; pairs of
-/// keys are packed.
+/// Records in the problem what the kernels read in place. Kernels of pairs find pairs along the head in every row of K;
+/// pairs of keys, for V, must be packed.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {
     bound.problem.k_in_place = true;

@@ -18,20 +18,20 @@
 
 namespace fa::ops {
 
-/// A bound forward, planned and booked: the plans of the operators that are forwards hold it. Immutable.
+/// A bound forward, planned and booked. Plans of forward operators hold it. Immutable.
 class ForwardProgram {
  public:
-  /// @param op  its name in descriptions
+  /// @param op  the operator's name in descriptions
   ForwardProgram(const char* op, const Context& context, BoundAttention bound);
 
   [[nodiscard]] const BoundAttention& bound() const { return bound_; }
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
-  /// Memory for what its operator adds. @return the offset
+  /// Books memory for what the operator adds. @return the offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on the rows of checked arguments, as a graph of `plan`.
-  /// @param quantization  null: the output is of a float type
-  /// @param meanwhile  polled by the calling thread between its tasks; null: nothing is
+  /// Runs on checked arguments, as a graph of `plan`.
+  /// @param quantization  null if the output is of a float type
+  /// @param meanwhile  gates that the calling thread polls between its tasks, or null
   [[nodiscard]] Status Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
                            const OutputQuantization* quantization = nullptr,
                            core::ArrivalGates* meanwhile = nullptr) const;

@@ -42,7 +42,7 @@ const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, cons
 }
 
 size_t PartStateFloats(int64_t rows, int64_t dv) {
-  // A strip of few rows has 16 lanes or less.
+  // Strips of few rows have at most 16 lanes.
   constexpr int64_t kFew = tiling::kFewestStateLanes;
   const int64_t lanes = rows <= kFew ? kFew : MostLanes(rows);
   return static_cast<size_t>(core::RoundUp(lanes * (dv + 2), 16));
@@ -95,8 +95,8 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
 }
 
-/// Every block of the item's keys.
-/// @param anew  only strips that were restarted
+/// Visits every block of the item's keys.
+/// @param anew  visit only strips that were restarted
 void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
                             bool anew) const {
   const int64_t count = strips.size(), block_k = plan_.shape.block_k;
@@ -125,16 +125,16 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
       } else {
         strips_.VisitBlock(strips[s], block, rows, scratch);
       }
-      // The first strip has fetched the next block into L2; the other strips need not fetch it.
+      // The first strip has fetched the next block into L2; the other strips need not.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
-    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values take the place of these
+    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values take the place of this block's
   }
   ForwardStrips::EndFlight(flight);
 }
 
-/// The only key block of a short sequence, fetching O of this tile and Q, K and V of the next: each is too short for
-/// the hardware's streams to get going.
+/// Visits the only key block of a short sequence. It fetches O of this tile and Q, K and V of the next one, because
+/// each is too short for the hardware's streams to start.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;
@@ -151,8 +151,8 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
 }
 
-/// Leaves this part's state for the task that comes last, which adds all states up in the order of the parts. Returns
-/// whether this task is the last. No task waits, and no bit depends on which task comes last.
+/// Leaves this part's state for the last task of its merge, which adds all states in the order of the parts. Returns
+/// whether this task is the last. No task waits, and no bit depends on which task is last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
   const int64_t dv = problem_.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);
@@ -189,7 +189,7 @@ bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* stri
   return true;
 }
 
-/// With m = max(own max, the part's): own *= 2^(own max - m), own += 2^(part's max - m) part.
+/// Adds a part: with m = max(own max, part's max), own *= 2^(own max - m) and own += 2^(part's max - m) part.
 void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   const int64_t width = strip.lanes.width;
   const float *part_max = part, *part_sum = part + width;

@@ -16,27 +16,29 @@ namespace fa::ops {
 
 /// Where a forward plan's buffers lie in the workspace.
 struct ForwardBuffers {
-  size_t run_state = 0;                             ///< of the executor
+  size_t run_state = 0;                             ///< state of the executor
   size_t slots = 0;                                 ///< packed K and V
-  size_t scratch = 0;                               ///< worker after worker
-  size_t scratch_bytes = 0;                         ///< of one worker
-  bool converts_keys = false, stages_bias = false;  ///< what else a worker's scratch has room for
-  size_t arrivals = 0;  ///< one int32_t per merge: the number of parts whose state is there; 0 before and after a run
-  size_t states = 0;    ///< of parts of keys
-  size_t state_floats = 0;  ///< of one part
+  size_t scratch = 0;                               ///< one piece per worker
+  size_t scratch_bytes = 0;                         ///< bytes of one worker
+  bool converts_keys = false, stages_bias = false;  ///< whether a worker's scratch also has room for converted keys and
+                                                    ///< for staged bias
+  size_t arrivals = 0;  ///< one int32_t per merge: the number of parts whose state has arrived; 0 before and after a
+                        ///< run
+  size_t states = 0;    ///< states of parts of keys
+  size_t state_floats = 0;  ///< floats of one part's state
 };
 
-/// Floats of the state of one part: for each strip of a tile of `rows` rows its statistics and output state.
+/// Floats of one part's state: statistics and output state of each strip of a tile of `rows` rows.
 [[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
 
 /// Whether the keys of a sequence are one block. The output then needs no rescaling, and V of a block stays in L1 from
-/// one register block of rows to the next: a state by rows saves the transposition. Longer sequences lose more on V, of
-/// which rows read four vectors per key where lanes read eight numbers (measured at S = 1024: 2 % at D = 64, 20 % at
-/// 128).
+/// one register block of rows to the next, so a state by rows saves the transposition. Longer sequences lose more on V:
+/// rows read four vectors of V per key where lanes read eight numbers. At S = 1024 they lose 2 % with D = 64 and 20 %
+/// with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// The kernels for the first of `rows` rows of a sequence: those of few rows if the whole group has few. The choice
-/// depends on the sequence alone, since the bits of the two differ.
+/// The kernels for the first of `rows` rows of a sequence: the kernels of few rows if the whole group has few rows. The
+/// choice depends on the sequence alone, since the bits of the two kinds differ.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);
@@ -44,7 +46,7 @@ struct ForwardBuffers {
 /// The forward's tile program: runs any task of a ForwardPlan. One per Run, shared by all workers.
 class ForwardTile {
  public:
-  /// All arguments are kept by the caller.
+  /// The caller keeps all arguments.
   ForwardTile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
               const core::kernels::KernelTable& table, const ForwardRows& rows, const ForwardBuffers& buffers,
               std::byte* workspace, const OutputQuantization* quantization);
@@ -66,8 +68,9 @@ class ForwardTile {
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
-  /// Strips of a short sequence fetch the next tile. Of pairs only those with their state by rows: the tile unit's have
-  /// several blocks in flight instead. V of pairs is listed too, because the next tile lays it in pairs from there.
+  /// Whether strips of a short sequence fetch the next tile. With kernels of pairs, only strips with their state by
+  /// rows do so: the tile unit's strips have several blocks in flight instead. V of pairs is listed too, because the
+  /// next tile makes pairs from it.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

@@ -1,6 +1,6 @@
-// The gradients of parameters: sums over rows, keys or the batch. Each is one serial chain in a fixed order over
-// partial sums that the tiles left (O(B N S) work, against O(B N S^2 D) of the tiles), so its bits do not depend on
-// threads.
+// The gradients of parameters: sums over rows, keys or the batch. Each is one serial chain, in a fixed order, over
+// partial sums that the tiles have left. So its bits do not depend on threads. The chains take O(B N S) work, the tiles
+// O(B N S^2 D).
 
 #include "ops/dense/gradient_sums.h"
 
@@ -43,7 +43,7 @@ void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows&
   }
 }
 
-/// Forms [B|1, N, 1, Sk] and the packed one of one row per head.
+/// Writes the forms [B|1, N, 1, Sk], and the packed form with one row per head.
 void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                   const MutablePseView& dpse, float* keys, const BackwardBuffers& buffers) {
   const bool shared_batch = dpse.where->shared_batch;
@@ -91,7 +91,7 @@ double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& seq
   for (int64_t i = 0; i < sequence.sq; ++i) {
     const int64_t row = sequence.q_offset + i;
     const float row_sum = rows.softmax_sum.At(b, head, row);
-    if (row_sum == 0) continue;  // Sk = 0
+    if (row_sum == 0) continue;  // a sequence with Sk = 0
     const double p = ExpBelow<double>(sink, rows.softmax_max.At(b, head, row)) / row_sum;
     sum -= p * delta[i];
   }

@@ -12,41 +12,41 @@
 
 namespace fa::ops {
 
-/// A head's gradient of the sink in a sequence: adds its rows in their order. What was added before and what is added
-/// next may come from other calls: the chain is one of doubles.
-/// @param delta  of the sequence's rows of the head, one after the other
+/// The gradient of a head's sink in a sequence: adds the rows in their order to `sum`. The chain is one of doubles, so
+/// other calls may have added rows before, and may add rows after.
+/// @param delta  one value per row of the sequence and head, in order
 [[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
                                  int64_t head, const float* delta, double sum);
-/// A head's gradient of its slope in a sequence: adds its rows in their order.
-/// @param slope_rows  of `count` rows
+/// The gradient of a head's slope in a sequence: adds the rows in their order to `sum`.
+/// @param slope_rows  `count` values, one per row
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
 /// Rounds `count` f32 values into row i of head n of a sequence's dpse.
 void WriteBiasRow(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
                   const float* from, int64_t count);
 
-/// Of a bias, per batch element.
+/// Sizes of a bias, per batch element.
 struct PairSizes {
   int64_t heads = 0, rows = 0, keys = 0;
 };
 /// Rounds sums over the batch to the gradient of a bias that the batch shares.
 /// @param pairs  [heads][rows][keys]
-/// @param dpse   of rows of batch element 0: all rows, or those that a rank holds
+/// @param dpse   rows of batch element 0: all rows, or the rows that a rank holds
 void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
                    const layout::MutableRowsView& dpse);
 
 /// Clears the sums that every tile of a run adds to. Call it before the graph runs.
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace);
 
-/// Computes dsink, dslopes and the shared forms of dpse from the sums of rows and keys, in ascending b and i. Call it
+/// Computes dsink, dslopes and the shared forms of dpse from the sums of rows and keys, with b and i ascending. Call it
 /// after the graph has run.
 void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                        const GradRows& rows, const BackwardBuffers& buffers, std::byte* workspace);
 
-/// Writes 0 to the gradient of a bias whose batch is empty: a sum of nothing.
+/// Writes 0 to the gradient of a bias whose batch is empty.
 void ClearBiasGradient(const MutableTensorView& dpse);
 
-/// Writes 0 to TND rows that no sequence owns, in dq (dq_rope) and in dk, dv (dk_rope).
+/// Writes 0 to TND rows that belong to no sequence, in dq (dq_rope) and in dk, dv (dk_rope).
 void WriteTailGradients(const tiling::AttentionProblem& problem, const GradRows& rows);
 
 }  // namespace fa::ops

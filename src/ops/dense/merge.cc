@@ -43,8 +43,8 @@ class Merger {
  public:
   Merger(const ops::MergeRows& rows, const ops::BoundMerge& merge) : rows_(rows), merge_(merge) {}
 
-  // Rows are counted with the head running fastest, as they lie in most layouts; in other layouts each is still a
-  // contiguous row.
+  // Rows are counted with the head running fastest, as they lie in most layouts. In other layouts each row is still
+  // contiguous.
   template <typename Type>
   void MergeRows(int64_t begin, int64_t end) const {
     for (int64_t index = begin; index < end; ++index) {
@@ -83,7 +83,7 @@ class Merger {
       if (out != prev) std::copy_n(prev, d, out);
       write_stats(prev_max, prev_sum);
     } else {
-      // A NaN in either maximum must stay: std::max would drop it in one order.
+      // A NaN in either maximum must stay; std::max would drop it in one order of its arguments.
       const float max = prev_max > cur_max || std::isnan(prev_max) ? prev_max : cur_max;
       const float prev_part = prev_sum * ops::ExpBelow(prev_max, max);
       const float cur_part = cur_sum * ops::ExpBelow(cur_max, max);
@@ -116,7 +116,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    // Two products and a sum of every element.
+    // Two products and one sum per element.
     const double flops = 3 * static_cast<double>(plan_.rows) * static_cast<double>(bound_.head_size);
     tiling::PlanText problem, tasks;
     problem.AddLine("merge, %s: %lld batch elements, %lld heads, %lld rows of %lld", Name(bound_.dtype),
@@ -127,7 +127,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
     const std::vector<double> load = plan_.Load();
     return {.op = "merge",
             .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
-            .kernels = {"merge_portable"},  // on every level: it reads each element once
+            .kernels = {"merge_portable"},  // one kernel for all levels, since it reads each element once
             .reason = kReason,
             .block_q = plan_.step,
             .graph = plan_.graph,

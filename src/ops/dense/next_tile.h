@@ -7,19 +7,19 @@
 
 namespace fa::ops {
 
-/// The tile of a backward that the worker of `task`, a tile, most likely takes next: the first of the task's
-/// successors, which is the next tile of its column, or behind the last one that of its row group; behind a join the
-/// one that reuses its slot. Null: unknown.
+/// The tile that a backward's worker most likely takes after the tile `task`. It is the first successor of the task:
+/// the next tile of its column or, after the column's last tile, the next tile of its row group. If that successor is a
+/// join, it is the first tile that reuses the slot. Null if unknown.
 [[nodiscard]] const tiling::BackwardItem* NextTile(const tiling::BackwardPlan& plan, int32_t task);
 
-/// What of the next tile arrives during the products of a tile.
+/// What a tile fetches for the next tile during its products.
 enum class FetchedOfNext : uint8_t {
   kNothing,
-  kPanels,  ///< of its row group, which come from L3 where a head's do not stay in L2
-  kRows     ///< of the tensors, which it packs
+  kPanels,  ///< panels of its row group, which come from L3 if a head's panels do not stay in L2
+  kRows     ///< rows of the tensors, which it packs
 };
 
-/// @param sums_travel  whether sums of columns outlive the graph; rows are then left alone, which was not measured
+/// @param sums_travel  whether sums of columns outlive the graph; rows are then not fetched (not measured)
 [[nodiscard]] FetchedOfNext WhatOfNext(const tiling::BackwardItem& item, const tiling::BackwardItem& next,
                                        bool sums_travel);
 

@@ -19,7 +19,7 @@
 
 namespace fa::ops {
 
-/// The queries, keys and weights of an indexer as the caller gives them, and their names in messages.
+/// The queries, keys and weights of an indexer as the caller gives them, with their names in messages.
 struct IndexerInputs {
   const char *q_name, *k_name;
   const TensorView &q, &k, &weights;
@@ -41,13 +41,13 @@ struct IndexerShape {
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  layout::Rows weights;  ///< the row of a token's values at (b, 0, s)
+  layout::Rows weights;  ///< a token's weights are the row at (b, 0, s)
 
   /// The heads of a token as rows.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
     return HeadsAt(of, token.sequence, 0, sequences.Row(token));
   }
-  /// A token's weights in f32.
+  /// Converts a token's weights to f32.
   void ReadWeights(const core::kernels::RowKernels& kernels, const layout::RowsView& of, const SparseToken& token,
                    float* to) const {
     kernels.widen({of.At(token.sequence, 0, sequences.Row(token)), of.rows.dtype, heads}, 1, heads, to, heads);
@@ -55,17 +55,17 @@ struct IndexerShape {
   [[nodiscard]] KeyPlace Place(int64_t sequence) const {
     return {sequence, sequences.list[static_cast<size_t>(sequence)].k_offset};
   }
-  /// Keys without pages.
+  /// The tensors in a run, if keys do not lie in pages.
   [[nodiscard]] IndexerRows RowsOf(const TensorView& q_tensor, const TensorView& k_tensor,
                                    const TensorView& weights_tensor) const {
     return {.q = {q_tensor.data, q}, .weights = {weights_tensor.data, weights}, .k = {.view = {k_tensor.data, k}}};
   }
 };
 
-/// Finds every user error of these inputs. `tensors` then checks what else the call has.
+/// Finds every user error of these inputs. `tensors` can then check the other tensors of the call.
 [[nodiscard]] Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors);
 
-/// What a selection computes.
+/// The sizes of a selection.
 struct SelectionProblem {
   const SparseSequences& sequences;
   int64_t entries;  ///< keys selected per token
@@ -78,28 +78,28 @@ struct BoundIndexer {
   int64_t entries = 0;  ///< keys selected per token
   bool has_values = false;
   bool paged = false;
-  layout::BlockTable table;  ///< of pages: all but its entries
+  layout::BlockTable table;  ///< layout of the pages, without the table's entries
   std::vector<PlannedTensor> planned;
 
-  /// Refers to this object.
+  /// The problem refers to this object.
   [[nodiscard]] SelectionProblem Problem() const { return {shape.sequences, entries}; }
 };
 
 /// The rows of a forward in a run.
 struct SelectionRows {
   IndexerRows in;
-  layout::MutableRowsView indices, values;  ///< null data: no values are wanted
+  layout::MutableRowsView indices, values;  ///< null data if no values are wanted
 };
 
-/// The rows of checked arguments.
+/// The tensors of checked arguments.
 [[nodiscard]] SelectionRows RowsOf(const BoundIndexer& bound, const LightningIndexerArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args,
                                                const LightningIndexerOptions& options);
 
-/// Checks in Run: tensors and lengths are the planned ones, no output shares an element with another tensor, and every
-/// entry of block_table that is used is a page.
+/// Checks in Run that tensors and lengths are the planned ones, that no output shares an element with another tensor,
+/// and that every used entry of block_table is a page.
 [[nodiscard]] Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args);
 
 }  // namespace fa::ops

@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-/// d_values [B, S1, 1, K] or [B, S1, K], of the query's type or f32.
+/// Binds d_values [B, S1, 1, K] or [B, S1, K], of the query's type or f32.
 Status BindValues(const TensorView& values, const SparseTensors& tensors, BoundIndexerGrad& bound) {
   const int leading = tensors.leading();
   const DType type = values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;

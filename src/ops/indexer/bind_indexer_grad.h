@@ -36,8 +36,8 @@ struct SelectionGradRows {
 [[nodiscard]] Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
                                                        const LightningIndexerGradOptions& options);
 
-/// Checks in Run: tensors and lengths are the planned ones, no output shares an element with another tensor and, where
-/// asked for, indices are keys.
+/// Checks in Run that tensors and lengths are the planned ones, that no output shares an element with another tensor
+/// and, if the caller wants it, that indices are keys.
 [[nodiscard]] Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
 
 }  // namespace fa::ops

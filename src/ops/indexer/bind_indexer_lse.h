@@ -9,13 +9,13 @@
 
 namespace fa::ops {
 
-/// Validated statistics.
+/// Validated statistics of an indexer's scores.
 struct BoundIndexerLse {
   IndexerShape shape;
   layout::Stats max, sum;
   std::vector<PlannedTensor> planned;
 
-  /// The sequences whose scores the statistics are of; part of this object.
+  /// The sequences of the scores. They are part of this object.
   [[nodiscard]] const SparseSequences& Problem() const { return shape.sequences; }
 };
 
@@ -32,7 +32,8 @@ struct StatisticsRows {
 [[nodiscard]] Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args,
                                                      const DenseIndexerLseOptions& options);
 
-/// Checks in Run: tensors and lengths are the planned ones, and no output shares an element with another tensor.
+/// Checks in Run that tensors and lengths are the planned ones, and that no output shares an element with another
+/// tensor.
 [[nodiscard]] Status CheckIndexerRunArgs(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args);
 
 }  // namespace fa::ops

@@ -13,8 +13,9 @@
 
 namespace fa::ops {
 
-/// A call that scores tokens with keys, bound, planned and booked. Step: the TokenStep of a run, made from Bound's
-/// Problem(), the kernels and the rows of the run; it also knows the call's name, its result in words and its scratch.
+/// A call that scores keys for tokens: bound, planned and booked. `Step` is the TokenStep of a run. It is made from
+/// Bound's Problem(), the kernels and the tensors of the run. It also knows the call's name, its result in words and
+/// its scratch.
 template <typename Bound, typename Step, typename Args>
 class IndexerForwardPlan final : public Plan::ImplFor<Args> {
  public:

@@ -41,7 +41,7 @@ struct GradProgram {
   ops::IndexerGradient gradient;
   ops::GatherShape gather;
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // of one worker
+  size_t scratch_bytes;  // scratch of one worker
   size_t scratch;
 };
 

@@ -23,13 +23,13 @@ struct IndexerGradients {
   const MutableTensorView &dq, &dk, &dweights;
 };
 
-/// Where these gradients lie, checked; types are those of the inputs.
+/// The layout of these gradients, checked. Types are those of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
-  layout::Rows dweights;  ///< the row of a token's values at (b, 0, s)
+  layout::Rows dweights;  ///< a token's values are the row at (b, 0, s)
 };
 
-/// The rows of these gradients in a run.
+/// The gradients in a run.
 struct IndexerGradViews {
   layout::MutableRowsView dq, dk, dweights;
 };
@@ -40,11 +40,11 @@ struct IndexerGradViews {
 [[nodiscard]] Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients,
                                                            const SparseTensors& tensors, const IndexerShape& shape);
 
-/// Writes 0 for tokens and keys that no sequence uses.
+/// Writes 0 to the gradients of tokens and keys that no sequence uses.
 void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients);
 
-/// The gradients of one token's scores: with S its products and dI the gradients of its scores, E = w dI where S > 0,
-/// else 0:  dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along the lanes.
+/// The gradients of one token's scores. Let S be the products of its heads and keys, dI the gradients of its scores,
+/// and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along the lanes.
 class IndexerGradient {
  public:
   IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
@@ -53,38 +53,39 @@ class IndexerGradient {
   struct Token {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
-    float* panel = nullptr;   ///< q as scores take it
-    float* q_rows = nullptr;  ///< q as outer takes it
+    float* panel = nullptr;   ///< q in the form for scores
+    float* q_rows = nullptr;  ///< q in the form for `outer`
     float* weights = nullptr;
     float* d_weights = nullptr;
-    float* dq = nullptr;     ///< strip after strip [d][width]
-    float* pairs = nullptr;  ///< one strip's E in pairs of keys, of kernels of pairs
+    float* dq = nullptr;     ///< strip after strip, [d][width]
+    float* pairs = nullptr;  ///< for kernels of pairs: one strip's E in pairs of keys
   };
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// The way in which keys are gathered, `block` at a time.
+  /// How keys are gathered, `block` at a time.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
   void Begin(const SparseToken& at, const IndexerRows& rows, const Token& token) const;
-  /// s = the products with a block's keys, a tile of all strips.
+  /// Computes s, the products with a block's keys. s is a tile of all strips.
   void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
   /// scores[key] = sum over the heads of w max(0, s).
   void Scores(const float* s, int64_t keys, const Token& token, float* scores) const;
-  /// s becomes E, and dw and dq grow. @param rows  as product takes them
+  /// Turns s into E and adds to dw and dq. @param rows  rows in the form for `product`
   void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
                     const Token& token) const;
-  /// dk(key) += E^T q for the keys [begin, end) of a block of `keys`, no two alike; e is what AddQuerySide left.
+  /// Adds E^T q to dk for the keys [begin, end) of a block of `keys`, which are all different. e is what AddQuerySide
+  /// left.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// Adds both sides of a block of a token's selected keys; the keys' side in the order of tokens.
+  /// A block of a token's selected keys. Its function adds both sides, the keys' side in the order of tokens.
   struct SelectedBlock {
     const SelectedKeys& selected;
-    int64_t first, count;          ///< the keys [first, first + count) of the selected ones
-    core::kernels::RowBlock rows;  ///< gathered, as product takes them
+    int64_t first, count;          ///< the keys [first, first + count) among the selected ones
+    core::kernels::RowBlock rows;  ///< gathered, in the form for `product`
     const float* d_scores;
-    float* s;         ///< products, a tile of all strips
+    float* s;         ///< products, as a tile of all strips
     float** targets;  ///< room for `count` addresses
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,

@@ -1,5 +1,5 @@
-// DenseLightningIndexerSoftmaxLse: bind -> plan -> run. The plan and the scores are those of LightningIndexer; a
-// token's row of scores lies together in memory whether its keys are cut or not, so its sum has one order.
+// DenseLightningIndexerSoftmaxLse: bind -> plan -> run. Plan and scores are those of LightningIndexer. A token's row of
+// scores is contiguous, whether its keys are cut or not, so its sum has one order.
 
 #include "fa/indexer_lse.h"
 

@@ -1,9 +1,11 @@
-// score(t, s) = sum over heads of w ReLU(q.k), and then what the step makes of a token's row of scores. Products of a
-// token's heads with a strip of keys are summed over the heads while they lie in L1, so that of S2 x heads scores only
-// S2 are ever stored. Many tokens: keys lie along the lanes, packed once per group of tokens, and q is broadcast from
-// where it lies. One or two tokens, as in decode, do not pay for the packing (20 % of one token's products): their
-// heads lie along the lanes and keys are broadcast. Either way a product adds along d in one order and a score adds its
-// heads in ascending order, so the bits are the same.
+// Computes score(t, s) = sum over heads of w ReLU(q.k), then calls the step on a token's row of scores. Products of a
+// token's heads with a strip of keys are summed over the heads while they lie in L1. So of S2 x heads products, only S2
+// scores are ever stored.
+//
+// With many tokens, keys lie along the lanes. They are packed once per group of tokens, and q is broadcast from where
+// it lies. With one or two tokens, as in decode, packing does not pay (20 % of one token's products). Then heads lie
+// along the lanes, and keys are broadcast. Either way a product adds along d in one order, and a score adds its heads
+// in ascending order, so the bits are the same.
 #include "ops/indexer/indexer_tile.h"
 
 #include <algorithm>
@@ -20,10 +22,10 @@ namespace {
 using core::RoundUp;
 using core::kernels::RowBlock;
 
-// The least number of tokens for which packing keys pays.
+// The fewest tokens for which packing keys pays.
 constexpr int64_t kManyTokens = 3;
 
-// Keys of a tile whose lanes are heads: with 64 heads it takes 16 KB, half of L1.
+// Keys of a tile if heads lie along the lanes. With 64 heads the tile takes 16 KB, half of L1.
 constexpr int64_t kBlockKeys = 64;
 static_assert(kBlockKeys % 2 == 0, "GatherShape::block is even: kernels of pairs take keys two by two");
 
@@ -91,7 +93,7 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   for (int64_t i = 0; i < tokens; ++i) step_(Token(item, i), scores + i * row_floats, scratch.step);
 }
 
-/// Converts weights to f32, and the queries that are broadcast if they do not lie as the kernels take them.
+/// Converts weights to f32. Also converts broadcast queries if the kernels cannot take them as they lie.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   const auto& kernels = *program_.table.rows;
@@ -127,7 +129,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
   }
 }
 
-/// Rows of keys as the kernels of strips take them: in place, or copied next to each other.
+/// Rows of keys in a form that the kernels of strips take: in place, or copied next to each other.
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   if (!rows_.k.paged() && program_.gather.form != KeyForm::kF32) {

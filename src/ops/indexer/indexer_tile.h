@@ -16,18 +16,18 @@
 
 namespace fa::ops {
 
-/// The last step of an indexer's forward: what becomes of a token's scores.
+/// The last step of an indexer's forward: it uses a token's row of scores.
 class TokenStep {
  public:
   virtual ~TokenStep() = default;
-  /// @param scores   of the keys below the token's limit; they are not read afterwards and may be overwritten
-  /// @param scratch  of one worker, as many bytes as the program is made for, 64-byte aligned
+  /// @param scores   scores of the keys below the token's limit; the step may overwrite them
+  /// @param scratch  memory of one worker, with as many bytes as the program was made for, 64-byte aligned
   virtual void operator()(const SparseToken& token, float* scores, std::byte* scratch) const = 0;
 };
 
-/// The kernels of a planned indexer's forward, and where its memory lies.
+/// The kernels of a planned indexer's forward, and the layout of its memory.
 struct IndexerProgram {
-  /// @param bytes_of_step  of scratch, per worker
+  /// @param bytes_of_step  scratch of the step, per worker
   IndexerProgram(const IndexerShape& bound_shape, const core::kernels::KernelTable& table_of_type,
                  const tiling::Machine& machine, size_t bytes_of_step, tiling::WorkspacePlan& workspace);
 
@@ -37,11 +37,11 @@ struct IndexerProgram {
   const core::kernels::KernelTable& table;
   const core::kernels::IndexerKernels& kernels;
   HeadStrips strips;
-  bool widens;  ///< queries do not lie as the kernels take them
+  bool widens;  ///< whether the kernels cannot take queries as they lie
   GatherShape gather;
   tiling::IndexerPlan plan;
-  int64_t row_floats;                ///< floats from the scores of one token to those of the next
-  size_t step_bytes, scratch_bytes;  ///< of one worker
+  int64_t row_floats;                ///< floats from one token's scores to the next token's
+  size_t step_bytes, scratch_bytes;  ///< per worker
 
   // Offsets in the workspace.
   size_t run_state, scratch, scores;
@@ -50,7 +50,7 @@ struct IndexerProgram {
 /// Runs one task of an indexer's forward.
 class IndexerTile {
  public:
-  /// All arguments are kept by the caller.
+  /// The caller keeps all arguments.
   IndexerTile(const IndexerProgram& program, const IndexerRows& rows, const TokenStep& step, std::byte* workspace)
       : program_(program),
         rows_(rows),
@@ -58,17 +58,17 @@ class IndexerTile {
         workspace_(workspace),
         keys_(*program.table.rows, program.gather, {.k = rows.k}) {}
 
-  /// Bytes of one worker's scratch.
+  /// Bytes of scratch per worker.
   [[nodiscard]] static size_t ScratchBytes(const IndexerProgram& program);
 
   void operator()(int32_t task, int worker) const;
-  /// The memory of a worker's steps.
+  /// The memory of one worker's steps.
   [[nodiscard]] std::byte* StepScratch(int worker) const { return ScratchOf(worker).step; }
 
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< rows of the tokens of an item; those of cut keys lie in the workspace
+    float* scores;   ///< rows of the tokens of an item; scores of cut keys lie in the workspace
     float* panel;    ///< a strip of keys, or a token's heads
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]

@@ -1,5 +1,5 @@
-// The rows of a KL loss and of its statistics: n probabilities and n scores, a thousandth of the work of the products
-// that they come from. Sums run in double, in one chain, and are rounded once.
+// The rows of a KL loss and of its statistics. A row has n probabilities and n scores, and takes a thousandth of the
+// work of the products behind them. Sums run in double, in one chain, and are rounded once.
 
 #include "ops/indexer/loss_row.h"
 
@@ -42,7 +42,7 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
     max = std::max(max, scores[i]);
     has_nan |= std::isnan(scores[i]);
   }
-  // Among equal scores, -0 and +0 are.
+  // Equal scores may be -0 and +0.
   max = has_nan ? std::numeric_limits<float>::quiet_NaN() : max + 0.0F;
   Exponentials(kernels, scores, n, max, scores);
   return {max, static_cast<float>(RowSum(scores, n))};
@@ -66,7 +66,7 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  // In double: the sum may be subnormal if the statistics are those of another selection.
+  // The factor is a double: the sum may be subnormal if the statistics belong to another selection.
   const double factor = sum == 0 ? 0 : 1 / sum;
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }

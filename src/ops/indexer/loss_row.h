@@ -7,24 +7,24 @@
 
 namespace fa::ops {
 
-/// y = exp(scores - max) / sum of the first n. y may be scores.
+/// Sets y = exp(scores - max) / sum for the first n scores. y may be `scores`.
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, double sum,
                 float* y);
-/// The softmax of n scores, with their own maximum and sum.
+/// Computes the softmax of n scores, with their own maximum and sum.
 void RowSoftmax(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float* y);
 
-/// Sum of the terms p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8); y becomes the gradient of its score,
-/// y - p.
+/// The sum of the terms p' (ln p' - ln y') with p' = max(p, 1e-8) and y' = max(y, 1e-8). y becomes the gradient of its
+/// score, y - p.
 [[nodiscard]] double RowLoss(const float* p, int64_t n, float* y);
 
 struct RowStatistics {
   float max = 0, sum = 0;
 };
-/// The maximum of n scores and the sum of exp(score - max); 0 and 0 without scores. Overwrites the scores.
+/// The maximum of n scores, and the sum of exp(score - max). Both are 0 without scores. It overwrites the scores.
 [[nodiscard]] RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n, float* scores);
 
 [[nodiscard]] double RowSum(const float* p, int64_t n);
-/// p *= 1 / sum; p becomes 0 if the sum is 0, as with the statistics of a row without keys.
+/// Multiplies p by 1 / sum. If the sum is 0, as in the statistics of a row without keys, p becomes 0.
 void NormaliseRow(double sum, int64_t n, float* p);
 
 /// The loss of a call: the sum of the losses of its tokens, in their order.

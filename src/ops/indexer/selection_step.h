@@ -13,7 +13,7 @@
 
 namespace fa::ops {
 
-/// Selects the keys of a token's largest scores.
+/// Selects the keys with a token's largest scores.
 class SelectionStep final : public TokenStep {
  public:
   static constexpr const char* kOp = "indexer";
@@ -26,13 +26,13 @@ class SelectionStep final : public TokenStep {
   [[nodiscard]] static size_t ScratchBytes(const SelectionProblem& problem, const core::kernels::KernelTable& table);
 
   void operator()(const SparseToken& token, float* scores, std::byte* scratch) const override;
-  /// Writes the rows of tokens that no sequence uses: no index, no value.
+  /// Writes the rows of tokens that no sequence uses, without an index or a value.
   void WriteUnusedRows(std::byte* scratch) const;
 
  private:
   struct Scratch {
     Scratch(Carver& carver, const SelectionProblem& problem, const core::kernels::KernelTable& table);
-    float* values;  ///< of one token's entries
+    float* values;  ///< values of one token's entries
     TopK top_k;
   };
 

@@ -21,7 +21,7 @@ class StatisticsStep final : public TokenStep {
       : sequences_(sequences), kernels_(*table.rows), rows_(rows) {}
 
   [[nodiscard]] static std::string ResultOf(const SparseSequences& /*sequences*/) { return "maximum and sum"; }
-  /// None: exponentials take the place of the scores.
+  /// No bytes: exponentials take the place of the scores.
   [[nodiscard]] static size_t ScratchBytes(const SparseSequences& /*sequences*/,
                                            const core::kernels::KernelTable& /*table*/) {
     return 0;

@@ -1,7 +1,7 @@
-// Scores become 32-bit keys that ascend where scores descend. A sample gives a cut below which a few more keys than the
-// wanted ones should lie: one pass over all keys collects these candidates. A counting sort brings them into as many
-// buckets, whose members are close to one another, and every entry then passes a few registers that put runs of a few
-// in order without a branch. If the sample misleads, the cut is raised; the result is exact whatever the sample says.
+// Scores become 32-bit keys that ascend where scores descend. A sample of them gives a cut, below which slightly more
+// keys than wanted should lie. One pass over all keys collects these candidates. A counting sort puts them into as many
+// buckets, whose members are close to each other. Every entry then passes a few registers, which order short runs
+// without a branch. If the sample misleads, the cut is raised. The result is exact whatever the sample says.
 
 #include "ops/indexer/top_k.h"
 
@@ -19,25 +19,28 @@ using core::kernels::KeyBuckets;
 
 namespace {
 
-constexpr uint32_t kLeastKey = 0x00800000;     // of the largest finite float
-constexpr uint32_t kGreatestKey = 0xff7fffff;  // of the lowest finite float
+constexpr uint32_t kLeastKey = 0x00800000;     // key of the largest finite float
+constexpr uint32_t kGreatestKey = 0xff7fffff;  // key of the lowest finite float
 constexpr uint32_t kNanKey = 0xffffffff;
 constexpr int kIndexBits = 32;
 
 // With 2048 of 8192 scores there are about a quarter more candidates than wanted.
 constexpr int64_t kSamples = 512;
 
-// About one candidate per bucket for 2048 of 8192 scores; twice as many buckets cost more to add up than they save.
+// About one candidate per bucket if 2048 of 8192 scores are wanted. Summing up twice as many buckets costs more than
+// they save.
 constexpr int kBucketBits = 12;
 constexpr int32_t kBuckets = 1 << kBucketBits;
-// Buckets reach 16 doublings of the distance from the cut to the middle candidate; what lies above shares one. With 8 a
-// far outlier costs less and scores of all magnitudes more, with 32 the other way round.
+// Buckets reach 16 doublings of the distance from the cut to the middle candidate. Candidates further above share one
+// bucket. With 8 doublings a far outlier costs less, and scores of all magnitudes cost more; with 32 it is the other
+// way round.
 constexpr int32_t kReach = 16 << 23;
 
-// So many are sorted by comparisons faster than the counters are cleared and added up.
+// So few entries are sorted by comparisons faster than the counters are cleared and summed up.
 constexpr int64_t kFewEntries = 64;
 
-// Runs of one more than this are put in order; with 2 or 4 registers 2048 of 8192 normal scores took 5 to 15 % longer.
+// Runs of up to one more than this come out in order. With 2 or 4 registers, 2048 of 8192 normal scores took 5 to 15 %
+// longer.
 constexpr int kRegisters = 3;
 constexpr int64_t kRun = kRegisters + 1;
 
@@ -52,26 +55,26 @@ uint64_t Entry(uint32_t key, int32_t index) {
 
 }  // namespace
 
-/// Keys of scores at equal distances.
+/// The keys of scores at equal distances.
 class ScoreSample {
  public:
   ScoreSample(const IndexerKernels& kernels, const float* scores, int64_t count) : kernels_(kernels) {
-    // An odd distance meets every residue of what repeats at powers of two.
+    // An odd distance meets every residue of patterns that repeat at powers of two.
     const int64_t distance = core::CeilDiv(count, kSamples) | 1;
     std::array<float, kSamples> values;
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// A rank below which `wanted` of `count` scores lie, but for one case in a thousand of independent scores: three
-  /// standard deviations above the mean of the number of samples among the wanted ones.
+  /// A rank below which `wanted` of `count` scores lie, except in one case in a thousand for independent scores. It is
+  /// three standard deviations above the mean number of samples among the wanted scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;
   }
   /// The number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// A key such that `rank` keys are at most as large, or the least key such that more are; kNanKey beyond the last
-  /// rank.
+  /// A key with exactly `rank` keys at most as large. If no key has, it is the least key with more of them. kNanKey
+  /// beyond the last rank.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
     uint32_t first = 0, last = kNanKey;
@@ -96,10 +99,10 @@ class ScoreSample {
 
 namespace {
 
-/// Buckets are equal steps of the bits of `score - floor + rise`: they widen as scores lie further above the floor, as
-/// what lies above a cut thins out. With the rise of half the candidates, half of them lie in the first doubling.
+/// Buckets are equal steps of the bits of `score - floor + rise`. So they widen as scores lie further above the floor,
+/// since scores above a cut thin out. With the rise of half the candidates, half of them lie in the first doubling.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
-  // If all scores are wanted, a 64th of them shares the last bucket, so that no outlier stretches the buckets of the
+  // If all scores are wanted, one in 64 of them shares the last bucket, so that no outlier stretches the buckets of the
   // others.
   const int64_t finite = sample.UpTo(kGreatestKey);
   const uint32_t lowest = cut <= kGreatestKey ? cut : sample.AtRank(std::max<int64_t>(finite - finite / 64 - 1, 1));
@@ -113,7 +116,8 @@ KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   return {.floor = floor, .rise = rise, .top = bottom + span, .shift = shift, .last = span >> shift};
 }
 
-/// Passes the entries through registers that keep the greater of two: runs of at most kRun come out in order.
+/// Passes the entries through registers, each of which keeps the greater of two. Runs of at most kRun come out in
+/// order.
 void Settle(const uint64_t* entries, int64_t wanted, int32_t* indices) {
   std::array<uint64_t, kRegisters> kept{};
   for (int64_t i = 0; i < wanted + kRegisters; ++i) {
@@ -155,7 +159,7 @@ int64_t TopK::Select(const float* scores, int64_t count, int32_t* indices) const
   }
   const int64_t sorted = std::min(below, wanted);
   Sort(below, sorted, sample, cut, indices);
-  std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);  // those at the cut are in order
+  std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);  // entries at the cut are in order already
   return wanted;
 }
 
@@ -185,7 +189,7 @@ void TopK::Place(int64_t count, int64_t wanted, int32_t last_bucket) const {
     ends_[bucket] = end;
     end += size;
   }
-  // Each bucket's counter runs from its begin to its end.
+  // Each bucket's counter runs from its first entry to its end.
   for (int64_t i = 0; i < count; ++i) entries_[ends_[bucket_[i]]++] = Entry(keys_[i], indices_[i]);
   for (int64_t i = 0; i < crowds; ++i) {
     const uint16_t bucket = crowded_[i];

@@ -10,11 +10,11 @@ namespace fa::ops {
 
 class ScoreSample;
 
-/// The largest of a row of scores, exactly and in order, with the memory of one worker: score descending, then index
-/// ascending; -0 counts as +0, NaN comes after -inf.
+/// Finds the largest of a row of scores, exactly and in order, with the memory of one worker. Scores descend; equal
+/// scores have ascending indices. -0 counts as +0, and NaN comes after -inf.
 class TopK {
  public:
-  /// For rows of at most max_scores, of which the k largest are wanted. With null memory in the carver, the memory is
+  /// For rows of at most max_scores, of which the k largest are wanted. If the carver has null memory, the memory is
   /// only counted.
   TopK(const core::kernels::IndexerKernels& kernels, Carver& carver, int64_t max_scores, int64_t k);
 
@@ -22,18 +22,18 @@ class TopK {
   int64_t Select(const float* scores, int64_t count, int32_t* indices) const;
 
  private:
-  /// Writes the first `wanted` of the `count` candidates, all below the cut, in order.
+  /// Writes the first `wanted` of the `count` candidates in order. All candidates lie below the cut.
   void Sort(int64_t count, int64_t wanted, const ScoreSample& sample, uint32_t cut, int32_t* indices) const;
-  /// Sorts the entries of the candidates into their buckets; wanted entries of a crowded bucket are in order.
+  /// Sorts the candidates into their buckets. In a crowded bucket, the wanted entries are also put in order.
   void Place(int64_t count, int64_t wanted, int32_t last_bucket) const;
 
   const core::kernels::IndexerKernels& kernels_;
   int64_t k_;
-  uint32_t* keys_;     // of the candidates
-  int32_t* indices_;   // of the candidates
-  uint16_t* bucket_;   // of the candidates
+  uint32_t* keys_;     // keys of the candidates
+  int32_t* indices_;   // indices of the candidates
+  uint16_t* bucket_;   // buckets of the candidates
   uint64_t* entries_;  // key << 32 | index, by buckets
-  int32_t* ends_;      // of the buckets
+  int32_t* ends_;      // end of each bucket
   uint16_t* crowded_;  // buckets with more entries than the registers put in order
 };
 

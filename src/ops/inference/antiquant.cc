@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-/// One f32 table for keys and one for values: [Nkv][D], or [B][longest] per token.
+/// Sizes of two f32 tables, one for keys and one for values: [Nkv][D], or [B][longest] with one scale per token.
 struct TableSize {
   int64_t rows = 0, columns = 0;
   [[nodiscard]] int64_t floats() const { return core::SaturatedProduct(rows, columns); }
@@ -31,7 +31,7 @@ float Load(const TensorView& tensor, int64_t at) {
   }
 }
 
-/// The table of keys (side 0) or values (side 1).
+/// Reads the table of keys (side 0) or values (side 1).
 void Read(const TensorView& tensor, int64_t side, const BoundDecode& bound, const TableSize& size, float* to) {
   const Dims stride = layout::FilledStride(tensor.shape, tensor.stride);
   const int rank = tensor.shape.rank();
@@ -54,7 +54,7 @@ void Read(const TensorView& tensor, int64_t side, const BoundDecode& bound, cons
 
 size_t AntiquantBytes(const BoundDecode& bound) {
   if (!bound.storage.quantized) return 0;
-  constexpr int64_t kTables = 4;  // scale and offset of keys and values
+  constexpr int64_t kTables = 4;  // scales and offsets, each for keys and for values
   return static_cast<size_t>(
       core::SaturatedProduct(kTables, static_cast<int64_t>(sizeof(float)), SizeOfTable(bound).floats()));
 }

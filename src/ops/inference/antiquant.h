@@ -16,7 +16,7 @@ struct AntiquantTensors {
   const TensorView &scale, &offset;
 };
 
-/// Reads scales and offsets into `floats`, and records in `rows` where they are.
+/// Reads scales and offsets into `floats`, and records their place in `rows`.
 void ReadAntiquant(const BoundDecode& bound, const AntiquantTensors& tensors, float* floats, ForwardRows& rows);
 
 }  // namespace fa::ops

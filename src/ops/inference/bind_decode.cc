@@ -54,7 +54,7 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-// Split heads: keys of the type of the query only.
+// Checks split heads, which need keys of the query's type.
 Status CheckRope(const DecodeBinding& call) {
   const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
   if (!has_q && !has_k) return Status::Ok();
@@ -95,7 +95,8 @@ void SetReadsOfKeys(DecodeBinding& call) {
   }
 }
 
-// A mask over [batch, rows, keys] or [batch, keys] as one over [batch, heads, rows, keys]; one row stands for all.
+// Makes a mask over [batch, rows, keys] or [batch, keys] a mask over [batch, heads, rows, keys]; one row stands for
+// all.
 TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   const int rank = mask.shape.rank();
   if (mask.data == nullptr || rank < 2 || rank > 4 || (!mask.stride.empty() && mask.stride.rank() != rank)) return mask;
@@ -143,7 +144,7 @@ Status Bind(DecodeBinding& call) {
   if (call.options.layout == Layout::kTND) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND"));
   }
-  // A query of another shape than the layout's is refused there.
+  // BindDense refuses a query that has not the shape of the layout.
   if (call.args.q.shape.rank() != call.axes.rank) {
     call.k = call.v = call.args.q;
     return BindDense(call, {});
@@ -183,7 +184,7 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
   options.mask = call.options.mask;
   options.softcap = call.options.softcap;
   options.pse_type = PseType::kScaleThenAdd;
-  // It is there if the query's part is; addresses are those of a run.
+  // k_rope is present if q_rope is. Its address comes from the run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
                               .k = call.k,
@@ -243,7 +244,7 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// The pages with rows that count. A pack of floats may begin some rows before them; these count for nothing, and
+/// The pages with rows that count. A pack of floats may begin some rows earlier. Those rows have no influence, and
 /// HeadRows::Page keeps their pages in range.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};

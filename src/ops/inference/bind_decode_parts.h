@@ -17,11 +17,11 @@ struct DecodeBinding {
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;  ///< of the call's layout
-  // Tensors of the equivalent dense call that have another form there; k, k_rope and v have no memory of their own.
+  // These tensors have another form in the equivalent dense call. k, k_rope and v have no memory there.
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
   bool own_types = false;  ///< the types of query, keys, values and out have been checked
 
-  /// The products of queries and keys are of bytes; else keys of i8 stand for numbers of the type of q.
+  /// Whether queries and keys are multiplied as bytes. Otherwise i8 keys stand for numbers of the type of q.
   [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
@@ -34,7 +34,7 @@ struct DecodeBinding {
 /// Binds the dense call.
 [[nodiscard]] Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv);
 
-// The forms of keys and values. Each function makes the tensors that represent them in the dense call, and binds that
+// The forms of keys and values. Each function makes the tensors that stand for them in the dense call, and binds that
 // call.
 [[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< one tensor per batch element
 [[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< pages, block_table

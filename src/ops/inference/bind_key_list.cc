@@ -1,4 +1,5 @@
-// One tensor of keys and one of values per batch element; the dense call has one of each, as long as the longest.
+// Keys and values in lists: one tensor of each per batch element. The dense call has one tensor of each, as long as the
+// longest.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -8,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-// Each tensor has one batch element; they are equal but for their rows.
+// Each tensor has one batch element. The tensors are equal except for their number of rows.
 Status CheckListed(const DecodeBinding& call, const char* list, std::span<const TensorView> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string name = NameInList(list, tensors, i);
@@ -67,7 +68,9 @@ Status BindKeyList(DecodeBinding& call) {
   call.k = as_one(call.args.k);
   call.v = as_one(call.args.v);
   if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
-  if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses their number
+  if (given.size() > 1 && given.size() < call.args.k.size())
+    return BindDense(call, given);  // refuses the number of
+                                    // lengths
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   for (size_t b = 0; b < call.args.k.size(); ++b) {

@@ -1,5 +1,5 @@
-// Keys and values in pages: the dense call has one tensor of each, as long as the longest batch element, whose rows and
-// heads are as far apart as those of a page.
+// Keys and values in pages. The dense call has one tensor of each, as long as the longest batch element. Its rows and
+// heads are as far apart as in a page.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 using layout::Axes;
 using layout::AxesOf;
 
-// The shape of pages: heads in a dimension of their own, or merged with the head size.
+// The axes of pages: heads have a dimension by themselves, or share one with the head size.
 Axes PageAxes(Layout layout, int rank) {
   if (rank == 3) return AxesOf(Layout::kBSH);
   return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);
@@ -60,7 +60,7 @@ Status CheckPages(const DecodeBinding& call, const char* name, const TensorView&
   return CheckView(name, pages);
 }
 
-// Pages of `heads` heads of `size`, as a tensor of the call's layout that has as many rows as the longest element.
+// The pages, with `heads` heads of `size`, as a tensor of the call's layout with as many rows as the longest element.
 TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const Axes& axes, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
@@ -80,7 +80,7 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
   return tensor;
 }
 
-// The pages of the second part of split heads: as many as those of the keys, of as many rows and heads.
+// Binds the pages of k_rope. There must be as many as pages of keys, with as many rows and heads.
 Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t rows) {
   const TensorView &k = call.args.k[0], &rope = call.args.k_rope[0];
   if (Status status = CheckPages(call, "k_rope", rope, axes); !status.ok()) return status;
@@ -111,7 +111,7 @@ Status BindKeyPages(DecodeBinding& call) {
   }
   if (Status status = CheckTableAndLengths(call, page_rows); !status.ok()) return status;
   const int64_t size = QueryHeadSize(call);
-  if (size == 0) {  // the query is refused there
+  if (size == 0) {  // the query is refused in BindDense
     call.k = call.v = call.args.q;
     return BindDense(call, {});
   }

@@ -1,5 +1,5 @@
-// What prompt attention requires in addition to a forward: types and scales that go together, heads_kv, and no row
-// without keys if an offset would change the row's 0.
+// What prompt attention checks beyond a forward: types and scales that go together, and heads_kv. If an offset would
+// change the 0 of rows without keys, there must be none.
 #include "ops/inference/bind_prompt.h"
 
 #include <string>
@@ -62,7 +62,7 @@ Status CheckInt8Products(const PromptAttentionArgs& args, const PromptAttentionO
   return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(type)) + ", want 0 (" + Arg("q", ".dtype") + "=i8)");
 }
 
-/// The tensors of the forward that the call amounts to.
+/// The tensors of the equivalent forward.
 DenseTensors ForwardTensors(const PromptAttentionArgs& args) {
   return {.q = args.q,
           .k = args.k,

@@ -17,10 +17,10 @@ struct BoundPrompt {
 /// Finds every user error of the prompt call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options);
 
-/// Checks in Run, as CheckRunArgs.
+/// Checks in Run, like CheckRunArgs.
 [[nodiscard]] Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args);
 
-/// The rows of checked arguments; they point into `bound`.
+/// The tensors of checked arguments. They point into `bound`.
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args);
 
 }  // namespace fa::ops

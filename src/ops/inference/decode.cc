@@ -1,5 +1,5 @@
-// DecodeAttention: bind -> plan -> run. The tile program is the forward's, or that of int8 operands; only where it
-// finds keys differs.
+// DecodeAttention: bind -> plan -> run. The tile program is the forward's or that of int8 operands. Only the way in
+// which it finds keys differs.
 
 #include <type_traits>
 #include <utility>
@@ -17,7 +17,7 @@
 namespace fa {
 namespace {
 
-/// `Program`: ForwardProgram or, for queries of i8, Int8Program.
+/// `Program` is ForwardProgram or, for i8 queries, Int8Program.
 template <typename Program>
 class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  public:

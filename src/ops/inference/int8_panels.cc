@@ -30,8 +30,8 @@ size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tili
 
 namespace {
 
-/// Calls pack(rows, first, count) for the rows of a head in [begin, end), which lie evenly apart in each call. All
-/// counts but the last are multiples of kKeyStep.
+/// Calls pack(rows, first, count) for the rows of a head in [begin, end). In each call the rows lie evenly apart. All
+/// counts except the last are multiples of kKeyStep.
 template <typename PackRows>
 void ForEvenRuns(const layout::HeadRows& head, int64_t begin, int64_t end, int64_t columns, std::byte* staging,
                  PackRows&& pack) {
@@ -56,7 +56,7 @@ void ForEvenRuns(const layout::HeadRows& head, int64_t begin, int64_t end, int64
 
 void Int8Panels::Pack(const tiling::PackItem& item, const Staging& staging) const {
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
-  // The last rows to pack may lie past the sequence: they only fill up its last group.
+  // The last rows to pack may lie past the sequence. They only fill up its last group.
   const int64_t end = std::min(item.row_end, sequence.sk);
   const auto head = [&](const layout::StoredRows& rows) {
     return rows.Head(item.sequence, item.head_kv, sequence.k_offset);

@@ -12,13 +12,13 @@
 
 namespace fa::ops {
 
-/// K, the starts of its scores, and V of one head, packed once into a slot of the workspace.
+/// K, the starts of its scores, and V of one head. They are packed once, into a slot of the workspace.
 class Int8Panels {
  public:
-  /// What the panels are packed from, kept by the caller.
+  /// The tensors that are packed, kept by the caller.
   struct Source {
     const layout::StoredRows &k, &v;
-    int sign;  ///< of the scale: the starts of negated scores differ
+    int sign;  ///< sign of the scale: negated scores have other starts
   };
   Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
              const core::kernels::Int8Table& kernels, const Source& source, std::byte* slots);
@@ -26,14 +26,14 @@ class Int8Panels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
 
-  /// Memory of a worker for kKeyStep rows each of K and V, which do not lie evenly apart where a page ends.
+  /// A worker's memory for kKeyStep rows of K and of V, for rows that a page's end separates.
   struct Staging {
     std::byte *k, *v;
   };
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item, const Staging& staging) const;
 
-  /// The starts of the scores of the keys from `key` on, a multiple of a group.
+  /// The starts of the scores of the keys, beginning with `key`, a multiple of a group.
   [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const {
     assert(key >= 0 && key < plan_.slot_rows);
     return SlotK(slot) + key * words();
@@ -46,14 +46,14 @@ class Int8Panels {
     assert(key >= 0 && key < plan_.slot_rows && key % kernels_.group == 0);
     return SlotV(slot) + key / kernels_.group * kernels_.columns;
   }
-  /// Words of a row of K.
+  /// Words per row of K.
   [[nodiscard]] int64_t words() const { return kernels_.Words(problem_.d); }
   /// Words from one block of columns of V to the next.
   [[nodiscard]] int64_t v_stride() const { return BlockWords(plan_.slot_rows, kernels_); }
 
  private:
-  /// A block of a single column is a row of tiles, and has a cache line more: rows a power of two apart would fall on a
-  /// few sets of L1.
+  /// A block with a single column is a row of tiles. It has one more cache line, since rows that are a power of two
+  /// apart would fall on a few sets of L1.
   [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
     constexpr int64_t kLineWords = 16;
     return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);

@@ -16,7 +16,7 @@
 
 namespace fa::ops {
 
-/// A bound forward of int8 operands, planned and booked: the counterpart of ForwardProgram. Immutable.
+/// A bound forward of int8 operands, planned and booked, like ForwardProgram. Immutable.
 class Int8Program {
  public:
   Int8Program(const char* op, const Context& context, BoundAttention bound);
@@ -24,10 +24,10 @@ class Int8Program {
   [[nodiscard]] const BoundAttention& bound() const { return bound_; }
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
-  /// Memory for what its operator adds. @return the offset
+  /// Books memory for what the operator adds. @return the offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on the rows of checked arguments, as a graph of `plan`.
-  /// @param quantization  null: the output is of a float type
+  /// Runs on checked arguments, as a graph of `plan`.
+  /// @param quantization  null if the output is of a float type
   [[nodiscard]] Status Run(const Plan::Impl& plan, ForwardRows rows, const ProductScales& scales,
                            const OutputQuantization* quantization, std::byte* workspace) const;
 

@@ -7,8 +7,8 @@
 //     O^T[c][q]    = V (broadcast words) x P8^T             exact in int32, rows of more than 65536 keys in int64
 //   O = O^T deq_scale2 / sum.
 //
-// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. Computing Q K^T twice
-// instead, first for the maximum alone, measured 57 % of the peak against 81 % (D = 128, S = 2048).
+// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. The alternative
+// computes Q K^T twice, first for the maximum alone. It reached 57 % of the peak instead of 81 % (D = 128, S = 2048).
 
 #include "ops/inference/int8_tile.h"
 
@@ -27,11 +27,12 @@ namespace {
 using core::kernels::kInt8ProductKeys;
 using tiling::Interval;
 
-// Up to here the scores of the widest strip's rows take at most half of 1 MiB of L2; beyond, narrow strips halve them.
+// Up to so many keys, the scores of the widest strip take at most half of 1 MiB of L2. Beyond, narrow strips halve
+// them.
 constexpr int64_t kWideStripKeys = 4096;
 
-// A strip of words has passes of its width on the level of strips that Int8KernelsOf takes for its own: the level's own
-// pairs or f32 strips, or those of the level below.
+// A strip of words needs passes of its own width. They come from the level that Int8KernelsOf takes for it: pairs or
+// f32 strips of its own level or of the level below.
 struct StripLine {
   std::string_view level;
   int64_t width;
@@ -63,7 +64,7 @@ constexpr StripLine kWordLines[] = {
 #undef FA_INT8_KERNELS_AMX_EMULATED
 static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines),
                           [](const StripLine& line) { return HasPasses(line.level, line.width); }));
-// A column of scratch, which is as wide as a level's widest strip, has room for kKeyStep bytes: a pack stages rows
+// A column of scratch is as wide as a level's widest strip, so it has room for kKeyStep bytes. A pack stages rows
 // there.
 static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines), [](const StripLine& of) {
   return std::any_of(std::begin(kWordLines), std::end(kWordLines),
@@ -94,13 +95,14 @@ const core::kernels::Int8Kernels& Int8Kernels::ForRows(int64_t rows, int64_t sk)
 const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::Int8Kernels& strip) const {
   const auto* end = passes.strips + passes.strip_count;
   const auto* found = std::find_if(passes.strips, end, [&](const auto& of) { return of.width == strip.width; });
-  assert(found != end);  // as the registries say above
+  assert(found != end);  // the static_asserts above say so
   return *found;
 }
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes run along f32 tiles, which strips of any operands have; a level of tiles has its widths for pairs.
+  // The passes run along f32 tiles, and strips of any operands have these. A level with tiles has its widths in the
+  // strips of pairs.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 
@@ -181,7 +183,7 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
   LaneArray<float> multiplier = {};
   LaneArray<int32_t> zero = {};
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
-    zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1
+    zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1, so its sum is not 0
     multiplier[i] = scales_.product / row_sum[i];
   }
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,
@@ -189,7 +191,7 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
                   quantization_);
 }
 
-/// The exact product of the words in scratch.scores with V, rounded once to scratch.state.
+/// Computes the exact product of V and the words in scratch.scores, rounded once to scratch.state.
 void Int8Tile::Product(const core::kernels::Int8Kernels& words, Interval keys, int32_t slot,
                        const Int8Scratch& scratch) const {
   const int64_t size = problem_.dv * words.width;

@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// The kernels of a call: products of words, and passes over f32 scores of the same widths.
+/// The kernels of a call: products of words, and passes over f32 scores with the same widths.
 struct Int8Kernels {
   const core::kernels::Int8Table& words;
   const core::kernels::KernelTable& passes;
@@ -27,10 +27,10 @@ struct Int8Kernels {
 
 [[nodiscard]] Int8Kernels Int8KernelsOf(const Context& context);
 
-/// Where an int8 plan's buffers lie in the workspace.
+/// Offsets of an int8 plan's buffers in the workspace.
 struct Int8Buffers {
   size_t run_state = 0, slots = 0, scratch = 0;
-  size_t scratch_bytes = 0;  ///< of one worker
+  size_t scratch_bytes = 0;  ///< bytes of one worker
 };
 
 /// A worker's own memory for one strip.
@@ -38,7 +38,7 @@ struct Int8Scratch {
   uint32_t* panel = nullptr;   ///< packed queries [word][width]
   float* scores = nullptr;     ///< [sk][width]: scores, then quantized probabilities
   int32_t* product = nullptr;  ///< [dv][width]
-  int64_t* total = nullptr;    ///< [dv][width], of rows longer than one product
+  int64_t* total = nullptr;    ///< [dv][width], for rows that are longer than one product
   float* state = nullptr;      ///< [dv][width]
   float* staging = nullptr;    ///< [width][dv]
 
@@ -51,7 +51,7 @@ struct Int8Scratch {
 /// The tile program of int8 attention: runs any task of a ForwardPlan. One per Run, shared by all workers.
 class Int8Tile {
  public:
-  /// Problem, plan, rows and quantization are kept by the caller. The rows' scale is that of exact products.
+  /// The caller keeps problem, plan, rows and quantization. The rows' scale is the scale of exact products.
   Int8Tile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
            const ForwardRows& rows, const ProductScales& scales, const OutputQuantization* quantization,
            const Int8Buffers& buffers, std::byte* workspace);

@@ -34,8 +34,8 @@ void Pack(const TensorView& tensor, int64_t count, std::byte* to) {
   }
 }
 
-/// Whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only a sequence
-/// without keys has such rows; the device accepts that.
+/// Whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only sequences
+/// without keys have such rows, and the device accepts those.
 bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
   const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
   return !never && sequence.rule.HasEmptyRow();

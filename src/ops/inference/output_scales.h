@@ -19,25 +19,25 @@ struct OutputScales {
   const TensorView &scale, &offset;
 };
 
-/// The scales of an output, bound.
+/// The bound scales of an output.
 struct BoundOutputScales {
   bool quantized = false;  ///< int8 output
   int64_t values = 1;      ///< 1, or the number of columns of all heads
-  bool strided = false;    ///< the values do not lie one after another: a run packs them
+  bool strided = false;    ///< whether the values are not contiguous, so that a run packs them
 };
 
-/// Checks the scales for `columns` of all heads. Values count in the order of the tensor's shape, which may be any
-/// shape with any strides.
+/// Checks the scales for `columns` columns of all heads. Values count in the order of the tensor's shape, which may be
+/// any shape with any strides.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
-/// Refuses an offset, as the device does, if the mask's rule leaves rows without keys: the offset would move their 0.
+/// If the mask's rule leaves rows without keys, refuses an offset, as the device does: the offset would move their 0.
 [[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
                                      const tiling::AttentionProblem& problem);
 
 /// Bytes of workspace that ReadOutputScales packs into.
 [[nodiscard]] size_t OutputScaleBytes(const BoundOutputScales& bound);
 
-/// Reads, in a run, `scale` and `offset` in the form that the kernels take.
+/// Reads `scale` and `offset` in a run, in the form for the kernels.
 /// @param memory  OutputScaleBytes, 4-byte aligned
 [[nodiscard]] OutputQuantization ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
                                                   const TensorView& offset, const core::kernels::Int8Table& kernels,

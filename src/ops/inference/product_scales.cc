@@ -75,7 +75,7 @@ Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, floa
                                    ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +
                                    Text(scale));
   }
-  // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers and 128 negative ones.
+  // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers, and 128 bounds negative ones.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,
                        .quant = std::fabs(quant),

@@ -20,20 +20,19 @@ template <typename Args>
 
 /// The factors of an int8 call, read in a run.
 struct ProductScales {
-  float scores = 1;   ///< of the exact inner products: deq_scale1 * scale
-  float quant = 1;    ///< of the probabilities, not negative: the sign is in `product`
-  float limit = 127;  ///< of the quantized probabilities
-  float product = 1;  ///< of the exact P8 V
+  float scores = 1;   ///< factor of the exact inner products: deq_scale1 * scale
+  float quant = 1;    ///< factor of the probabilities, not negative: `product` has its sign
+  float limit = 127;  ///< bound of the quantized probabilities
+  float product = 1;  ///< factor of the exact P8 V
 };
 
-/// The output's type: that of the queries, or i8; of queries of i8, f16 or i8.
+/// Checks the output's type. It is the queries' type or i8; with i8 queries it is f16 or i8.
 [[nodiscard]] Status CheckOutputType(DType q, DType out);
 
-/// What only floats have, since the tile program of int8 operands lacks it: refuses, of queries of i8, the tensors that
-/// are given, by name, and a softcap.
+/// Refuses, with i8 queries, what the tile program of int8 operands lacks: a softcap, and the `given` tensors, by name.
 [[nodiscard]] Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, float softcap);
 
-/// All three are required for queries of i8, and forbidden for others.
+/// Checks that i8 queries have all three scales, and other queries none.
 [[nodiscard]] Status CheckProductScales(DType q, const ProductScaleTensors& tensors);
 
 /// @return kInvalidArgument for a scale that is not finite

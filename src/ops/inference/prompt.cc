@@ -1,4 +1,4 @@
-// PromptFlashAttention: bind -> plan -> run, on the forward's program or on that of int8 operands.
+// PromptFlashAttention: bind -> plan -> run, with the forward's program or the program of int8 operands.
 
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 
 using ops::BoundPrompt;
 
-/// `Program`: ForwardProgram or Int8Program.
+/// `Program` is ForwardProgram or Int8Program.
 template <typename Program>
 class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
  public:
@@ -54,7 +54,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
  private:
   const core::kernels::Int8Table& output_;
   Program program_;
-  BoundPrompt bound_;  ///< without the attention, which the program holds
+  BoundPrompt bound_;  ///< without its attention, which the program holds
   size_t scales_at_ = 0;
 };
 

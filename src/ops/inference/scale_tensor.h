@@ -11,17 +11,17 @@ namespace fa::ops {
 
 enum class Need : uint8_t { kForbidden, kOptional, kRequired };
 
-/// A tensor of scales or offsets, and whether the types of a call want it.
+/// A tensor of scales or offsets, and whether the types of a call need it.
 struct WantedScale {
   const char* name;
   const TensorView& tensor;
   Need need;
-  const ErrorText& reason;  ///< what the need follows from: "q.dtype=f16"
+  const ErrorText& reason;  ///< the reason for the need: "q.dtype=f16"
 };
 
 [[nodiscard]] Status CheckPresence(const WantedScale& want);
 
-/// For a tensor whose shape is checked.
+/// The number of elements of a tensor whose shape is checked.
 [[nodiscard]] int64_t ElementsOf(const TensorView& tensor);
 
 }  // namespace fa::ops

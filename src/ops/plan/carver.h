@@ -8,13 +8,13 @@
 
 namespace fa::ops {
 
-/// Hands out 64-byte aligned pieces of a block of memory in order; with null memory it only counts, and a sum beyond 63
+/// Hands out 64-byte aligned pieces of a block of memory, in order. With null memory it only counts. A sum beyond 63
 /// bits saturates.
 class Carver {
  public:
   explicit Carver(std::byte* memory) : memory_(memory) {}
 
-  /// Takes as many as the product of `sizes`.
+  /// Takes as many floats as the product of `sizes`.
   template <typename... Sizes>
   float* Floats(Sizes... sizes) {
     return Array<float>(sizes...);

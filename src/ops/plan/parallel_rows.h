@@ -22,8 +22,9 @@ class RowsFunction {
   void (*call_)(void*, int64_t, int64_t);
 };
 
-/// Covers [0, rows) with calls of about `chunk` rows each (boundaries are multiples of it), on the context's workers
-/// (null: those of the default context); one chunk runs on the caller. For rows that do not depend on one another.
+/// Covers [0, rows) with calls of about `chunk` rows each, whose boundaries are multiples of `chunk`. It uses the
+/// workers of the context, or with null those of the default context. A single chunk runs on the caller. Rows must not
+/// depend on each other.
 [[nodiscard]] Status ParallelRows(Context* context, int64_t rows, int64_t chunk, RowsFunction function);
 
 }  // namespace fa::ops

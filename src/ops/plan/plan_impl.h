@@ -20,21 +20,21 @@ class Plan::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// What Run wants of memory.
+  /// The memory that Run needs.
   [[nodiscard]] virtual const tiling::WorkspacePlan& workspace() const = 0;
-  /// What info() and Describe() are made of.
+  /// The facts behind info() and Describe().
   [[nodiscard]] virtual tiling::PlanFacts Facts() const = 0;
 
-  /// `args`: of the type that the plan is for. `workspace`: workspace().total_bytes(), 64-byte aligned.
+  /// `args` points to the type that the plan is for. `workspace` has workspace().total_bytes(), 64-byte aligned.
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
-  /// What a run returns that cannot begin: where other ranks begin the same run, they are told.
+  /// Returns the error of a run that cannot begin. If other ranks begin the same run, this tells them.
   [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
-  /// After a run that failed: takes the workspace if somebody may still write to it.
+  /// Call it after a run that failed. It takes the workspace if somebody may still write to it.
   virtual void AfterError(Workspace& /*workspace*/) const noexcept {}
 
   [[nodiscard]] Context& context() const { return context_; }
-  /// Runs on the caller for a graph of one task without gates, else on an executor of the context.
-  /// @param gates  polled on the caller meanwhile; null: nothing is
+  /// Runs a graph of one task without gates on the caller, and other graphs on an executor of the context.
+  /// @param gates  gates that the caller's thread polls meanwhile, or null
   [[nodiscard]] virtual Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
                                         core::ArrivalGates* gates = nullptr) const;
 
@@ -42,7 +42,7 @@ class Plan::Impl {
   Context& context_;
 };
 
-/// One that runs on `Args`. The public PlanFor<Args> is made of it alone, so the arguments it gets are of that type.
+/// A plan for calls with `Args`. Only such an Impl makes a public PlanFor<Args>, so it gets arguments of that type.
 template <typename ArgsOfCall>
 class Plan::ImplFor : public Plan::Impl {
  public:

@@ -38,7 +38,7 @@ Status CheckWorkspace(size_t bytes) {
 }
 
 Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks) {
-  // A sequence takes less than a task: its sizes, its mask and where its rows lie.
+  // A sequence takes less memory than a task: its sizes, its mask and where its rows lie.
   const int64_t most = tiling::MostTasks(core::MemoryBytes()) / std::max<int64_t>(tasks, 1);
   if (sequences <= most) return Status::Ok();
   return Status::OutOfMemory(std::move(name).Is(std::to_string(sequences)) + ", want at most " + std::to_string(most) +

@@ -19,16 +19,16 @@
 
 namespace fa::ops {
 
-/// A validated sparse call, as the equivalent dense call of one key head, and how its keys are found.
+/// A validated sparse call: the equivalent dense call with one key head, and how its keys are found.
 struct BoundSparse {
-  BoundAttention attention;  ///< q, q_rope, out and statistics; its sequences are those below
+  BoundAttention attention;  ///< q, q_rope, out and statistics; its sequences are the same as below
   SparseSequences sequences;
   KeyLists lists;
   layout::Rows k, k_rope, v;  ///< pages: `batch` is the stride from page to page
   bool has_v = false, has_mean = false, check_indices = true;
   bool paged = false;
-  layout::BlockTable table;  ///< of pages: all but its entries
-  layout::Rows mean;         ///< p_head_mean: the row of entries of (b, 0, s)
+  layout::BlockTable table;  ///< layout of the pages, without the table's entries
+  layout::Rows mean;         ///< p_head_mean: a token's entries are the row at (b, 0, s)
   std::vector<PlannedTensor> planned;
 
   /// The call as the planner sees it; refers to this object.
@@ -37,18 +37,18 @@ struct BoundSparse {
 
 /// A validated sparse backward.
 struct BoundSparseGrad {
-  BoundSparse forward;  ///< its planned tensors are those of the call
+  BoundSparse forward;  ///< its planned tensors are those of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;
   bool has_dsink = false;
 };
 
-/// Find every user error that does not depend on addresses or contents.
+/// Both find every user error that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options);
 [[nodiscard]] Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args,
                                                      const SparseAttentionOptions& options);
 
-/// Checks in Run: tensors and lengths are the planned ones, outputs lie apart, pages and, where asked for, indices
-/// exist.
+/// Checks in Run that tensors and lengths are the planned ones, that outputs lie apart, that pages exist and, if the
+/// caller wants it, that indices exist.
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
@@ -67,7 +67,7 @@ struct SparseGradRows {
   layout::RowsView indices;
 };
 
-/// The rows of checked arguments; they point into `bound`.
+/// The tensors of checked arguments. They point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 

@@ -27,27 +27,27 @@ struct SparseBackwardScratch {
   GatherPanels panels;
   KeyAddresses addresses;
   GradTiles tiles;
-  float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq as GradStrip has it
+  float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq has the form of GradStrip
   float *shift, *delta;                        ///< per lane
-  float *q, *q_rope, *d_out;                   ///< as pack_rows lays them
-  float **dk_rows, **dk_rope_rows, **dv_rows;  ///< sums of the block's keys
-  std::span<FetchRuns::Run> runs;              ///< those, and the rows of the next block where they are gathered
+  float *q, *q_rope, *d_out;                   ///< in the form of pack_rows
+  float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
+  std::span<FetchRuns::Run> runs;              ///< these sums and, if rows are gathered, the rows of the next block
 };
 
-/// Where a sparse backward's buffers lie in the workspace.
+/// Layout of a sparse backward's buffers in the workspace.
 struct SparseBackwardBuffers {
   SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                         const core::kernels::KernelTable& table, int workers, tiling::WorkspacePlan& workspace);
 
-  /// Layout of a key's sums: dK and its rope part stand first; 0 if dV is added to dK.
+  /// The column of dV in a key's sums, after dK and its rope part. It is 0 if dV is added to dK.
   [[nodiscard]] static int64_t DvColumn(const tiling::SparseProblem& sparse);
 
   int64_t dv_column;
   KeySumTasks sums;
   const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
-  GatherShape gather;                           ///< block: 0 where those read keys in place
-  size_t scratch, scratch_bytes;                ///< the latter of one worker
-  size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row for dsink, 0 of one without keys
+  GatherShape gather;                           ///< `block` is 0 if those kernels read keys in place
+  size_t scratch, scratch_bytes;                ///< scratch_bytes are per worker
+  size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
 };
 
 }  // namespace fa::ops

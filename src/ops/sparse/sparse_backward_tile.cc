@@ -10,11 +10,11 @@
 //       dK[key] += dS^T Q,  dV[key] += P^T dO                straight into the keys' sums, over all strips at once
 //   dQ = scale dQ^T, transposed
 //
-// The sums of dK and dV are f32, one row per key, cleared by the first tasks of the run and written by the last ones.
-// Without V both go to one row, and scale is multiplied into dS instead of into the finished sum. A key's sum is a
-// chain of f32 additions over tokens in ascending order (OrderedCommit), and within a token over its heads: no bit
-// depends on the number of workers. Keys that stand twice in a block are neighbours there; a product takes runs of
-// different keys only, since it holds its rows in registers.
+// The sums of dK and dV are f32, with one row per key. The first tasks of the run clear them, and the last tasks write
+// them. Without V, dK and dV go to one row; then scale is multiplied into dS instead of into the finished sum. A key's
+// sum is a chain of f32 additions over tokens in ascending order (OrderedCommit), and within a token over its heads. So
+// no bit depends on the number of workers. Keys that stand twice in a block are neighbours there. A product takes only
+// runs of different keys, since it holds its rows in registers.
 
 #include "ops/sparse/sparse_backward_tile.h"
 
@@ -37,18 +37,18 @@ using core::kernels::RowBlock;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// Heads whose sinks' gradients are summed in one pass over the tokens.
+/// Heads whose dsink is summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
-/// Two products at once keep two panels in L1, of 128 bytes per head and group of columns each. With 64 heads they take
-/// as long as one after the other, measured; with more the panels drive each other out.
+/// Two products at once keep two panels in L1, each with 128 bytes per head and group of columns. With 64 heads they
+/// take as long as one product after the other. With more heads the panels drive each other out.
 constexpr int64_t kMostHeadsOfBoth = 32;
 
 }  // namespace
 
 struct SparseBackwardTile::TokenStrip : GradStrip {
-  LaneArray<int32_t> zero = {};  ///< 1: a row without keys
-  bool skips = false;            ///< some row has none
+  LaneArray<int32_t> zero = {};  ///< 1 for a row without keys
+  bool skips = false;            ///< whether some row has no keys
 };
 
 /// Some heads of a token and its keys.
@@ -58,23 +58,23 @@ struct SparseBackwardTile::Tile {
   const SparseBackwardScratch& scratch;
   KeyPlace place;
   SelectedKeys keys;
-  KeyRows rows = {};  ///< of all keys, where they are read in place
+  KeyRows rows = {};  ///< rows of all keys, if they are read in place
   int64_t head_begin = 0, heads = 0;
-  int64_t q_row = 0;  ///< of the tensors
+  int64_t q_row = 0;  ///< row of the tensors
   OrderedCommit::Turn& turn;
-  bool last_heads = true;  ///< no other heads of the token follow
+  bool last_heads = true;  ///< whether these are the token's last heads
   bool skips = false;
   StripArray<TokenStrip, kMaxTileStrips> strips = {};
 };
 
 namespace {
 
-/// The tensors to which the sums are written.
+/// The tensors that receive the sums.
 class Targets {
  public:
   Targets(const tiling::SparseProblem& sparse, const GradRows& rows) {
     const auto& problem = sparse.attention;
-    // Without V, dS was scaled.
+    // Without V, dS was scaled already.
     const float dk_scale = sparse.has_v ? rows.scores.scale : 1.0f;
     Add(rows.dk, dk_scale, {0, problem.d});
     if (problem.d_rope > 0) Add(rows.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
@@ -171,7 +171,7 @@ float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
          (sequence.first_token + token.row) * sparse_.attention.heads;
 }
 
-/// Makes strips, packed queries and gradients of the output, and row statistics.
+/// Makes strips and row statistics, and packs queries and gradients of the output.
 void SparseBackwardTile::Open(Tile& tile) const {
   const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;
@@ -220,7 +220,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
   AimAt(tile, block);
-  // The sums are needed first, then the next block's rows.
+  // The sums are needed first, then the rows of the next block.
   FetchRuns next(tile.scratch.runs);
   const auto sums = [&](float* const* rows_of, int64_t size) {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
@@ -257,13 +257,13 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
-  // A key that goes on in the next block is not finished.
+  // A key that continues in the next block is not finished.
   const int64_t end = begin + count;
   const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
 }
 
-/// dQ += dS K of one strip whose keys are read in place.
+/// Adds dS K to dQ of one strip whose keys are read in place.
 void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& rows, Interval keys, const float* ds,
                                         const float* alpha) const {
   const auto& problem = sparse_.attention;
@@ -275,7 +275,7 @@ void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& 
   if (problem.d_rope > 0) product(rows.KRope(keys.begin), problem.d_rope, strip.dq + problem.d * strip.lanes.width);
 }
 
-/// Computes P and dS of one strip, as its products take them.
+/// Computes P and dS of one strip, in the form for its products.
 void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, Interval keys) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -299,7 +299,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   kernels.backward_softmax(strip.s, strip.dp, count, factor, strip.shift, strip.delta);
   if (ds_multiplier != 1) kernels.scale_scores(strip.dp, count, ds_multiplier, 0, nullptr);
   if (!tile.skips) return;
-  // A row without keys adds nothing, whatever its Q and dO hold: its pairs are marked as masked.
+  // A row without keys adds nothing, whatever its Q and dO hold, because its pairs are marked as masked.
   const LaneArray<int32_t> begin = {};
   LaneArray<int32_t> end = {};
   for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
@@ -322,7 +322,7 @@ void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block)
   }
 }
 
-/// dK += dS^T Q and dV += P^T dO over all strips.
+/// Adds dS^T Q to dK and P^T dO to dV, over all strips.
 void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t> block) const {
   const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;
@@ -346,7 +346,7 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     dv.b = scratch.d_out;
     dv.columns = problem.dv;
     dv.c_rows = scratch.dv_rows + keys.begin;
-    // Without V, dK and dV are sums in the same places.
+    // Without V, the sums dK and dV are in the same places.
     const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv &&
                       tile.heads <= kMostHeadsOfBoth;
     both ? table_.rows->outer_both(dk, dv) : outer(dk);
@@ -384,7 +384,7 @@ void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows
   const int64_t heads = sparse.attention.heads;
   const auto* deltas = reinterpret_cast<const float*>(workspace + buffers.row_delta);
   const auto write = [&](Interval of) {
-    // One sum per head, which takes the tokens in their order.
+    // Each head has one sum, to which tokens add in their order.
     std::array<double, kHeadsTogether> sums{};
     for (int64_t t = 0; t < sequences.tokens; ++t) {
       const SparseToken token = sequences.Token(t);

@@ -18,7 +18,7 @@ namespace fa::ops {
 /// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
 class SparseBackwardTile {
  public:
-  /// All arguments are kept by the caller.
+  /// The caller keeps all arguments.
   SparseBackwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                      const core::kernels::KernelTable& table, const SparseGradRows& rows,
                      const SparseBackwardBuffers& buffers, std::byte* workspace);
@@ -55,8 +55,8 @@ class SparseBackwardTile {
   KeySumTasks::Run sums_;
 };
 
-/// Computes dsink from the deltas that the tiles left: one chain in f64 over ascending tokens per head. Call it after
-/// the graph has run.
+/// Computes dsink from the deltas that the tiles have left. Each head has one chain in f64 over ascending tokens. Call
+/// it after the graph has run.
 void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows& rows,
                        const SparseBackwardBuffers& buffers, const std::byte* workspace);
 

@@ -8,9 +8,9 @@
 //   O = O^T / sum
 //
 // Memory: a token reads its keys' rows once, 2.4 MB for 2048 keys of 576 bf16, and multiplies them 2 * 1088 times per
-// head. The next block's rows are fetched into L2 while this one's are multiplied. Up to eight heads take the kernels
-// of few rows: reading takes all the time, so nothing is gathered and the rows are read where they lie. So they are by
-// bf16 pairs of up to 16 heads: a copy is a large part of so few products.
+// head. The next block's rows are fetched into L2 while this block's rows are multiplied. Up to eight heads take the
+// kernels of few rows. Reading then takes all the time, so nothing is gathered, and rows are read in place. Kernels of
+// bf16 pairs also read rows in place for up to 16 heads: copying would be a large part of so little work.
 
 #include "ops/sparse/sparse_forward_tile.h"
 
@@ -53,10 +53,10 @@ struct SparseForwardTile::Scratch {
   GatherPanels panels;
   int64_t max_keys;
   KeyAddresses addresses;
-  std::span<FetchRuns::Run> runs;  ///< of the next block
+  std::span<FetchRuns::Run> runs;  ///< rows of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
-  float* sums = nullptr;        ///< per key: the probabilities of all heads
+  float* sums = nullptr;        ///< per key, the sum of the probabilities of all heads
 };
 
 /// Some heads of a token.
@@ -130,7 +130,7 @@ void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, i
     ForwardStrips::Strips strips;
     VisitKeys(heads, keys, scratch, strips);
     for (int64_t s = 0; s < strips.size(); ++s) {
-      assert(!strips[s].met_masked);  // which would need Restart
+      assert(!strips[s].met_masked);  // a masked pair would need Restart
       strips_.Finish(strips[s], scratch.tile);
     }
     if (sparse_.whole_tokens) AddProbabilities(strips, keys, scratch);
@@ -142,7 +142,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
                                   ForwardStrips::Strips& strips) const {
   const Interval all{0, keys.count};
   if (buffers_.gather.block == 0) {
-    // A copy of the rows would take as long as their products.
+    // Copying the rows would take as long as their products.
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
     gathered_.FetchFirst(rows, keys.count);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
@@ -168,14 +168,14 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     gathered_.AddRows(heads.place, keys.span(begin, begin + plan_.block_k), runs);
     return runs;
   };
-  // Packing the queries takes as long as the first rows need to arrive.
+  // Packing the queries takes as long as the first rows take to arrive.
   runs_of(0).Fetch();
   strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
   for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {
     const std::span<const int32_t> block = keys.span(begin, begin + plan_.block_k);
     KeyRows rows = gathered_.Gather(heads.place, block, scratch.panels).rows;
     rows.first = begin;
-    // The next block's rows arrive while this one's are multiplied.
+    // The next block's rows arrive while this block's rows are multiplied.
     const FetchRuns next = runs_of(begin + plan_.block_k);
     core::kernels::FetchList list = next.list();
     const auto& problem = sparse_.attention;
@@ -194,9 +194,9 @@ void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Sc
     for (int64_t s = 0; s < strips.size(); ++s) {
       strips_.VisitBlockInFlight(strips[s], block, rows, scratch.tile, flight);
     }
-    return ForwardStrips::EndFlight(flight);  // the next block's rows take the place of these
+    return ForwardStrips::EndFlight(flight);  // the next block's rows take the place of this block's
   }
-  int64_t lanes = 0;  // of the strips before
+  int64_t lanes = 0;  // lanes of the strips before
   for (int64_t s = 0; s < strips.size(); ++s) {
     const int64_t width = strips[s].lanes.width;
     float* raw = sparse_.whole_tokens ? scratch.raw_scores + scratch.max_keys * lanes + block.begin * width : nullptr;
@@ -205,7 +205,7 @@ void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Sc
   }
 }
 
-/// scratch.sums += the probabilities of the strips' heads, from their raw scores and final statistics.
+/// Adds the probabilities of the strips' heads to scratch.sums, from their raw scores and final statistics.
 void SparseForwardTile::AddProbabilities(const ForwardStrips::Strips& strips, const SelectedKeys& keys,
                                          const Scratch& scratch) const {
   const ScoreScale& scale = strips_.score_tile().passes().scale();

@@ -16,22 +16,22 @@
 
 namespace fa::ops {
 
-/// Where a sparse forward's buffers lie in the workspace.
+/// Layout of a sparse forward's buffers in the workspace.
 struct SparseForwardBuffers {
   SparseForwardBuffers(const BoundSparse& bound, const tiling::SparsePlan& plan,
                        const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
   const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if they have more
-  GatherShape gather;                      ///< block: 0 where the kernels read keys in place
-  bool in_flight;  ///< the strips of a block go through one loop; without the mean, which reads scores
+  GatherShape gather;                      ///< `block` is 0 if the kernels read keys in place
+  bool in_flight;  ///< the strips of a block go through one loop; never together with the mean, which reads scores
   size_t run_state, scratch;
-  size_t scratch_bytes;  ///< of one worker
+  size_t scratch_bytes;  ///< bytes of one worker
 };
 
 /// The sparse forward's tile program: runs any task of its plan. One per Run, shared by all workers.
 class SparseForwardTile {
  public:
-  /// All arguments are kept by the caller.
+  /// The caller keeps all arguments.
   SparseForwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                     const core::kernels::KernelTable& table, const SparseRows& rows,
                     const SparseForwardBuffers& buffers, std::byte* workspace);

@@ -10,13 +10,13 @@
 
 namespace fa::ops {
 
-/// The kernels that take all of a token's heads at once, if heads are few: those of few rows, or the strip of pairs
-/// for few heads, which read keys in place, or the narrowest strip with its state by rows, whose product loads fewer
-/// operands; else null.
+/// The kernels that take all heads of a token at once, if heads are few. They are the kernels of few rows, or the strip
+/// of pairs for few heads, which both read keys in place, or the narrowest strip with its state by rows, whose product
+/// loads fewer operands. Otherwise null.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
-/// The strip of pairs for few heads; null if they are more, or if the level has none.
+/// The strip of pairs for few heads; null if there are more heads, or if the level has no such strip.
 [[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);
-/// Whether the forward does.
+/// Whether the forward reads keys in place.
 [[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
 
 /// The names of the strips' kernels, in order of use.

@@ -12,7 +12,7 @@
 
 namespace fa::ops {
 
-/// Collects what kernels are to fetch, in memory of the caller.
+/// Collects lines for kernels to fetch, in the caller's memory.
 class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
@@ -21,7 +21,7 @@ class FetchRuns {
   /// @param memory  room for all runs that are added
   explicit FetchRuns(std::span<Run> memory) : runs_(memory.data()), most_(std::ssize(memory)) {}
 
-  /// Lists the line at `data` and one for each 64 bytes on.
+  /// Lists the line at `data` and one line per further 64 bytes.
   void Add(const void* data, int64_t bytes) {
     assert(count_ < most_ && bytes >= 0);
     const auto* begin = static_cast<const char*>(data);
@@ -29,14 +29,14 @@ class FetchRuns {
     lines_ += core::CeilDiv(bytes, kLineBytes);
   }
 
-  /// Lists every line that these bytes touch: rows may begin anywhere in one.
+  /// Lists every line that these bytes touch. Rows may begin anywhere in a line.
   void AddLines(const void* data, int64_t bytes) {
     const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kLineBytes);
     Add(static_cast<const char*>(data) - before, before + bytes);
   }
 
-  /// Lists `count` rows of `row_bytes` bytes, `apart` bytes from one to the next: as one run where they follow each
-  /// other. Rows that there is no room for are left out.
+  /// Lists `count` rows of `row_bytes` bytes, which are `apart` bytes apart. Rows that follow each other become one
+  /// run. Rows without room are left out.
   void AddRows(const std::byte* first, int64_t count, int64_t row_bytes, int64_t apart) {
     if (apart == row_bytes) {
       row_bytes *= count;
@@ -45,7 +45,7 @@ class FetchRuns {
     for (; count > 0 && count_ < most_; --count, first += apart) Add(first, row_bytes);
   }
 
-  /// Moves the next `lines` lines of another list here, of as many runs as there is room for.
+  /// Moves the next `lines` lines of another list to this one, in as many runs as there is room for.
   void Take(core::kernels::FetchList& from, int64_t lines) {
     while (lines > 0 && count_ < most_) {
       if (from.at >= from.at_end) {
@@ -64,7 +64,7 @@ class FetchRuns {
   [[nodiscard]] int64_t lines() const { return lines_; }
   [[nodiscard]] core::kernels::FetchList list() const { return {.run = runs_, .end = runs_ + count_}; }
 
-  /// Fetches all into L2 at once, now: for what is needed next.
+  /// Fetches all lines into L2 at once, for work that comes next.
   void Fetch() const {
     for (const Run* run = runs_; run < runs_ + count_; ++run) {
       for (const char* at = run->begin; at < run->end; at += kLineBytes) __builtin_prefetch(at, 0, 2);

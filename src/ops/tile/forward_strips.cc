@@ -19,12 +19,12 @@ using core::kernels::kMaskedScore;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// Writes a statistic that the call may not have.
+/// Writes a statistic if the call has it.
 void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, int64_t row, float value) {
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
-/// Addresses of rows in pages, one page at a time; past the last of `rows` rows its own.
+/// Lists addresses of rows in pages, one page at a time. Past the last of `rows` rows it lists the last row.
 void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const void** to) {
   const int64_t row_bytes = pages.stride * static_cast<int64_t>(SizeOf(pages.dtype));
   for (int64_t key = keys.begin; key < keys.end;) {
@@ -39,7 +39,7 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
 }  // namespace
 
 /// Ends the online softmax of one row.
-/// @param with_lse  else lse may be anything: a logarithm takes as long as the rest
+/// @param with_lse  if false, lse may be anything: a logarithm takes as long as the rest
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
                                                                                  float unit, bool no_keys,
                                                                                  const float* sink, bool with_lse) {
@@ -61,14 +61,14 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
   return {max, sum, max + std::log(sum), scale / sum, false};
 }
 
-/// What the output takes of FinishRow's results, where there are no sinks, statistics or selected keys: without a
-/// branch, so that all lanes are computed together. A row that saw no key has the maximum that Reset gave it.
+/// The part of FinishRow that the output needs, for calls without sinks, statistics and selected keys. It has no
+/// branch, so all lanes are computed together. A row that saw no key has the maximum that Reset gave it.
 void ForwardStrips::FinishPlainRows(const RunningStrip& strip, float* multiplier, int32_t* zero) {
   const int32_t unused = strip.started ? 0 : 1;
   for (int64_t i = 0; i < strip.lanes.width; ++i) {
     const float sum = strip.row_sum[i];
     const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};
-    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // of an empty row 0 + 1
+    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // an empty row has 0 + 1
     multiplier[i] = number != 0 ? reciprocal : std::numeric_limits<float>::quiet_NaN();
     zero[i] = unused | empty;
   }
@@ -131,8 +131,9 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
                        problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
                        !passes.has_dropout();
   if (!attends || keys.empty()) return keys.begin;
-  // Attended keys are summed in another order than those of a tile, so where they begin and end follows from all rows
-  // of the sequence: of a part, from the keys that a tile of all rows would visit in this part of the keys.
+  // Attended keys are summed in another order than the keys of a tile. So where they begin and end follows from all
+  // rows of the sequence. If these are only some of its rows, it follows from the keys that a tile of all rows would
+  // visit in this part of the keys.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.whole) {
@@ -161,7 +162,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .started = strip.started,
                   .brings = brings};
   assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
-  // Rows in pages by address: their runs would end the kernel's steps.
+  // Rows in pages are listed by address, because the ends of their runs would end the kernel's steps.
   constexpr int64_t kFetchAhead = AttendArgs::kMostStep;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
   if (rows.k_pages.paged()) {
@@ -176,10 +177,10 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
   strip.started = true;
 }
 
-/// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied when V is not finite. Rather than scan V, all blocks
-/// are multiplied as they are, and a strip whose state ends up not finite is computed again: each block that holds
-/// masked pairs from a copy of the state, and where it then is not finite once more pair by pair, without the masked
-/// pairs.
+/// O^T = alpha O^T + V^T P^T. A masked pair must not be multiplied if V is not finite. Scanning V would take time, so
+/// all blocks are multiplied first. If a strip's state ends up not finite, the strip is computed again. Each block with
+/// masked pairs then starts from a copy of the state. If the state is again not finite, that block is computed pair by
+/// pair, without the masked pairs.
 void ForwardStrips::Product(RunningStrip& strip, Interval keys, bool may_meet_masked, const KeyRows& rows,
                             const TileScratch& scratch, float* s, const float* alpha) const {
   const StripKernels& kernels = *strip.kernels;
@@ -210,8 +211,8 @@ void ForwardStrips::Reset(const RunningStrip& strip) {
   std::fill_n(strip.row_sum, strip.lanes.width, 0.0f);
 }
 
-/// The product over keys whose values may lie in pages. Every further run goes on where the previous one stopped, which
-/// gives the bits of one product over all.
+/// The product over keys whose values may lie in pages. Every run continues where the previous one stopped, which gives
+/// the bits of one product over all keys.
 void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
                                  const float* p, const float* alpha) const {
   for (int64_t key = keys.begin; key < keys.end;) {
@@ -303,7 +304,7 @@ void ForwardStrips::EndFlight(BlocksInFlight& flight) {
                                                                                        int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
-  // Selected keys that are all masked count as none.
+  // If all selected keys are masked, the row has no keys.
   const bool no_keys = sequence.sk == 0 || (rows_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
   return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
                    rows_.lse.data != nullptr);

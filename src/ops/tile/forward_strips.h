@@ -21,24 +21,25 @@ struct RunningStrip : Strip {
   float* state = nullptr;
   float* row_max = nullptr;
   float* row_sum = nullptr;
-  bool started = false;       ///< state holds something
-  bool met_masked = false;    ///< a masked pair may have been multiplied
-  bool skips_masked = false;  ///< every block looks whether one was (ForwardStrips::Restart)
+  bool started = false;       ///< whether `state` holds anything
+  bool met_masked = false;    ///< whether a masked pair may have been multiplied
+  bool skips_masked = false;  ///< whether every block checks for that (ForwardStrips::Restart)
 };
 
-/// The product of a block that waits to run in one loop with the scores of the next block.
+/// The product of a block, which waits to run in one loop with the scores of the next block.
 struct WaitingProduct {
   WaitingProduct() = default;
   WaitingProduct(const WaitingProduct&) = delete;  // args point at alpha
   WaitingProduct& operator=(const WaitingProduct&) = delete;
 
-  core::kernels::ProductArgs args;  ///< keys 0: no product waits
-  int64_t tile = 0;                 ///< floats of its probabilities
+  core::kernels::ProductArgs args;  ///< 0 keys: no product waits
+  int64_t tile = 0;                 ///< floats of its tile of probabilities
   LaneArray<float> alpha;
 };
 
-/// Blocks of strips on their way through a loop in which the tile unit makes the scores of one block and multiplies the
-/// probabilities of the block before the last, while the vectors turn the last one's scores into probabilities.
+/// Blocks of strips on their way through one loop. In it the tile unit computes the scores of a new block and
+/// multiplies the probabilities of the oldest block. The vectors meanwhile turn the scores of the block between them
+/// into probabilities.
 class BlocksInFlight {
  public:
   BlocksInFlight() = default;
@@ -54,23 +55,22 @@ class BlocksInFlight {
     LaneArray<float> alpha;
   };
   std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< the block whose scores come next, and their tile
+  int next_ = 0;              ///< the block whose scores come next, and the number of their tile
   Block* softmax_ = nullptr;  ///< has scores
   Block* product_ = nullptr;  ///< has probabilities
   const core::kernels::StripKernels* kernels_ = nullptr;
 };
 
-/// The strip for the first of `rows` rows, with its output state by rows or along the lanes: the bits are the same.
+/// The strip for the first of `rows` rows, with its output state by rows or along the lanes. The bits are the same.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
 
-/// Scores, online softmax, product and result of the strips of a tile: what every forward shares, wherever its keys
-/// come from.
+/// Scores, online softmax, product and result of a tile's strips. All forwards share it, wherever their keys come from.
 class ForwardStrips {
  public:
   using Strips = StripArray<RunningStrip, kMaxTileStrips>;
 
-  /// All arguments are kept by the caller. @param quantization  null: the output is of a float type
+  /// The caller keeps all arguments. @param quantization  null if the output is of a float type
   ForwardStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                 const ForwardRows& rows, const OutputQuantization* quantization)
       : problem_(problem),
@@ -82,39 +82,38 @@ class ForwardStrips {
   [[nodiscard]] const ScoreTile& score_tile() const { return score_tile_; }
 
   /// Cuts the rows into strips and packs their queries.
-  /// @param few   the kernels of few rows if the whole group has few, else null
-  /// @param keys  kept by all rows, instead of what the sequence's rule says
-  /// @param row_state  strips with their output state by rows
+  /// @param few   the kernels of few rows if the whole group has few rows, otherwise null
+  /// @param keys  keys that all rows keep, instead of the sequence's rule
+  /// @param row_state  whether strips have their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips, bool row_state = false) const;
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
-  /// Where keys from keys.begin on end that the strip's kernels may attend to: all rows of the sequence see them and no
-  /// pass changes their scores. keys.begin: there are none. It follows from the sequence and the call, not from where
-  /// rows lie, nor from which of them the strip has.
-  /// @param keys  of the strip's rows, within one part of the sequence's keys
+  /// The end of the keys, from keys.begin on, that the strip's kernels may attend to: all rows of the sequence see
+  /// these keys, and no pass changes their scores. It is keys.begin if there are none. It follows from the sequence and
+  /// the call, not from where rows lie, nor from which rows the strip has.
+  /// @param keys  keys of the strip's rows, within one part of the sequence's keys
   [[nodiscard]] int64_t AttendedEnd(const RunningStrip& strip, tiling::Interval keys) const;
-  /// Keys of one call of attend, which orders O anew: a part of a decode.
+  /// Keys per call of attend: one part of a decode. Every call reorders O.
   static constexpr int64_t kAttendKeys = 512;
   /// VisitBlock by the kernels' attend, for at most kAttendKeys such keys.
   /// @param brings  AttendArgs::brings
   void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows, bool brings) const;
-  /// The same for kernels that have scores_beside: the product of the block before runs in one loop with these scores,
-  /// the product of these scores is left waiting. For at most half a tile's keys whose values lie in one run, without
-  /// masks and dropout.
+  /// VisitBlock for kernels with scores_beside. The waiting product of the previous block runs in one loop with these
+  /// scores, and the product of these scores waits. It takes at most half a tile's keys, whose values are one run,
+  /// without masks and dropout.
   void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                         WaitingProduct& waiting, float* raw_scores) const;
   static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
-  /// VisitBlock for kernels that have `overlapped`, without dropout: the block's softmax and product are left in
-  /// flight.
+  /// VisitBlock for kernels with `overlapped`, without dropout. The block's softmax and product stay in flight.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                           BlocksInFlight& flight) const;
   /// Ends the blocks in flight.
   static void EndFlight(BlocksInFlight& flight);
-  /// Call it when a strip has visited its keys. Where a masked pair met a value that is not finite (0 * NaN is NaN),
-  /// the strip is as it was when it was opened, and visiting its keys anew leaves masked pairs out.
-  /// @return whether it has to visit them anew
+  /// Call it when a strip has visited its keys. If a masked pair met a value that is not finite (0 * NaN is NaN), the
+  /// strip is reset to its state after Open, and visiting its keys anew leaves out masked pairs.
+  /// @return whether the strip must visit its keys anew
   [[nodiscard]] bool Restart(RunningStrip& strip) const;
   /// Gives a strip the statistics of rows that have seen no key.
   static void Reset(const RunningStrip& strip);
@@ -124,13 +123,13 @@ class ForwardStrips {
   [[nodiscard]] float Shift(const RunningStrip& strip, int64_t lane) const;
 
  private:
-  /// Natural-log statistics of a finished row, and what its output state is multiplied by.
+  /// Statistics of a finished row in natural-log terms, and the multiplier of its output state.
   struct Statistics {
     float max, sum, lse, multiplier;
     bool zero;
   };
 
-  // Inline: for a row of few keys, a call that returns five values takes as long as the rest.
+  // It is inline: for a row of few keys, a call that returns five values takes as long as the rest.
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
   static inline Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink,
                                      bool with_lse);

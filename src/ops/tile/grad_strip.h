@@ -17,22 +17,22 @@ struct GradStrip : Strip {
   float* dq = nullptr;                ///< dQ^T [d + d_rope][width]; with state_by_row [row][d], then [row][d_rope]
   float* shift = nullptr;             ///< per lane: RowShift of its statistics
   float* delta = nullptr;             ///< per lane: rowsum(dO * O)
-  float *s = nullptr, *dp = nullptr;  ///< [key][width]: scores, then P; dP, then dS
-  float *p = nullptr, *ds = nullptr;  ///< P and dS as outer takes them: s and dp, or for kernels of pairs their words
-  int64_t first = 0;                  ///< its first row in the tile
+  float *s = nullptr, *dp = nullptr;  ///< [key][width]: s has scores, then P; dp has dP, then dS
+  float *p = nullptr, *ds = nullptr;  ///< P and dS in the form for `outer`: s and dp, or words for kernels of pairs
+  int64_t first = 0;                  ///< number of its first row in the tile
 };
 
-/// P and dS of a tile's strips, which lie in it one after the other.
+/// Memory for P and dS of a tile's strips, one strip after the other.
 struct GradTiles {
-  /// @param pairs  for kernels of pairs  @param lanes  of all strips together
+  /// @param pairs  for kernels of pairs  @param lanes  lanes of all strips together
   GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys);
 
-  float *s, *dp;   ///< [row][keys]: scores, then P; dP, then dS. Pairs: of the strip that is computed
-  float *p, *ds;   ///< as outer takes them: s and dp. Pairs: words, [row][keys / 2]
-  float* ds_keys;  ///< pairs: dS of the strip that is computed, in pairs of keys
+  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS. With pairs, of the current strip
+  float *p, *ds;   ///< in the form for `outer`: s and dp; with pairs, words [row][keys / 2]
+  float* ds_keys;  ///< with pairs: dS of the current strip, in pairs of keys
 };
 
-/// Memory of the strips of a tile, which lie in it one after the other, from row 0 of the tile on.
+/// Memory for a tile's strips, one strip after the other, beginning with row 0 of the tile.
 struct GradPanels {
   float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
   float *shift, *delta;   ///< [row]
@@ -45,9 +45,8 @@ struct GradPanels {
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
-/// Cuts the rows of a tile into strips, as few as the level's widest kernels would need, and calls open(strip) for
-/// each.
-/// @param few  kernels that take all rows in one strip, instead
+/// Cuts the rows of a tile into as few strips as the level's widest kernels need, and calls open(strip) for each.
+/// @param few  kernels that take all rows in one strip; null: none
 template <typename Strips, typename Open>
 void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                    const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open,
@@ -64,22 +63,23 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
-  bool delta_of_empty_rows = true;  ///< false: 0 for a row without keys, whatever its dO holds
+  bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever its dO holds
 };
 
-/// Packs the strip's dO, and fills shift and delta; dQ starts with the strip's first product. A lane without a row gets
-/// an infinite shift, which makes its P 0.
+/// Packs the strip's dO, and fills in shift and delta. dQ starts with the strip's first product. A lane without a row
+/// gets an infinite shift, which makes its P 0.
 void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
                    const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip);
 
-/// dQ = 0, of a strip without a product.
+/// Writes 0 to dQ of a strip without a product.
 void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);
 
-/// rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once; a lane whose `zero` is not 0 is written 0.
+/// Writes rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once. A lane whose `zero` is not 0 is written as
+/// 0.
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
                     const int32_t* zero, const layout::MutableRowsView& to, int64_t row_offset);
 
-/// Calls visit(first, end) for every run of strips of one width in [from, to): strips of another width have tiles of
+/// Calls visit(first, end) for every run of strips of one width in [from, to). Strips of another width have tiles of
 /// another shape.
 template <typename Strips, typename Visit>
 void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Visit& visit) {
@@ -89,8 +89,8 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
   }
 }
 
-/// The arguments of a product over the lanes of the strips from `first` to `last`, without its operands. The strips
-/// have one width.
+/// The arguments of a product over the lanes of the strips `first` to `last`, without its operands. The strips have one
+/// width.
 /// @param keys  GradPanels::keys
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
   return {.strip_stride = keys * first.kernels->OuterWidth(),

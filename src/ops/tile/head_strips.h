@@ -11,8 +11,8 @@
 
 namespace fa::ops {
 
-/// The heads of one query token along the lanes of strips of one width. Panels and tiles stand strip after strip:
-/// panels [d][width], tiles [keys][width].
+/// The heads of one query token along the lanes of strips of one width. Panels [d][width] and tiles [keys][width]
+/// follow strip after strip.
 class HeadStrips {
  public:
   HeadStrips(const core::kernels::KernelTable& table, int64_t heads);
@@ -29,10 +29,10 @@ class HeadStrips {
 
   /// Packs the heads' rows of d elements.
   void Pack(const core::kernels::RowBlock& q, int64_t d, float* panel) const;
-  /// s (+)= the products of `keys` rows with every head.
+  /// Computes s = the products of `keys` rows with every head; with `accumulate` it adds them to s.
   void Scores(const core::kernels::RowBlock& rows, int64_t keys, const float* panel, int64_t d, bool accumulate,
               float* s) const;
-  /// sum[key] = the sum over the heads of weight * f(s), f max(0, .) or the identity.
+  /// Computes sum[key] = the sum over the heads of weight * f(s), where f is max(0, .) or the identity.
   void SumHeads(const core::kernels::IndexerKernels& kernels, const float* s, int64_t keys, const float* weights,
                 bool relu, float* sum) const;
 

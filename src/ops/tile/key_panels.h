@@ -13,12 +13,11 @@
 
 namespace fa::ops {
 
-/// The three ways K and V reach the kernels as the rows these take: where the caller has them; packed once per head
-/// into a slot of the workspace; or converted block by block in a tile's own scratch, when a head serves too few tiles
-/// to pack it.
+/// The three ways in which K and V reach the kernels as rows: in place; packed once per head into a slot of the
+/// workspace; or, if a head serves too few tiles to pack it, converted block by block in a tile's own scratch.
 class KeyPanels {
  public:
-  /// All but `slots` is kept by the caller.
+  /// The caller keeps everything except `slots`.
   KeyPanels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
             const core::kernels::KernelTable& table, const ForwardRows& rows, std::byte* slots);
 
@@ -28,8 +27,8 @@ class KeyPanels {
 
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
-  /// Rows for the keys of one block of a tile, as `kernels` take them; converts into scratch if the item has no slot
-  /// and the kernels do not take the caller's rows.
+  /// Rows for the keys of one block of a tile, in the form for `kernels`. If the item has no slot and the kernels
+  /// cannot take the caller's rows, they are converted into scratch.
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
                               const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;
 
@@ -42,11 +41,11 @@ class KeyPanels {
   [[nodiscard]] Source K() const { return {rows_.k, problem_.d, rows_.k_antiquants}; }
   [[nodiscard]] Source KRope() const { return {rows_.k_rope, problem_.d_rope, rows_.k_antiquants}; }
   [[nodiscard]] Source V() const { return {rows_.v, problem_.dv, rows_.v_antiquants}; }
-  /// The rows of one head from key 0 on.
+  /// The rows of one head, beginning with key 0.
   [[nodiscard]] layout::HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
   void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
   void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
-  /// Slot pointers of key 0.
+  /// Pointers to key 0 in a slot.
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;

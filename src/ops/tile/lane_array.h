@@ -6,11 +6,11 @@
 
 namespace fa::ops {
 
-/// The widest strip of any level (strip.cc compares it with the registry).
+/// The width of the widest strip of any level (strip.cc compares it with the registry).
 inline constexpr int64_t kMaxStripWidth = 48;
 
-/// One value per lane of a strip, as kernels take them: in whole vectors. `= {}` sets all to 0; without it they are
-/// left as they are, which saves a tile's time on the lanes that its strips lack.
+/// One value per lane of a strip, in whole vectors, as kernels take them. `= {}` sets all to 0. Without it they stay
+/// uninitialised, which saves time on lanes that a strip lacks.
 template <typename T>
 struct alignas(64) LaneArray {
   T values[kMaxStripWidth];

@@ -9,9 +9,9 @@
 
 namespace fa::ops {
 
-/// An int8 output.
+/// How an int8 output is quantized.
 struct OutputQuantization {
-  core::kernels::Quantization values;  ///< of head 0
+  core::kernels::Quantization values;  ///< scales, beginning with head 0
   const core::kernels::Int8Table* kernels = nullptr;
 };
 
@@ -19,13 +19,13 @@ struct OutputQuantization {
 struct FinishedStrip {
   const float* state = nullptr;
   const float* multiplier = nullptr;  ///< per lane
-  const int32_t* zero = nullptr;      ///< per lane: not 0 where the row is 0
+  const int32_t* zero = nullptr;      ///< per lane: not 0 if the row is to be written as 0
   float* staging = nullptr;           ///< kMaxStripWidth rows of dv floats, for an int8 output
 };
 
-/// Writes the rows of a strip, of dv columns, to `out`, rounded once to its type.
+/// Writes the rows of a strip, each with dv columns, to `out`, rounded once to its type.
 /// @param row_offset    the first row of the strip's sequence in `out`
-/// @param quantization  null: the output is of a float type
+/// @param quantization  null if the output is of a float type
 void WriteOutputRows(const layout::MutableRowsView& out, int64_t dv, int64_t row_offset, const Strip& strip,
                      const FinishedStrip& finished, const OutputQuantization* quantization);
 

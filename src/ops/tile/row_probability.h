@@ -9,24 +9,24 @@
 
 namespace fa::ops {
 
-/// The statistics of a row without keys: these two, or 0 and 0 if its sequence has no keys.
+/// The statistics of a row without keys. If its sequence has no keys, they are 0 and 0 instead.
 inline constexpr float kEmptyRowMax = std::numeric_limits<float>::lowest();
 inline constexpr float kEmptyRowSum = std::numeric_limits<float>::max();
 [[nodiscard]] inline bool IsEmptyRow(float max, float sum) {
   return sum == 0 || (sum == kEmptyRowSum && max == kEmptyRowMax);
 }
 
-/// e^(x - max) of an x that is at most max. An infinite sink is its row's maximum, and inf - inf would be NaN.
+/// e^(x - max), where x is at most max. An infinite sink is its row's maximum, and inf - inf would be NaN.
 template <typename Real>
 [[nodiscard]] Real ExpBelow(Real x, Real max) {
   return x == max ? Real{1} : std::exp(x - max);
 }
 
-/// log2 of a row's maximum and sum together, natural-log statistics, such that P = 2^(score log2(e) - shift); infinite
-/// for a row without keys, whose P is then 0 everywhere.
+/// The shift for which P = 2^(score log2(e) - shift): log2 of a row's maximum and sum together, from natural-log
+/// statistics. It is infinite for a row without keys, whose P is then 0 everywhere.
 [[nodiscard]] float RowShift(float max, float sum);
 
-/// sums[key] += the sum over lanes [0, count) of p[key][width], in one fixed order of the lanes.
+/// Adds to sums[key] the sum over lanes [0, count) of p[key][width], in one fixed order of the lanes.
 void AddLanes(const float* p, int64_t keys, int64_t width, int64_t count, float* sums);
 
 }  // namespace fa::ops

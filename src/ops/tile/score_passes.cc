@@ -16,11 +16,11 @@ using core::kernels::kKeepBits;
 
 constexpr double kLog2E = 1.4426950408889634;
 
-/// `n` <= 32 bits from bit `index` on, LSB first, without reading past the byte of the last one.
+/// Loads `n` <= 32 bits, beginning with bit `index`, LSB first, without reading past the byte of the last bit.
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
   assert(index >= 0 && n > 0 && n <= 32);
   const int64_t first = index >> 3, last = (index + n - 1) >> 3;
-  if (n == 32 && last - first == 3) {  // most words: a copy of a length that is not known takes ten times as long
+  if (n == 32 && last - first == 3) {  // most words; a copy of unknown length would take ten times as long
     uint32_t word;
     std::memcpy(&word, bytes + first, sizeof word);
     return word;
@@ -31,7 +31,7 @@ uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
 }
 
 int32_t SaturateToInt32(int64_t x) {
-  // The kernel adds a key offset below 2^16; beyond 2^24 f32 rounds the distance anyway.
+  // The kernel adds a key offset below 2^16. Beyond 2^24, f32 rounds the distance anyway.
   constexpr int64_t kBound = std::numeric_limits<int32_t>::max() - (1 << 16);
   return static_cast<int32_t>(std::clamp(x, -kBound, kBound));
 }
@@ -64,7 +64,7 @@ void ScorePasses::Locate(const StripRows& strip, PassRows& rows) const {
 void ScorePasses::ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const {
   const auto add = [&](const LaneArray<const std::byte*>& begin, int64_t element) {
     for (int64_t i = 0; i < strip.count; ++i) {
-      if (i > 0 && begin[i] == begin[i - 1]) continue;  // one row for all queries or heads
+      if (i > 0 && begin[i] == begin[i - 1]) continue;  // one row stands for all queries or heads
       runs.AddLines(begin[i] + keys.begin * element, keys.size() * element);
     }
   };
@@ -90,7 +90,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
   const bool compressed = inputs_.compressed_pse;
-  // A part of a sequence has the rule of all of its rows.
+  // A part of a sequence has the rule of all its rows.
   const int64_t first_row = inputs_.q_start.empty() ? 0 : inputs_.q_start[static_cast<size_t>(strip.sequence)];
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
@@ -98,7 +98,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
       lanes[i] = rows.pse[i] + key_begin * element;
       continue;
     }
-    // The stored row may end before the strip's last key: keys after its end are masked, and read as 0.
+    // The stored row may end before the strip's last key. Keys after its end are masked, and are read as 0.
     constexpr int64_t kStored = 1024;
     const int64_t row = first_row + strip.row[i];
     const bool last = row >= sequence.rule.sq - kStored;
@@ -171,7 +171,7 @@ core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKern
   const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
   const int64_t count = core::CeilDiv(keys, kKeepBits);
   uint32_t* words = bits.words_;
-  LaneArray<int64_t> first = {};  // the number of each lane's first pair; lanes that are not in use draw anything
+  LaneArray<int64_t> first = {};  // the number of each lane's first pair; unused lanes draw anything
   int64_t inside_block = 0;
   for (int64_t i = 0; i < strip.count; ++i) {
     assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);

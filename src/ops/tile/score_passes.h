@@ -17,23 +17,24 @@
 
 namespace fa::ops {
 
-/// How raw inner products become the base-2 exponent, derived once per call from scale, softcap and pse type. Q is
+/// How raw inner products become the base-2 exponent. It follows once per call from scale, softcap and pse type. Q is
 /// packed times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);
 
   float q_multiplier;
-  /// The inner product is scaled by cap_scale in a pass of its own: before a softcap; and before pse where the levels
-  /// must agree to the bit, since multiplying and adding in one step rounds once on some levels and twice on others.
+  /// Whether a pass by itself multiplies the inner product by cap_scale. It does so before a softcap. It also does so
+  /// before pse if all levels must agree to the bit: to multiply and add in one step rounds once on some levels and
+  /// twice on others.
   bool scale_first;
   float cap_scale;
-  float bias_pre;     ///< factor of the inner product when a bias or slope is added
+  float bias_pre;     ///< factor of the inner product if a bias or slope is added
   float bias_post;    ///< factor of pse
   float unit;         ///< tile score * unit = natural-log score
   float exp2_factor;  ///< unit * log2(e)
 };
 
-/// Room for the keep bits of a strip's keys of one block, which may begin inside a word of Philox's.
+/// Room for the keep bits of a strip's keys in one block. The bits may begin inside one of Philox's words.
 class KeepBits {
  public:
   static constexpr int64_t kMostKeys = tiling::kMaxBlockK;
@@ -44,17 +45,17 @@ class KeepBits {
   alignas(64) uint32_t words_[kWords * kMaxStripWidth];
 };
 
-/// Where the lanes' rows of pse and of the dense mask begin, at key 0; of a tensor that is not there, or is compressed,
-/// anything.
+/// Where the lanes' rows of pse and of the dense mask begin, at key 0. For an absent or compressed tensor the value has
+/// no meaning.
 struct PassRows {
   LaneArray<const std::byte*> pse, dense_mask;
 };
 
-/// The fusions: passes over a score tile s[keys][width] that lies in cache, one indirect call each. Forward and
+/// The fusions: passes over a score tile s[keys][width] that lies in cache, with one indirect call each. Forward and
 /// backward run the same passes.
 class ScorePasses {
  public:
-  /// The problem and the inputs are kept by the caller.
+  /// The caller keeps the problem and the inputs.
   ScorePasses(const tiling::AttentionProblem& problem, const ScoreInputs& inputs)
       : problem_(problem), inputs_(inputs), scale_(problem.dtype, inputs) {}
 
@@ -64,31 +65,32 @@ class ScorePasses {
   [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
   [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
-  /// Where the rows of pse and mask begin that BiasAndCap and MaskDense read.
+  /// Finds where the rows of pse and mask begin that BiasAndCap and MaskDense read.
   void Locate(const StripRows& strip, PassRows& rows) const;
-  /// Room for what ListRows adds.
+  /// Room for the runs that ListRows adds.
   static constexpr int64_t kMostRuns = 2 * kMaxStripWidth;
-  /// Adds what the other passes will read of these keys.
+  /// Adds what the other passes will read for these keys.
   void ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const;
-  /// Softcap, pse or slopes, in this order, on the keys from key_begin on.
-  /// @param staging  kMaxStripWidth * keys floats, used by a compressed pse
+  /// Applies softcap, then pse or slopes, to the keys from key_begin on.
+  /// @param staging  kMaxStripWidth * keys floats, for a compressed pse
   /// @param capped   optional: receives the scores after the cap
-  /// @param row_max  optional: raised by what the last of them leaves
+  /// @param row_max  optional: raised to the largest of the resulting scores
   void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                   int64_t key_begin, int64_t keys, float* staging, float* capped, float* s, float* row_max) const;
   /// distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
-  /// s = fill outside the row intervals of the strip.
+  /// Sets s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                     float fill, float* s) const;
-  /// s = fill where the dense mask drops; returns whether it drops one of these pairs.
-  /// @param row_max  optional: raised by what is left
+  /// Sets s = fill where the dense mask drops. Returns whether it drops any of these pairs.
+  /// @param row_max  optional: raised to the largest score that is left
   bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                  int64_t key_begin, int64_t keys, float fill, float* s, float* row_max = nullptr) const;
-  /// The same of rows that are not located yet.
+  /// The same for rows that are not located yet.
   bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float fill, float* s) const;
-  /// Which probabilities dropout keeps, for the kernels that apply it. The result points into `bits`.
+  /// Draws the bits of the probabilities that dropout keeps, for the kernels that apply it. The result points into
+  /// `bits`.
   [[nodiscard]] core::kernels::KeepArgs DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                                      int64_t key_begin, int64_t keys, KeepBits& bits) const;
 
@@ -97,7 +99,7 @@ class ScorePasses {
               int64_t key_begin, int64_t keys, float* staging, float* s, float* row_max) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float* s, float* row_max) const;
-  /// A compressed pse is copied instead.
+  /// Whether a pass reads pse in place. A compressed pse is copied instead.
   [[nodiscard]] bool reads_pse() const { return inputs_.has_pse() && !inputs_.compressed_pse; }
 
   const tiling::AttentionProblem& problem_;

@@ -11,9 +11,9 @@ using core::kernels::kMaskedProbability;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// A list takes the place of what the products would fetch themselves, so it has that too.
+/// Adds the lines that the products would fetch themselves: if there is a list, they fetch only what it has.
 void ScoreTile::AddFetched(const KeyRows& rows, Interval keys, FetchRuns& reads) const {
-  assert(!rows.rope_behind);  // rows of that kind come without passes
+  assert(!rows.rope_behind);  // such rows come without passes
   if (rows.k.fetch != nullptr) return reads.Take(*rows.k.fetch, rows.k.fetch_lines);
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
@@ -32,7 +32,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
                               const BesideScores* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
   if (reads != nullptr && reads->lines() > 0) {
-    // Of fewer keys or columns a block of some level fetches nothing.
+    // With fewer keys or columns, the blocks of some level fetch nothing.
     constexpr int64_t kLeastKeys = 16, kLeastColumns = 24;
     if (kernels.any_dtype || kernels.in_place || keys.size() < kLeastKeys || problem_.d < kLeastColumns) {
       reads->Fetch();
@@ -58,10 +58,10 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;
-  // The packed queries follow each other too, except for kernels of few rows and for half a group of columns in pairs.
+  // The packed queries follow each other too, except for kernels of few rows, and for half a group of columns in pairs.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
-    assert(!kernels.in_place);  // their panel of one product differs from that of two
+    assert(!kernels.in_place);  // kernels that read in place have another panel for one product than for two
     scores({rows.K(keys.begin), keys.size(), strip.panel, d + problem_.d_rope, false, s, row_max});
     return;
   }
@@ -69,7 +69,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());  // a run's share
+    k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());  // the share of this run
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;
   }

@@ -15,24 +15,23 @@
 
 namespace fa::ops {
 
-/// What runs in one loop with the first scores: a product, for kernels of few rows that have scores_beside; a product
-/// and a softmax, either may be null, for strips that have overlapped.
+/// Work that runs in one loop with the first scores. Kernels of few rows with scores_beside take a product. Strips with
+/// `overlapped` take a product and a softmax, either of which may be null.
 struct BesideScores {
   const core::kernels::ProductArgs* product = nullptr;
   const core::kernels::SoftmaxArgs* softmax = nullptr;
 };
 
-/// Scores of one strip against an interval of keys, with every fusion and mask applied: what forward and backward
-/// share.
+/// Scores of one strip against an interval of keys, with every fusion and mask applied. Forward and backward share it.
 class ScoreTile {
  public:
-  /// The problem and the inputs are kept by the caller.
+  /// The caller keeps the problem and the inputs.
   ScoreTile(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table, const ScoreInputs& inputs)
       : problem_(problem), table_(table), passes_(problem, inputs) {}
 
   [[nodiscard]] const ScorePasses& passes() const { return passes_; }
 
-  /// s[key - keys.begin][lane] = score, kMaskedScore where masked.
+  /// Sets s[key - keys.begin][lane] to the score, or to kMaskedScore if the pair is masked.
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
   /// @param capped     optional: with softcap, the capped score before any bias
@@ -45,18 +44,18 @@ class ScoreTile {
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
-  /// The same from any `products(keys, s, row_max, reads)`, which writes inner products for a non-empty range of keys,
-  /// with row_max raises row_max, and fetches what `reads`, optional, lists, which has room for kPassKeys
-  /// runs more.
+  /// The same with any `products(keys, s, row_max, reads)`. It writes inner products for a non-empty range of keys. If
+  /// row_max is given, it raises row_max. If `reads` is given, it fetches the listed lines; `reads` has room for
+  /// kPassKeys more runs.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
 
-  /// x = kMaskedProbability at every masked pair: the mark that the exact products skip.
+  /// Sets x = kMaskedProbability at every masked pair, which the exact products then skip.
   void MarkMasked(const Strip& strip, tiling::Interval keys, float* x) const;
 
  private:
-  /// Keys that the passes work on at a time: a multiple of the mask's words.
+  /// Keys per step of the passes: a multiple of the mask's words.
   static constexpr int64_t kPassKeys = 64;
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
@@ -78,7 +77,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   const auto at = [&](int64_t key) { return s + (key - keys.begin) * strip.lanes.width; };
   if (block_max != nullptr) std::fill_n(block_max, strip.lanes.width, kMaskedScore);
 
-  // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs; the middle does not.
+  // [keys.begin, middle.begin) and [middle.end, keys.end) hold masked pairs. The middle holds none.
   Interval middle{std::clamp(core::RoundUp(strip.full.begin, kKeyStep), keys.begin, keys.end),
                   std::clamp(strip.full.end / kKeyStep * kKeyStep, keys.begin, keys.end)};
   if (strip.full.end >= keys.end) middle.end = keys.end;
@@ -87,12 +86,13 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
 
   const bool has_dense_mask = passes_.inputs().has_dense_mask();
   if (has_dense_mask || passes_.changes_scores()) {
-    // Works on a part at a time, whose scores stay in L1 from pass to pass; what the passes read arrives during the
+    // Works on one part at a time, whose scores stay in L1 from pass to pass. What the passes read arrives during the
     // products.
     bool masks = false;
     PassRows rows;
     passes_.Locate(strip.lanes, rows);
-    // For a part's rows of the passes and the rows of K that its products fetch; left as it is: most lists are short.
+    // For a part's rows of the passes, and the rows of K that its products fetch. It stays uninitialised, since most
+    // lists are short.
     constexpr int64_t kRoom = ScorePasses::kMostRuns + kPassKeys;
     alignas(FetchRuns::Run) std::byte memory[kRoom * sizeof(FetchRuns::Run)];
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {

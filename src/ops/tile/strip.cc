@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-// The lines of every level, of this machine's family or not.
+// Strips of all levels of both families.
 struct RegisteredStrip {
   std::string_view level;
   int64_t width;
@@ -78,7 +78,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
 
 void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows) {
   const StripRows& lanes = strip.lanes;
-  assert(lanes.count <= kMaxStripWidth);  // `rows` has so many
+  assert(lanes.count <= kMaxStripWidth);  // `rows` has so many entries
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = tensor.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
   }

@@ -20,29 +20,30 @@
 
 namespace fa::ops {
 
-/// The least width of a level's widest strip: KernelTable::ForRows takes no more strips than of that width alone.
+/// The least width of any level's widest strip. KernelTable::ForRows makes no more strips than strips of that width
+/// alone.
 inline constexpr int64_t kLeastWidestStrip = 8;
-/// Rows of the largest tile of any program, and its strips at most.
+/// Rows of the largest tile of any program, and the most strips of a tile.
 inline constexpr int64_t kMaxTileRows = std::max(tiling::kMaxBlockQ, tiling::kMaxTileHeads);
 inline constexpr int64_t kMaxTileStrips = core::CeilDiv(kMaxTileRows, kLeastWidestStrip);
 
-/// Lanes that the strips of so many rows take at most, on any level: whole strips of the level's widest kind, 48 lanes
-/// or a divisor of 48, or 32 lanes or a divisor of 32 (strip.cc).
+/// The most lanes that the strips of so many rows take, on any level: whole strips of the level's widest kind, which
+/// has 48 lanes or a divisor of 48, or 32 lanes or a divisor of 32 (strip.cc).
 [[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
   return std::max(core::RoundUp(rows, 48), core::RoundUp(rows, 32));
 }
-/// Keys are clipped in steps of this many: the rows of the widest register block, and even, so that the softmax's even
-/// and odd partial sums do not depend on where a strip starts.
+/// Keys are clipped in steps of so many keys: the rows of the widest register block. The number is even, so that the
+/// softmax's even and odd partial sums do not depend on where a strip starts.
 inline constexpr int64_t kKeyStep = 8;
 
-/// alpha of a product that only adds.
+/// The alpha of a product that only adds.
 alignas(64) inline constexpr auto kUnitAlpha = [] {
   std::array<float, kMaxStripWidth> ones{};
   ones.fill(1.0f);
   return ones;
 }();
 
-/// Which (row, head) of a sequence each lane of a strip stands for.
+/// The (row, head) of a sequence for each lane of a strip.
 struct StripRows {
   int64_t sequence = 0;
   int64_t count = 0;  ///< lanes in use
@@ -50,7 +51,7 @@ struct StripRows {
   LaneArray<int64_t> row;
   LaneArray<int64_t> head;
 
-  /// Rows do not decrease along the lanes.
+  /// The interval of rows. Rows do not decrease along the lanes.
   [[nodiscard]] tiling::Interval rows() const {
     assert(count > 0 && count <= width);
     return {row[0], row[count - 1] + 1};
@@ -62,15 +63,15 @@ struct Strip {
   StripRows lanes;
   const core::kernels::StripKernels* kernels = nullptr;
   float* panel = nullptr;  ///< packed queries [d][width], then their rope part [d_rope][width]
-  tiling::Interval hull;   ///< keys kept by some row
-  tiling::Interval full;   ///< keys kept by every row
+  tiling::Interval hull;   ///< keys that some row keeps
+  tiling::Interval full;   ///< keys that every row keeps
 
-  /// The keys to visit in a block: the hull, from a multiple of kKeyStep on.
+  /// The keys to visit in a block: the hull, extended to begin at a multiple of kKeyStep.
   [[nodiscard]] tiling::Interval KeysIn(tiling::Interval block) const;
 };
 
-/// Rows [row_begin, row_end) of `heads` query heads from head_begin on, folded: lane f is row row_begin + f / heads of
-/// head head_begin + f % heads.
+/// Rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, folded. Lane f is row row_begin + f /
+/// heads of head head_begin + f % heads.
 struct FoldedRows {
   int64_t sequence = 0;
   int64_t head_begin = 0, heads = 1;
@@ -79,7 +80,7 @@ struct FoldedRows {
   [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
 };
 
-/// Memory for the strips of a tile, which are made one after the other: to initialise as many as a tile may have would
+/// Memory for the strips of a tile, which are made one after the other. To initialise the most strips of a tile would
 /// take as long as a short sequence's products.
 template <typename T, int64_t Most>
 class StripArray {
@@ -107,11 +108,11 @@ class StripArray {
   int64_t count_ = 0;
 };
 
-/// The strip of these kernels that starts at folded row `first`; panel is left to the caller.
+/// The strip of these kernels that starts at folded row `first`. The caller sets its panel.
 [[nodiscard]] Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::StripKernels& kernels,
                               const FoldedRows& rows, int64_t first);
 
-/// Addresses of the strip's rows in a tensor.
+/// Lists the addresses of the strip's rows in a tensor.
 void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows);
 
 /// Packs Q and its rope part, if the problem has one, into strip.panel, times `multiplier`.

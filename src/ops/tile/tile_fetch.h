@@ -15,30 +15,30 @@
 
 namespace fa::ops {
 
-/// Rows of tensors that a tile fetches while it multiplies, because each is too short for the hardware's streams to get
-/// going.
+/// Rows of tensors that a tile fetches while it multiplies, because each is too short for the hardware's streams to
+/// start.
 class TileFetch {
  public:
   TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}
   TileFetch(const TileFetch&) = delete;
   TileFetch& operator=(const TileFetch&) = delete;
 
-  /// Of a short sequence in the forward: the rows of O that its tile is about to write, and those of Q, K and V that
-  /// the next one reads. Long tiles fetch their next key block instead.
+  /// Lists rows for a short sequence in the forward: the rows of O that its tile is about to write, and the rows of Q,
+  /// K and V that the next tile reads. Long tiles fetch their next key block instead.
   /// @param block_k  the largest number of keys
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
-  /// Of the backward: the rows of Q with its rope part, dO and O that the tile `next` packs, and those of K with its
-  /// rope part and V unless `item` reads them; nothing if their lines are more than `most_bytes`.
+  /// Lists rows for the backward: Q with its rope part, dO and O that the tile `next` packs, and K with its rope part
+  /// and V unless `item` reads them. If their lines take more than `most_bytes`, it lists nothing.
   void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
             const tiling::BackwardItem& next, int64_t most_bytes);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
 
-  /// Enough for rows that all lie apart: of the largest tile of the backward its four tensors of queries and three of
-  /// keys, of that of the forward O, Q, K and V. Runs after so many are left out.
+  /// Enough if all rows lie apart. The largest tile of the backward reads four tensors of queries and three of keys;
+  /// the largest tile of the forward O, Q, K and V. Further runs are left out.
   static constexpr int64_t kMaxRuns = 4 * tiling::kMaxBlockQ + 3 * tiling::kMaxColumnKeys;
   static_assert(kMaxRuns >= 2 * tiling::kMaxBlockQ + 2 * tiling::kMaxBlockK);
 
@@ -46,7 +46,8 @@ class TileFetch {
   void Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
            tiling::Interval range);
 
-  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // left as it is: most lists are short
+  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // uninitialised, since most lists are
+                                                                                 // short
   FetchRuns runs_;
 };
 

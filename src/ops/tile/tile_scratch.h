@@ -9,8 +9,8 @@
 
 namespace fa::ops {
 
-/// Score tiles of a forward whose softmax overlaps its products: one being made, one becoming probabilities, one being
-/// multiplied.
+/// Score tiles of a forward whose softmax overlaps its products. One tile gets scores, one becomes probabilities, and
+/// one is multiplied.
 inline constexpr int kScoreTilesInFlight = 3;
 
 /// A worker's own memory for one tile task, carved from the workspace.
@@ -19,12 +19,12 @@ struct TileScratch {
   float* state = nullptr;    ///< output state, strip after strip: [dv][width]
   float* backup = nullptr;   ///< [dv][width]: a strip's state before a block that may need the exact path
   float* scores = nullptr;   ///< [block_k][width], or several such tiles
-  int64_t score_floats = 0;  ///< from one tile to the next
+  int64_t score_floats = 0;  ///< floats from one tile to the next
   float* stats = nullptr;    ///< strip after strip: row_max, row_sum [width] each
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
   float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
 
-  /// Bytes for one worker; `convert`: K and V are not readable as f32 where they are; `in_flight`: kScoreTilesInFlight
+  /// Bytes per worker. `convert`: K and V cannot be read as f32 in place. `in_flight`: there are kScoreTilesInFlight
   /// score tiles.
   static size_t Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,
                       bool stage_bias, bool in_flight = false);

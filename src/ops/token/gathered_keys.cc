@@ -13,11 +13,12 @@ using core::kernels::RowBlock;
 
 using core::kernels::kLineBytes;
 
-// Fetches so many rows ahead of the row that is copied: a row of 1152 bytes takes some 50 ns, a line from L3 or memory
-// 70 to 150.
+// Fetches so many rows ahead of the copied row. A row of 1152 bytes takes some 50 ns; a line from L3 or memory takes 70
+// to 150.
 constexpr size_t kRowsAhead = 3;
 
-/// Elements from row to row of a panel: an odd number of cache lines, so that a column of rows falls on all sets of L1.
+/// Elements from row to row of a panel. It is an odd number of cache lines, so that a column of rows falls on all sets
+/// of L1.
 int64_t PanelStride(int64_t columns, int64_t element) {
   const int64_t lines = core::CeilDiv(columns * element, kLineBytes);
   return (lines | 1) * kLineBytes / element;
@@ -59,7 +60,7 @@ KeyAddresses::KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max
   v = shape.shared_v ? k : carver.Array<const void*>(count);
 }
 
-/// The rows of `keys` to rows of a panel, `stride` elements apart.
+/// Copies the rows of `keys` to rows of a panel, which are `stride` elements apart.
 void GatheredKeys::Copy(const layout::StoredRows& tensor, int64_t columns, const KeyPlace& place,
                         std::span<const int32_t> keys, std::byte* to, int64_t stride) const {
   const int64_t element = ElementBytes(shape_);

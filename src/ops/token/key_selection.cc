@@ -1,7 +1,7 @@
 // A list is read up to its first -1. The selected blocks are sorted, so that sums run over ascending keys whatever the
-// order of the list: its bits then have no influence, and a scatter to the keys commits in one order. Lists that ascend
-// already are not sorted; other lists, such as an indexer's, are marked with one bit per block and read off in order;
-// only if a block stands twice, a radix sort takes over, which keeps equal blocks by slot.
+// order of the list. So the order changes no bits, and a scatter to the keys commits in one order. Lists that ascend
+// already are not sorted. In other lists, such as an indexer's, each block is marked by one bit, and the marks are read
+// in order. Only if a block stands twice, a radix sort takes over, which keeps equal blocks by slot.
 
 #include "ops/token/key_selection.h"
 
@@ -19,7 +19,7 @@
 namespace fa::ops {
 namespace {
 
-// Entries that are checked together before they are used; compilers turn the checks into vectors.
+// Entries that are checked together before they are used. Compilers turn the checks into vectors.
 constexpr int64_t kChunk = 16;
 
 // For fewer entries a comparison sort is faster than clearing the counters of a radix sort.
@@ -32,7 +32,7 @@ int64_t BitWords(int64_t bits) { return core::CeilDiv(bits, 64); }
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return core::CeilDiv(keys, block_size); }
 
-// Whether all of a chunk are blocks in [0, blocks).
+// Whether all entries of a chunk are blocks in [0, blocks).
 template <typename Index>
 bool AllWithin(const Index* list, int64_t blocks) {
   using Word = std::make_unsigned_t<Index>;
@@ -43,14 +43,13 @@ bool AllWithin(const Index* list, int64_t blocks) {
   return !outside;
 }
 
-// Reads every entry once: the checked value is the one that is used, whatever another thread writes to the list
-// meanwhile.
+// Reads every entry once. So the checked value is the used value, even if another thread writes to the list meanwhile.
 template <typename Index>
 void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// The first entry that is read, is not -1 and is no block; `slots` if there is none.
+// The first read entry that is neither -1 nor a block; `slots` if there is none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   for (int64_t i = 0; i < slots; ++i) {
@@ -185,7 +184,8 @@ void KeySelection::Sort(int64_t count, int64_t limit) const {
     std::sort(entries_, entries_ + count);
     return;
   }
-  // Least digit of the block first; every pass keeps the order of equal digits, so that equal blocks stay by slot.
+  // The lowest digit of the block comes first. Every pass keeps the order of equal digits, so equal blocks stay ordered
+  // by slot.
   constexpr uint64_t kMask = (1u << kRadixBits) - 1;
   const int bits = std::bit_width(static_cast<uint64_t>(Blocks(limit, lists_.block_size) - 1));
   uint64_t *from = entries_, *to = swap_;
@@ -205,7 +205,7 @@ void KeySelection::Sort(int64_t count, int64_t limit) const {
   if (from != entries_) std::copy_n(from, count, entries_);
 }
 
-/// Turns blocks into keys; a block that stands m times gives each of its keys m times.
+/// Turns blocks into keys. A block that stands m times gives each of its keys m times.
 SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
   SelectedKeys selected{.keys = keys_, .slots = slots_};
   for (int64_t i = 0; i < count;) {

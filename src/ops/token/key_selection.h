@@ -15,26 +15,26 @@
 
 namespace fa::ops {
 
-/// Where the lists of keys lie, one list per query token.
+/// The layout of the lists of keys, one list per query token.
 struct KeyLists {
   KeyLists() = default;
-  /// For checked sparse_indices [B, S1, 1, K] or [T, 1, K].
+  /// Makes the layout of checked sparse_indices [B, S1, 1, K] or [T, 1, K].
   KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call);
 
-  layout::Rows rows{.dtype = DType::kI32};  ///< the list of token (b, 0, s); i32 or i64
+  layout::Rows rows{.dtype = DType::kI32};  ///< the list of token (b, 0, s) is a row; i32 or i64
   int64_t entries = 0;                      ///< length of a list
-  int64_t block_size = 1;                   ///< keys an entry stands for
+  int64_t block_size = 1;                   ///< keys per entry
 
-  /// Number of entries of a list that are read if `limit` keys may be selected.
+  /// The number of entries of a list that are read if `limit` keys may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
-  /// Number of keys that a token of a sequence of sk keys may select.
+  /// The most keys that a token of a sequence of sk keys may select.
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
 };
 
 /// The keys of one token.
 struct SelectedKeys {
-  const int32_t* keys = nullptr;   ///< ascending; one that is selected twice stands twice
-  const int32_t* slots = nullptr;  ///< the list's entry that each came from; equal keys by ascending entry
+  const int32_t* keys = nullptr;   ///< ascending; a key that is selected twice stands twice
+  const int32_t* slots = nullptr;  ///< the list's entry for each key; equal keys have ascending entries
   int64_t count = 0;
   bool distinct = true;  ///< no key stands twice
 
@@ -49,11 +49,11 @@ struct SelectedKeys {
 /// Reads lists, with the memory of one worker.
 class KeySelection {
  public:
-  /// For sequences of at most max_sk keys. With null memory in the carver, the memory is only counted.
+  /// For sequences of at most max_sk keys. If the carver has null memory, the memory is only counted.
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
-  /// The keys below `limit` that a list selects, up to its first -1; entries that are no block below the limit are
-  /// skipped. Valid until the next call.
+  /// The keys below `limit` that a list selects, up to its first -1. Entries that are no block below the limit are
+  /// skipped. The result is valid until the next call.
   [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit) const;
 
  private:
@@ -68,12 +68,12 @@ class KeySelection {
   KeyLists lists_;
   uint64_t *entries_, *swap_;  // block << 32 | slot
   uint64_t* marks_;            // one bit per block
-  int32_t* slot_of_;           // of each marked block
+  int32_t* slot_of_;           // slot of each marked block
   int32_t *keys_, *slots_;
 };
 
-/// Checks every entry of the lists from address `indices` on that Select would read. @return kInvalidArgument with the
-/// first that is no block of its sequence and not -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
+/// Checks every entry that Select would read in the lists at `indices`. @return kInvalidArgument with the first entry
+/// that is neither a block of its sequence nor -1: "sparse_indices[0][3][0][17]=9000, want -1..8191"
 [[nodiscard]] Status CheckKeyLists(const KeyLists& lists, const void* indices, const SparseSequences& sequences);
 
 }  // namespace fa::ops

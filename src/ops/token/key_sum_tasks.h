@@ -19,14 +19,14 @@
 
 namespace fa::ops {
 
-/// The tasks of a gradient whose tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, tasks that
-/// write the sums. They are one list, claimed from the front, without edges, which would take memory per token
-/// (OrderedCommit wants no edges either). Tasks wait in place for those before them in the list: a token that is about
-/// to add until all sums are cleared, one that writes until all are cleared and all tokens have added.
+/// The tasks of a gradient whose tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, and tasks
+/// that write the sums. All are one list, claimed from the front. There are no edges, which would take memory per
+/// token; OrderedCommit needs none. Tasks wait in place for earlier tasks of the list. Before a token adds, it waits
+/// until all sums are cleared. A task that writes also waits until all tokens have added.
 class KeySumTasks {
  public:
   /// Books the sums into `workspace`.
-  /// @param units  tasks of tokens, in order; those of one sequence take turns at its keys
+  /// @param units  tasks of tokens, in order; tasks of one sequence take turns at its keys
   KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
               tiling::WorkspacePlan& workspace);
 
@@ -36,11 +36,11 @@ class KeySumTasks {
   [[nodiscard]] int64_t units() const { return plan_.units; }
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
 
-  /// Where columns of the sums are written: rows of keys.
+  /// Where columns of the sums are written, as rows of keys.
   struct Target {
     layout::MutableRowsView rows = {};
     float multiplier = 1;
-    tiling::Interval columns = {};  ///< none: all
+    tiling::Interval columns = {};  ///< empty: all columns
   };
   static constexpr size_t kMaxTargets = 3;
 
@@ -50,11 +50,11 @@ class KeySumTasks {
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         const Target& target, std::byte* workspace)
         : Run(tasks, sequences, kernels, std::span(&target, 1), workspace) {}
-    /// For sums with separate targets for some columns, at most kMaxTargets.
+    /// For sums whose columns have separate targets, at most kMaxTargets.
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
-    /// Runs a task, that of a unit by run_unit(unit).
+    /// Runs a task. If it is the task of a unit, it calls run_unit(unit).
     template <typename RunUnit>
     void RunTask(int32_t task, const RunUnit& run_unit) const {
       const int64_t unit = task - tasks_.plan_.key_tasks;
@@ -65,7 +65,7 @@ class KeySumTasks {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
-        // Tokens that add nothing do not wait for the clearing.
+        // Waits for the clearing too, since tokens that add nothing do not wait for it.
         cleared_.Wait();
         added_.Wait();
         Write(unit - tasks_.plan_.units);
@@ -74,7 +74,7 @@ class KeySumTasks {
     /// Call it before a unit adds anything.
     void WaitUntilCleared() const { cleared_.Wait(); }
     [[nodiscard]] const OrderedCommit& commit() const { return commit_; }
-    /// The sum of a sequence's key; the sum of the next key follows it.
+    /// The sum of a sequence's key. The sum of the next key follows it.
     [[nodiscard]] float* Row(int64_t sequence, int64_t key) const {
       assert(key >= 0 && tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key < tasks_.plan_.first_key.back());
       return sums_ + (tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key) * tasks_.plan_.columns;

@@ -7,17 +7,17 @@
 
 namespace fa::ops {
 
-/// The order in which tokens add to sums that they share: every key's sum takes the tokens of its sequence in ascending
-/// order, whichever threads run them, and however many. Each token walks its keys in ascending order and publishes how
-/// far it has come; before it adds to a tile of keys it waits until every earlier token of its sequence is past them.
+/// The order in which tokens add to shared sums. Every key's sum takes the tokens of its sequence in ascending order,
+/// whichever threads run them, and however many. Each token walks its keys in ascending order and publishes how far it
+/// has come. Before it adds to a tile of keys, it waits until every earlier token of its sequence is past them.
 ///
-/// No token waits for ever: tasks must claim tokens in ascending order from one list (TaskGraph::shared_claims, no edge
-/// leads to a token) and run each as soon as it is claimed, so every token before a waiting one is finished or being
-/// run, and the lowest of them waits for none. A task that throws finishes its token on the way out (Turn). Waiting
-/// costs little: a token starts right behind the one before, and their tiles then move in step.
+/// No token waits forever. Tasks must claim tokens in ascending order from one list (TaskGraph::shared_claims, no edge
+/// leads to a token), and run each token as soon as it is claimed. So every token before a waiting one has finished or
+/// is running, and the lowest of them waits for none. A task that throws finishes its token on the way out (Turn).
+/// Waiting costs little: a token starts right after the previous one, and their tiles then move in step.
 ///
-/// Only one word per token is atomic, no sum exists twice, and no product is done twice. docs/sparse.md says what the
-/// alternatives (partial sums, owners of key ranges, staged slabs) would take.
+/// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md says what
+/// the alternatives (partial sums, owners of key ranges, staged slabs) would take.
 class OrderedCommit {
  public:
   /// Bytes of progress words.
@@ -31,7 +31,7 @@ class OrderedCommit {
   class Turn {
    public:
     /// @param first  the first token of its sequence
-    /// @param token  this one
+    /// @param token  this token
     Turn(const OrderedCommit& commit, int64_t sequence, int64_t first, int64_t token);
     ~Turn();
     Turn(const Turn&) = delete;
@@ -47,19 +47,19 @@ class OrderedCommit {
 
     const OrderedCommit& commit_;
     int64_t sequence_, first_, token_;
-    int64_t unfinished_;  ///< of the sequence, counted from first: those before it are finished
+    int64_t unfinished_;  ///< tokens of the sequence before this one, counted from `first`, are finished
   };
 
  private:
-  int64_t* finished_;  ///< per sequence: at least so many of its first tokens are finished
-  int32_t* progress_;  ///< per token: it has added to all its keys below
+  int64_t* finished_;  ///< per sequence, the number of its first tokens that are known to be finished
+  int32_t* progress_;  ///< per token, it has added to all its keys below this number
 };
 
-/// A number of tasks that others wait for: phases of one list of tasks. No task waits for ever, for the same reason as
-/// in OrderedCommit: the tasks that are waited for stand before those that wait.
+/// A number of tasks that others wait for: phases of one list of tasks. No task waits forever, for the same reason as
+/// in OrderedCommit: the awaited tasks stand before the waiting ones.
 class PhaseGate {
  public:
-  /// `word`: int64_t, 0 before a run.
+  /// `word` is an int64_t that is 0 before a run.
   PhaseGate(int64_t* word, int64_t tasks) : word_(word), tasks_(tasks) {}
   void Arrive() const { std::atomic_ref<int64_t>(*word_).fetch_add(1, std::memory_order_acq_rel); }
   void Wait() const;
@@ -69,7 +69,7 @@ class PhaseGate {
   int64_t tasks_;
 };
 
-/// Its destructor arrives, also after an exception.
+/// Arrives in its destructor, also after an exception.
 class PhaseArrival {
  public:
   explicit PhaseArrival(const PhaseGate& gate) : gate_(gate) {}

@@ -12,12 +12,12 @@
 namespace fa::ops {
 namespace {
 
-// Tokens and parts of tokens are tasks, numbered in 32 bits.
+// Tokens and parts of tokens are tasks, whose numbers have 32 bits.
 constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 struct Side {
   const char* name;
-  ErrorText rows_name;  // where their bound comes from
+  ErrorText rows_name;  // the argument that bounds the rows
   std::span<const int64_t> lengths;
   int64_t rows;
 };
@@ -32,7 +32,7 @@ Status TooManyTokens(const char* name, int64_t tokens) {
 }
 
 Status CheckSums(const Side& side) {
-  // The usual mistake is to give lengths instead of their sums; lengths often ascend too.
+  // The usual mistake is to give lengths instead of their sums. Lengths often ascend too.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);
@@ -58,7 +58,8 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
-// Checked before the list is made: the number of batch elements, and of tokens if all rows are in use.
+// Runs before the list is made. It checks the number of batch elements, and the number of tokens if all rows are in
+// use.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
   const ErrorText batch = Arg(lengths.paged ? "block_table" : lengths.q_name, ".shape", At(0));
   if (Status status = CheckSequenceCount(batch, count, 1); !status.ok()) return status;

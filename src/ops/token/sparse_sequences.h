@@ -23,7 +23,7 @@ struct SparseLengths {
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;
-  const char *q_name = "q", *k_name = "k";  ///< the tensors whose rows q_rows and k_rows count
+  const char *q_name = "q", *k_name = "k";  ///< tensors with q_rows and k_rows rows
 };
 
 /// Checks lengths_q and lengths_kv, and the mask.

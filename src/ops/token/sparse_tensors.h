@@ -22,45 +22,45 @@ struct WantedSize {
   SizeSource source;
 };
 
-/// [B, S1, heads, columns] and [B, S2, heads_kv, columns].
+/// Tensors [B, S1, heads, columns] and [B, S2, heads_kv, columns].
 struct RopeArgs {
   const TensorView &q, &k;
 };
 
 /// Checks of the tensors of one call of the sparse operators. Shapes are those of BSND, [B, S, ...]; with TND they are
-/// [T, ...]; keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of the query side, the key
-/// those of the key side; every other tensor is compared with them.
+/// [T, ...]. Keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of the query side, and the
+/// key those of the key side. Every other tensor is compared with them.
 class SparseTensors {
  public:
   explicit SparseTensors(Layout layout) : layout_(layout) {}
 
-  // Call these in this order.
+  // Call the following functions in this order.
 
-  /// [B, S1, N, D] of a float type; N >= 1 and D in 1..1024. The layout is checked too.
+  /// Binds [B, S1, N, D] of a float type, N >= 1 and D in 1..1024. It also checks the layout.
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
-  /// i32 [B, n]. Null data: keys do not lie in pages.
+  /// Binds i32 [B, n]. Null data: keys do not lie in pages.
   [[nodiscard]] Status BindBlockTable(const TensorView& table);
-  /// [B, S2, heads, columns], type of the query.
+  /// Binds [B, S2, heads, columns], of the query's type.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
 
-  /// [B, S1, trailing...] (TND: [T, trailing...]) of the type.
+  /// Checks [B, S1, trailing...] (TND: [T, trailing...]), of the given type.
   [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
                                       std::initializer_list<WantedSize> trailing) const;
   /// The same for keys.
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
-  /// Both or neither must be given; `columns`: their head size, 0 without them.
+  /// Checks that both or none are given. `columns` receives their head size, or 0 without them.
   [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;
-  /// f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
+  /// Checks f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
   [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
                                       int64_t group) const;
-  /// f32 [B, 1, S1] (TND [1, T]).
+  /// Checks f32 [B, 1, S1] (TND [1, T]).
   [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
-  /// f32 [N], of the query's heads.
+  /// Checks f32 [N], with one value per query head.
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
-  /// i32 or i64 [B, S1, 1, K] with any K.
+  /// Checks i32 or i64 [B, S1, 1, K] with any K.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
-  /// As CheckQuerySide; and no two elements may share memory.
+  /// Like CheckQuerySide, and no two elements may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;
   [[nodiscard]] Status CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
@@ -69,17 +69,17 @@ class SparseTensors {
   [[nodiscard]] bool packed() const { return layout_ == Layout::kTND; }
   [[nodiscard]] bool paged() const { return page_rows_ >= 0; }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] int64_t batch() const { return batch_; }  ///< TND: the tensors do not say it, 0
+  [[nodiscard]] int64_t batch() const { return batch_; }  ///< 0 with TND, whose tensors do not tell it
   [[nodiscard]] int64_t q_rows() const { return q_rows_; }
-  /// The pages of the keys of checked tensors, without entries.
+  /// The layout of the pages of checked keys, without the table's entries.
   [[nodiscard]] layout::BlockTable PagesOf(const TensorView& block_table) const;
-  /// With pages: as many rows as the table can hold.
+  /// With pages, as many rows as the table can hold.
   [[nodiscard]] int64_t k_rows() const { return k_rows_; }
   [[nodiscard]] int64_t page_rows() const { return page_rows_; }
   [[nodiscard]] int64_t blocks() const { return blocks_; }  ///< number of pages
   [[nodiscard]] int64_t heads() const { return heads_; }
   [[nodiscard]] int64_t head_size() const { return head_size_; }
-  /// Leading dimensions of the query side.
+  /// The number of leading dimensions on the query side.
   [[nodiscard]] int leading() const { return packed() ? 1 : 2; }
 
  private:
@@ -100,24 +100,25 @@ class SparseTensors {
 /// Checks an output, no two elements of which may share memory.
 [[nodiscard]] Status CheckWritable(const char* name, const MutableTensorView& tensor);
 
-/// Where the rows of a checked tensor [B, S, N, D] or [T, N, D] lie; pages: `batch` is the stride from page to page.
+/// The layout of the rows of a checked tensor [B, S, N, D] or [T, N, D]. With pages, `batch` is the stride from page to
+/// page.
 [[nodiscard]] layout::Rows SparseRowsOf(const TensorView& tensor, bool packed);
-/// Where a row of values of a checked tensor [B, S, N] or [T, N] lies: that of (b, 0, s).
+/// The layout of a checked tensor of values [B, S, N] or [T, N]. A row of values is at (b, 0, s).
 [[nodiscard]] layout::Rows SparseValuesOf(const TensorView& tensor, bool packed);
-/// Strides of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]: `head` is the stride along G, `copy_stride` the one
-/// along Nkv.
+/// The layout of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]. `head` is the stride along G, and `copy_stride` the
+/// stride along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
-/// Strides of a checked row statistic [B, 1, S] or [1, T].
+/// The layout of a checked row statistic [B, 1, S] or [1, T].
 [[nodiscard]] layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed);
 
 /// Checks that the pages in which keys of the sequences may lie exist. @return kInvalidArgument: "block_table[0][3]=12,
 /// want 0..11"
 [[nodiscard]] Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& sequences);
 
-/// The scale, or its default 1 / sqrt(columns). @return kInvalidArgument where it is not finite
+/// The scale, or its default 1 / sqrt(columns). @return kInvalidArgument if it is not finite
 [[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);
 
-/// Checks in Run: the tensors are the planned ones, and no output shares an element with another tensor.
+/// Checks in Run that the tensors are the planned ones, and that no output shares an element with another tensor.
 [[nodiscard]] Status CheckSparseTensors(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 
 }  // namespace fa::ops

@@ -8,7 +8,7 @@
 namespace fa::ops {
 namespace {
 
-// Fills the flat index at which each sequence's bits start, and their number.
+// Fills in the flat index of each sequence's first bit, and counts all bits.
 Status CountBits(Binding& call, int64_t* bits) {
   BoundAttention& bound = call.bound;
   bound.dropout_offset.reserve(bound.problem.sequences.size());
@@ -24,7 +24,7 @@ Status CountBits(Binding& call, int64_t* bits) {
   return Status::Ok();
 }
 
-// Without pairs there is nothing to drop: a mask would be empty, and an empty one is none to some faces.
+// Without pairs there is nothing to drop. A mask would then be empty, and some faces take an empty tensor for none.
 bool HasPairs(const tiling::AttentionProblem& problem) {
   return problem.heads > 0 && std::any_of(problem.sequences.begin(), problem.sequences.end(),
                                           [](const auto& sequence) { return sequence.sq > 0 && sequence.sk > 0; });

@@ -62,7 +62,7 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
   return Status::Ok();
 }
 
-// Every key head of a batch element with rows in use has at least one tile.
+// Every key head of a batch element that has rows in use gets at least one tile.
 Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
   const bool has_rows = call.sizes.q_rows > 0 && (lengths_q.empty() || (lengths_q.size() == 1 && lengths_q[0] > 0));
   const int batch = layout::AxesOf(call.options.layout).batch;
@@ -70,7 +70,7 @@ Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
                             has_rows ? call.bound.problem.heads_kv : 1);
 }
 
-// Shortens the sequences; the mask rules are made from the lengths in use.
+// Shortens the sequences. The mask rules are then made from the lengths in use.
 Status BindActual(Binding& call, const ActualLengths& lengths) {
   if (Status status = CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"); !status.ok()) {
     return status;

@@ -51,7 +51,7 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
   return CheckSize("dense_mask", mask, 0, call.sizes.sequences, {"q", axes.batch});
 }
 
-// With Inference a mask for all heads may have one dimension less: [B,Sq,Sk].
+// With Inference, a mask for all heads may lack the dimension of heads: [B,Sq,Sk].
 TensorView WithHeadDimension(const Binding& call, TensorView mask) {
   if (call.inference == nullptr || call.packed() || mask.shape.rank() != 3) return mask;
   const Dims stride = layout::FilledStride(mask.shape, mask.stride);
@@ -131,7 +131,7 @@ Status WrongRow(const Mask& mask, size_t row) {
                                  ", want neither below that of an earlier row that keeps keys");
 }
 
-// Batch elements that share their rows and their length share the rule.
+// Batch elements with the same rows and the same length share a rule.
 Status FillListedRules(Binding& call) {
   if (Status status = CheckRowCounts(call); !status.ok()) return status;
   const Mask& mask = call.options.mask;

@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-// Slopes, f32 [N] or [B,N].
+// Binds slopes, f32 [N] or [B,N].
 Status BindSlopes(Binding& call) {
   const TensorView& slopes = call.args.pse;
   BoundAttention& bound = call.bound;
@@ -41,7 +41,7 @@ Status BindSlopes(Binding& call) {
   bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
   bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
   if (first_only) {
-    // The device's batch element 0; leading zeros of both prefix sums are none.
+    // The device's batch element 0. Leading zeros of both prefix sums count as no sequence.
     const std::vector<tiling::Sequence>& list = bound.problem.sequences;
     const auto is_one = [](const tiling::Sequence& sequence) { return sequence.sq > 0 || sequence.sk > 0; };
     const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), is_one) - list.begin());
@@ -53,7 +53,7 @@ Status BindSlopes(Binding& call) {
   return Status::Ok();
 }
 
-// The 1024-row form says nothing about keys after the diagonal, and its diagonal ends at (Sq-1, Sk-1).
+// The form of 1024 rows has no values for keys after the diagonal, and its diagonal ends at (Sq-1, Sk-1).
 Status CheckCompressed(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
   for (const tiling::Sequence& sequence : call.bound.problem.sequences) {
@@ -72,7 +72,7 @@ Status CheckCompressed(const Binding& call) {
   return Status::Ok();
 }
 
-// The rows of a checked [B|1, N, rows, keys]; the number of sequences and what they share are already set.
+// Fills in the rows of a checked [B|1, N, rows, keys]. The number of sequences and the sharing are already set.
 void FillSequences(const Dims& stride, PseRows* rows) {
   const int64_t batch_stride = rows->shared_batch ? 0 : stride[0];
   int64_t b = 0;
@@ -81,7 +81,7 @@ void FillSequences(const Dims& stride, PseRows* rows) {
   }
 }
 
-// [B|1, N, rows, keys] with the last two sizes checked by the caller.
+// Binds a [B|1, N, rows, keys] whose last two sizes the caller has checked.
 Status BindHeads(Binding& call, bool shared_rows) {
   const TensorView& pse = call.args.pse;
   BoundAttention& bound = call.bound;
@@ -125,7 +125,7 @@ Status BindBias(Binding& call) {
   return BindHeads(call, rows == 1 && sq != 1);
 }
 
-// The sequences' blocks one after another: [N,Sq_b,Sk_b], or [N,Sk_b] where all rows of a head share theirs.
+// Binds one block per sequence, in order: [N,Sq_b,Sk_b], or [N,Sk_b] if all rows of a head share their values.
 Status BindFlatBias(Binding& call) {
   BoundAttention& bound = call.bound;
   const int64_t size = call.args.pse.shape[0];
@@ -141,7 +141,7 @@ Status BindFlatBias(Binding& call) {
   }
   int64_t shared = 0;
   if (__builtin_mul_overflow(heads, keys, &shared)) shared = std::numeric_limits<int64_t>::max();
-  const bool is_full = !overflow && size == full;  // where both sizes agree, rows are not shared
+  const bool is_full = !overflow && size == full;  // if both sizes agree, rows are not shared
   if (!is_full && size != shared) {
     return WrongSize("pse", 0, size,
                      "want N*sum(Sq*Sk)=" + (overflow ? "more than 2^63" : std::to_string(full)) +
@@ -187,7 +187,7 @@ Status BindPse(Binding& call) {
   if (call.options.pse_type >= PseType::kSlopes) return BindSlopes(call);
   const TensorView& pse = call.args.pse;
   if (pse.data == nullptr) return Status::Ok();
-  // With int8, pse has the type of the products' results on the device.
+  // On the device, the pse of an int8 call has the type of the products' results.
   const DType dtype = call.bound.problem.dtype == DType::kI8 ? DType::kF16 : call.bound.problem.dtype;
   if (pse.dtype != dtype && pse.dtype != DType::kF32) {
     return WrongType("pse", pse.dtype, TypeOf("q", dtype) + (dtype != DType::kF32 ? " or f32" : ""));

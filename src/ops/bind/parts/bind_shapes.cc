@@ -1,5 +1,5 @@
-// Sizes of query, key, value, their rope parts and out. The first tensor that holds a size defines it (query: batch,
-// rows, heads, D; key: rows, heads; value: Dv), other tensors are compared with it.
+// Checks the sizes of query, key, value, their rope parts and out. The first tensor with a size defines it (query:
+// batch, rows, heads, D; key: rows, heads; value: Dv). Other tensors are compared with it.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -31,7 +31,7 @@ Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64
   return WrongSize(name, dim, got, want);
 }
 
-// The head size of a tensor with `heads` heads, alone in its dimension or fused with them.
+// Finds the head size of a tensor with `heads` heads. It has a dimension by itself, or shares one with the heads.
 Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const Words& heads_source,
                 int64_t* size) {
   const int64_t extent = tensor.shape[axes.dim];
@@ -43,7 +43,7 @@ Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, in
   return CheckHeadSize(name, axes.dim, extent, *size, axes.fused() ? heads : 0);
 }
 
-// A size that another tensor has defined; tensor null: not compared.
+// A size that another tensor has defined. If `tensor` is null, the size is not compared.
 struct Wanted {
   int64_t size = 0;
   const char* tensor = nullptr;
@@ -85,7 +85,7 @@ Status CheckTypes(const DenseTensors& args) {
     if (got == dtype || data == nullptr) return Status::Ok();
     return WrongType(name, got, TypeOf("q", dtype));
   };
-  // The required tensors may have null data while planning.
+  // Required tensors may have null data in a plan.
   static constexpr char kAlways = 0;
   if (Status status = check("k", &kAlways, args.k.dtype); !status.ok()) return status;
   if (Status status = check("v", &kAlways, args.v.dtype); !status.ok()) return status;

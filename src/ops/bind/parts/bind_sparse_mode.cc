@@ -1,5 +1,5 @@
-// What the device refuses of sparse modes 0..8, in addition to what the library itself refuses: combinations that leave
-// rows without keys, or that its block skipping cannot express. Size limits are not among them.
+// What the device refuses of sparse modes 0..8 while the library would take it: combinations that leave rows without
+// keys, or that the device's block skipping cannot express. Its limits of sizes are not checked.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -20,7 +20,7 @@ ErrorText InMode(const Binding& call) {
   return Arg("sparse_mode") + " " + std::to_string(call.options.mask.sparse_mode());
 }
 
-// `sequence` is the index of a packed sequence, -1 where all elements are alike.
+// `index` is the index of a packed sequence; -1 if all elements are alike.
 ErrorText Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
   return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : std::string()) +
          ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";
@@ -60,7 +60,7 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Modes 0 and 4, whatever the sizes.
+// Checks modes 0 and 4, whatever the sizes.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
   const int64_t next = call.options.mask.next();
@@ -116,7 +116,7 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
                                  Sizes(call, sequence, b));
 }
 
-// Modes 7 and 8: `banded` is the last or first sequence with rows.
+// Checks modes 7 and 8. `banded`: whether this is the last (mode 7) or first (mode 8) sequence with rows.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;
@@ -159,7 +159,7 @@ Status CheckSparseMode(const Binding& call) {
     if (Status status = CheckBandSigns(call); !status.ok()) return status;
   }
   if (call.inference != nullptr && !call.packed()) {
-    // The band must touch the tensors: a batch element that uses fewer of their rows may miss the band.
+    // The band must touch the tensors. A batch element that uses fewer of their rows may miss it.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;

@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-constexpr int64_t kCopies = 8;  // copies in the device's statistics: one 32-byte block
+constexpr int64_t kCopies = 8;  // equal copies in the device's statistics, which fill a 32-byte block
 
 Status BindStats(const Binding& call, const char* name, const TensorView& tensor, bool* present, layout::Stats* stats) {
   const bool written = call.direction == Direction::kForward;

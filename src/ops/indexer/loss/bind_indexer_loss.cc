@@ -31,7 +31,7 @@ IndexerGradients GradientsOf(const Args& args) {
 
 int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
 
-/// @param one_key_head  sparse: keys of one head
+/// @param one_key_head  sparse loss: keys have one head
 Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensors, std::optional<float> given_scale,
                      bool one_key_head, LossAttention& attention) {
   const int last = tensors.leading() + 1;
@@ -80,7 +80,7 @@ Status CheckLoss(const MutableTensorView& loss) {
   return Status::InvalidArgument(Arg("loss", ".shape").Is(Text(loss.shape)) + ", want one element");
 }
 
-/// What both losses share, in the order of the checks: the indexer, its gradients, the options.
+/// Binds what both losses share, in the order of the checks: the indexer, its gradients, the options.
 template <typename Args, typename Options>
 Status BindIndexer(const Args& args, const Options& options, SparseTensors& tensors, BoundIndexerLoss& bound) {
   auto shape = BindIndexerShape({.q_name = "q_index",
@@ -148,7 +148,7 @@ Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions
   return Status::Ok();
 }
 
-/// The rows that both losses have.
+/// The tensors that both losses have.
 template <typename Args>
 LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
   const LossAttention& attention = bound.problem.attention;

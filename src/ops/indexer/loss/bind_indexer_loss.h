@@ -16,7 +16,7 @@ struct LossAttention {
   int64_t heads = 0, heads_kv = 1;
   int64_t d = 0, d_rope = 0;
   layout::Rows q, k, q_rope, k_rope;
-  layout::Stats max, sum;  ///< as SparseStatisticOf
+  layout::Stats max, sum;  ///< laid out by SparseStatisticOf
   float scale = 1;
 
   /// A head's statistic of a row.
@@ -26,14 +26,14 @@ struct LossAttention {
   }
 };
 
-/// What a loss computes.
+/// The sizes and layouts of a loss.
 struct LossProblem {
   IndexerShape shape;
   LossAttention attention;
   IndexerTarget target = IndexerTarget::kHeadMean;
-  float multiplier = 1;  ///< of loss and gradients
+  float multiplier = 1;  ///< factor of loss and gradients
 
-  // Sparse.
+  // Members of a sparse loss.
   KeyLists lists;
   bool has_mean = false;  ///< p_head_mean is given, and `attention` has no meaning
 };
@@ -43,17 +43,17 @@ struct BoundIndexerLoss {
   LossProblem problem;
   IndexerGradRows gradients;
 
-  // Sparse.
-  layout::Rows mean;  ///< the row of entries of (b, 0, s)
+  // Members of a sparse loss.
+  layout::Rows mean;  ///< a token's entries are the row at (b, 0, s)
   bool check_indices = true;
 
-  // Dense.
+  // Members of a dense loss.
   layout::Stats max_index, sum_index;
 
   std::vector<PlannedTensor> planned;
 };
 
-/// The rows of a loss in a run; those of the attention and `mean` as LossProblem says.
+/// The tensors of a loss in a run. The attention's tensors and `mean` exist as LossProblem says.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;
@@ -69,14 +69,14 @@ struct LossRows {
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
-/// Find every user error of the call that does not depend on addresses or contents.
+/// Both find every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,
                                                        const SparseIndexerLossOptions& options);
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args,
                                                        const DenseIndexerLossOptions& options);
 
-/// Check in Run: tensors and lengths are the planned ones, no output shares an element with another tensor and, where
-/// asked for, indices are keys.
+/// Both check in Run that tensors and lengths are the planned ones, that no output shares an element with another
+/// tensor and, if the caller wants it, that indices are keys.
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 

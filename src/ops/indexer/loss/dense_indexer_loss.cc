@@ -1,9 +1,10 @@
-// DenseLightningIndexerGradKLLoss: bind -> plan -> run. Statistics are given, so a pair of a token and a key stands
-// alone: its target, its score, its loss and the gradient of its score need no other pair. A task is a group of tokens,
-// which walks the keys in blocks. The probabilities of the attention are made for all tokens of the group at once,
-// lanes along the tokens, head after head into one tile [key][token]; then the indexer's products and gradients are
-// made token after token, lanes along the heads (IndexerGradient). Nothing grows with S1 x S2. The L1 target needs the
-// sum of a row's probabilities first, and walks the attention's keys twice.
+// DenseLightningIndexerGradKLLoss: bind -> plan -> run. Statistics are given, so each (token, key) pair stands alone:
+// its target, its score, its loss and its score's gradient need no other pair.
+//
+// A task is a group of tokens, which walks the keys in blocks. The attention's probabilities are made for all tokens of
+// the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the indexer's
+// products and gradients are made token after token, with heads along the lanes (IndexerGradient). No memory grows with
+// S1 x S2. The L1 target needs the sum of a row's probabilities first, so it walks the attention's keys twice.
 
 #include <algorithm>
 #include <cstddef>
@@ -56,11 +57,11 @@ struct DenseLossProgram {
   const ops::LossProblem& problem;
   const core::kernels::KernelTable& table;
   ops::IndexerGradient gradient;
-  const StripKernels& lanes;  ///< of the attention; tokens lie along the lanes
+  const StripKernels& lanes;  ///< the attention's kernels; tokens lie along the lanes
   tiling::IndexerGradPlan plan;
   ops::KeyForm form;
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // of one worker
+  size_t scratch_bytes;  // scratch of one worker
   size_t scratch, losses;
 };
 
@@ -71,12 +72,12 @@ struct Scratch {
   ops::IndexerGradient::Token* tokens;
   float *panels, *panels_rope;  ///< the attention's queries, head after head
   float* shift;                 ///< per row of the attention, head after head
-  float *s, *p;                 ///< [key][token] of a block
+  float *s, *p;                 ///< [key][token], for one block
   float *k, *k_rope;            ///< widened rows of a block
   float *k_index, *k_pairs;     ///< widened or paired rows of the indexer
   float* products;              ///< the indexer's products of one token
   float *scores, *p_row;        ///< one token's scores and probabilities
-  double* p_sum;                ///< per token: the sum of its probabilities
+  double* p_sum;                ///< per token, the sum of its probabilities
   double* loss;                 ///< per token
   float** targets;
 };
@@ -141,7 +142,7 @@ class DenseLossTile {
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t group) { RunGroup(group, worker); });
   }
-  /// Call it after the tasks have run.
+  /// Call it after all tasks have run.
   void WriteLoss() const { ops::WriteLoss(losses_, problem_.shape.sequences.tokens, problem_.multiplier, rows_.loss); }
 
  private:
@@ -154,7 +155,7 @@ class DenseLossTile {
   void AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
                 const Scratch& scratch) const;
 
-  /// Rows of a tensor's keys as the kernels of strips take them: in place, or widened into `to`.
+  /// A tensor's rows of keys in a form that the kernels of strips take: in place, or widened into `to`.
   [[nodiscard]] RowBlock KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head,
                                  tiling::Interval keys, int64_t d, float* to) const;
   [[nodiscard]] int64_t Limit(const Group& group, int64_t i) const {
@@ -203,7 +204,7 @@ void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) c
   }
 }
 
-/// p[key][token] = the mean over the heads of the attention's probabilities.
+/// Computes p[key][token], the mean over the heads of the attention's probabilities.
 void DenseLossTile::Probabilities(const Group& group, tiling::Interval keys, const Scratch& scratch) const {
   const ops::LossAttention& attention = problem_.attention;
   const StripKernels& kernels = program_.lanes;

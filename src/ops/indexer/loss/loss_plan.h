@@ -15,8 +15,8 @@
 
 namespace fa::ops {
 
-/// A KL loss, bound, planned and booked. Program: its tasks and where its buffers lie; Tile: its tile program, one per
-/// run.
+/// A KL loss: bound, planned and booked. `Program` is its tasks and the layout of its buffers. `Tile` is its tile
+/// program, one per run.
 template <typename Program, typename Tile, typename LossArgs>
 class LossPlan final : public Plan::ImplFor<LossArgs> {
  public:

@@ -1,7 +1,7 @@
-// SparseLightningIndexerGradKLLoss: bind -> plan -> run. A task is a token. A first walk over its selected keys, in
-// blocks, gathers their rows and makes the products of the indexer, which are kept, and the probabilities of the
-// attention, which are summed over its heads as they come. The row's softmax and loss follow. A second walk makes the
-// gradients from the kept products (IndexerGradient), so that no product is made twice.
+// SparseLightningIndexerGradKLLoss: bind -> plan -> run. A task is a token. Its first walk over the selected keys, in
+// blocks, gathers their rows. It computes the indexer's products, which are kept, and the attention's probabilities,
+// which are summed over the heads. The row's softmax and loss follow. A second walk computes the gradients from the
+// kept products (IndexerGradient), so no product is computed twice.
 
 #include <algorithm>
 #include <limits>
@@ -51,10 +51,10 @@ struct LossProgram {
   ops::IndexerGradient gradient;
   ops::HeadStrips heads;  // the attention's heads
   ops::GatherShape gather, gather_attention;
-  int64_t row_keys;         // largest number of keys that a token selects
+  int64_t row_keys;         // most keys that a token selects
   size_t kept_block_bytes;  // gathered rows of one block
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // of one worker
+  size_t scratch_bytes;  // scratch of one worker
   size_t scratch, losses;
 };
 
@@ -65,7 +65,7 @@ struct Scratch {
   ops::KeySelection selection;
   ops::IndexerGradient::Token token;
   std::byte* kept;                  ///< gathered rows of the indexer's keys, block after block
-  core::kernels::RowBlock* blocks;  ///< the gathered rows of each block, as product takes them
+  core::kernels::RowBlock* blocks;  ///< the gathered rows of each block, in the form for `product`
   float* products;                  ///< the indexer's products, block after block
   float *scores, *p;
   float** targets;
@@ -143,7 +143,7 @@ class LossTile {
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
   }
-  /// Call it after the tasks have run.
+  /// Call it after all tasks have run.
   void WriteLoss() const { ops::WriteLoss(losses_, problem_.shape.sequences.tokens, problem_.multiplier, rows_.loss); }
 
  private:
@@ -181,7 +181,7 @@ void LossTile::BeginAttention(const ops::SparseToken& at, const Scratch& scratch
   }
 }
 
-/// p[key] = the mean over the heads of the attention's probabilities.
+/// Adds to p[key] the mean over the heads of the attention's probabilities.
 void LossTile::AddProbabilities(const ops::KeyPlace& place, std::span<const int32_t> keys, const Scratch& scratch,
                                 float* p) const {
   const ops::LossAttention& attention = problem_.attention;
