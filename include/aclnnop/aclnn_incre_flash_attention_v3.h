@@ -6,10 +6,10 @@
 /// An int8 key or value x stands for (x + antiquantOffset) * antiquantScale. Both are [2], or per column [2,Nkv,1,D]
 /// (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH): entry 0 for key, 1 for value.
 ///
-/// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each: [pages, blockSize, H], with BNSD
-/// and BSND also [pages, Nkv, blockSize, D]. With BSND they may be [pages, blockSize, Nkv, D] if the sizes fit only this.
-/// Pages need actualSeqLengths. The entries in use are checked when the stream reaches the operator. innerPrecise is
-/// ignored.
+/// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each: [pages, blockSize, H], with
+/// BNSD and BSND also [pages, Nkv, blockSize, D]. With BSND they may be [pages, blockSize, Nkv, D] if the sizes fit
+/// only this. Pages need actualSeqLengths. The entries in use are checked when the stream reaches the operator.
+/// innerPrecise is ignored.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

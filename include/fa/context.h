@@ -81,7 +81,6 @@ struct ContextOptions {
   /// at most as many as its control groups grant (docs/threads.md).
   int threads = 0;
   std::optional<Isa> isa = {};  ///< default: environment variable FA_FORCE_ISA, else the fastest level
-                                ///< (docs/kernels.md)
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
   /// Whether OpenBLAS computes the products of the portable level. The promise of equal bits does not hold then.

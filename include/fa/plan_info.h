@@ -30,8 +30,8 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< worker in whose range the tile starts; backward: the worker that runs it
-                                         ///< in the simulation
+  int worker = 0;                        ///< worker in whose range it starts; backward: worker that runs it in the
+                                         ///< simulation
 };
 
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
@@ -40,8 +40,7 @@ struct RanksInfo {
   bool as_one_process = true;                       ///< whether the bits are those of one process
   int64_t units = 0;                                ///< units of work, which follow each other
   int64_t heads_in_flight = 0;                      ///< most kv heads of a unit, per rank
-  std::vector<int64_t> sent_bytes, received_bytes;  ///< by the messages of one run, which also counts its own
-                                                    ///< (Transport::traffic)
+  std::vector<int64_t> sent_bytes, received_bytes;  ///< of one run, which counts its own too (Transport::traffic)
   std::vector<int64_t> staged_bytes;  ///< most workspace that rows of other ranks and sums of units in flight take
   double seconds = 0;                 ///< predicted time of one run
   double efficiency = 1;              ///< predicted share of products in the time of all ranks

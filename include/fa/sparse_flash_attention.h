@@ -38,8 +38,8 @@ struct SparseAttentionArgs {
   TensorView v;       ///< optional, as k but with Dv columns; absent: the first Dv columns of k
   TensorView q_rope;  ///< optional, [B, S1, N, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, as k but with Drope columns
-  TensorView sink;    ///< optional, f32 [N]: per head the score of a virtual key whose value is 0, and which every list
-                      ///< contains once
+  /// Optional, f32 [N]: per head the score of a virtual key with value 0, which every list contains once.
+  TensorView sink;
   /// i32 or i64 [B, S1, 1, K]: blocks of SparseAttentionOptions::block_size keys, counted inside the batch element, up
   /// to the first -1. Entry b stands for keys [b * block_size, min((b + 1) * block_size, limit)). At most ceil(limit /
   /// block_size) entries of a row are read. An entry beyond the limit is skipped. An entry that stands twice counts

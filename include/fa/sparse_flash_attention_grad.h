@@ -47,8 +47,8 @@ struct SparseAttentionGradArgs {
   MutableTensorView dv;       ///< shape and type of v; with v only
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  MutableTensorView dsink;  ///< optional, with sink: f32 [N], -sum over rows of exp(sink - max) / sum * rowsum(d_out *
-                            ///< out)
+  /// Optional, with sink: f32 [N], the sum over rows of -exp(sink - max) / sum * rowsum(d_out * out).
+  MutableTensorView dsink;
 };
 
 /// Gradients of SparseFlashAttention, with the same selection rule: P from softmax_max and softmax_sum, dS = P (d_out

@@ -23,8 +23,7 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> whole = {};  ///< if these are rows of a longer sequence (PartOf): the keys that all rows of
-                                       ///< that sequence keep
+  std::optional<KeptKeys> whole = {};  ///< PartOf: the keys that all rows of the whole sequence keep
 
   /// The keys that all rows keep. If these are rows of a longer sequence, all rows of that sequence count.
   [[nodiscard]] KeptKeys KeptByAllRows() const {

@@ -31,8 +31,7 @@ enum class TileClass : uint8_t { kNone, kPartial, kFull };
 struct RowRule {
   int64_t lo = 0, hi = 0, prefix = 0;  ///< saturated to +-(sq + sk); hi < lo and prefix 0: no key at all
   int64_t sq = 0, sk = 0;
-  std::shared_ptr<const std::vector<Interval>> listed = {};  ///< if given, the keys of each of sq rows; lo and hi then
-                                                             ///< bound nothing
+  std::shared_ptr<const std::vector<Interval>> listed = {};  ///< if given: the keys of each row, without lo and hi
 
   /// The kept keys of row i.
   [[nodiscard]] Interval Keys(int64_t i) const {

@@ -145,8 +145,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)];
   }
 
-  // Whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. They have it if their sizes fit it,
-  // whatever else fits.
+  // Whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. They have it if their sizes fit
+  // it, whatever else fits.
   [[nodiscard]] bool PagesAreTurned(int64_t block_size) const {
     if (!paged() || slots_.k.empty() || settings_.options.layout != Layout::kBSND) return false;
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;

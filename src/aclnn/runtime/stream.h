@@ -65,8 +65,7 @@ class Stream {
   std::condition_variable pushed_or_closing_, ran_;
   std::list<Job> jobs_;
   uint64_t jobs_pushed_ = 0, jobs_ran_ = 0;
-  std::atomic<bool> busy_ = false;  // whether jobs are being run: by the thread, as long as there is one, or by a
-                                    // caller of Push
+  std::atomic<bool> busy_ = false;  // whether the thread, or a caller of Push, may run jobs
   bool closing_ = false, destroyed_ = false;
   Failure failure_;
   std::thread thread_;

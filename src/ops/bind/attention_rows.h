@@ -43,8 +43,7 @@ struct ScoreInputs {
   PseType pse_type = PseType::kAddThenScale;
   PairView pse = {};                                     ///< pse types 0 and 1
   bool compressed_pse = false;                           ///< as in PseRows
-  PairView slopes = {};                                  ///< pse types 2 and 3: f32, one per (b, n), addressed as (b,
-                                                         ///< n, 0)
+  PairView slopes = {};                                  ///< pse types 2 and 3: f32, one per (b, n, 0)
   std::span<const int64_t> q_start = {}, kv_start = {};  ///< one per sequence; empty: all 0
   PairView dense_mask = {};                              ///< one byte per pair
   const uint8_t* keep_bits = nullptr;                    ///< one bit per pair, least significant bit first

@@ -70,8 +70,7 @@ struct BoundAttention {
   std::vector<PlannedTensor> planned;          ///< TensorsOf the call that was planned
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  bool selected_keys = false;                  ///< whether a row without keys has statistics 0 instead of those of a
-                                               ///< masked row
+  bool selected_keys = false;                  ///< whether statistics of a row without keys are 0 (else as if masked)
   bool decode = false;                ///< K and V lie as a KeyStorage says, so tiles may have to copy them to f32 rows
   int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
 

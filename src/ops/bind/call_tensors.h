@@ -39,8 +39,7 @@ class CallTensors {
   [[nodiscard]] const CallTensor& operator[](size_t i) const { return tensors_[i]; }
 
  private:
-  std::array<CallTensor, kMost> tensors_;  // only count_ entries are set: setting the rest would cost a small call a
-                                           // twentieth
+  std::array<CallTensor, kMost> tensors_;  // set up to count_: the rest would cost a small call a twentieth
   size_t count_;
 };
 

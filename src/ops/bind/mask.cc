@@ -15,8 +15,7 @@ namespace {
 constinit const std::vector<int64_t> kNoRows;
 
 constexpr int64_t kSide = 2048;        // side of the compressed triangle
-constexpr int64_t kPrefixRows = 1024;  // rows below the triangle in mode 6, whose left half is kept and whose right
-                                       // half is dropped
+constexpr int64_t kPrefixRows = 1024;  // rows below the triangle in mode 6: left half kept, right half dropped
 
 // 2048 kept columns, then 2048 dropped ones. Every row of a compressed mask is a window of it.
 constexpr auto kRamp = [] {

@@ -29,9 +29,8 @@ struct BackwardSlot {
   float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope]
   float* dv = nullptr;        ///< rows [dv]
-  float* k = nullptr;  ///< rows [d + d_rope], if the caller's rows are not dense f32; for kernels of pairs, pairs of
-                       ///< rows
-  float* v = nullptr;  ///< rows [dv], on the same condition
+  float* k = nullptr;         ///< rows [d + d_rope] unless the caller's are dense f32; kernels of pairs: pairs of rows
+  float* v = nullptr;         ///< rows [dv], on the same condition
 };
 
 /// A worker's own memory for one tile.

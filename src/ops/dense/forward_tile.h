@@ -20,11 +20,9 @@ struct ForwardBuffers {
   size_t slots = 0;                                 ///< packed K and V
   size_t scratch = 0;                               ///< one piece per worker
   size_t scratch_bytes = 0;                         ///< bytes of one worker
-  bool converts_keys = false, stages_bias = false;  ///< whether a worker's scratch also has room for converted keys and
-                                                    ///< for staged bias
-  size_t arrivals = 0;  ///< one int32_t per merge: the number of parts whose state has arrived; 0 before and after a
-                        ///< run
-  size_t states = 0;    ///< states of parts of keys
+  bool converts_keys = false, stages_bias = false;  ///< whether scratch has room for these two
+  size_t arrivals = 0;      ///< one int32_t per merge: number of parts whose state is there; 0 before and after a run
+  size_t states = 0;        ///< states of parts of keys
   size_t state_floats = 0;  ///< floats of one part's state
 };
 

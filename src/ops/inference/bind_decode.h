@@ -15,8 +15,7 @@ namespace fa::ops {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  std::vector<layout::Rows> k, k_rope, v;  ///< one tensor per batch element; empty: there is one tensor for all, or
-                                           ///< pages
+  std::vector<layout::Rows> k, k_rope, v;  ///< one tensor per batch element; empty: one for all, or pages
   layout::BlockTable table;                ///< layout of the pages, without the table's entries
   bool quantized = false;                  ///< i8 keys with scales, for queries of a float type
   bool per_token = false;  ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]

@@ -68,9 +68,7 @@ Status BindKeyList(DecodeBinding& call) {
   call.k = as_one(call.args.k);
   call.v = as_one(call.args.v);
   if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
-  if (given.size() > 1 && given.size() < call.args.k.size())
-    return BindDense(call, given);  // refuses the number of
-                                    // lengths
+  if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses `given`
   if (Status status = BindDense(call, lengths); !status.ok()) return status;
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   for (size_t b = 0; b < call.args.k.size(); ++b) {

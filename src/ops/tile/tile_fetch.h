@@ -46,8 +46,7 @@ class TileFetch {
   void Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
            tiling::Interval range);
 
-  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // uninitialised, since most lists are
-                                                                                 // short
+  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // uninitialised
   FetchRuns runs_;
 };
 

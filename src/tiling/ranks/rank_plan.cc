@@ -302,9 +302,7 @@ void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
 }
 
 bool CutsSummedRows(const RankCall& call) {
-  if (!call.backward || !call.packed)
-    return false;  // otherwise the row unit is a multiple of the rows that are summed
-                   // at once
+  if (!call.backward || !call.packed) return false;  // otherwise kRowUnit is a multiple of summed_rows
   for (const Sequence& sequence : call.problem.sequences) {
     for (int rank = 0; rank < call.ranks(); ++rank) {
       for (const PlacedRows& placed : call.q.Of(rank)) {

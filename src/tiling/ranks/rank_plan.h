@@ -36,8 +36,7 @@ struct RankCall {
   /// Backward with dsink or dslopes: floats per head that every rank tells all others at the end. 0: none.
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: there is a gradient of a bias that has one row for all queries
-  int64_t summed_rows = 1;  ///< backward: rows of a sequence whose products are added at once, counted from its first
-                            ///< row
+  int64_t summed_rows = 1;  ///< backward: rows, from a sequence's first on, whose products are added at once
   /// Backward: whether another rank can compute a rank's rows, because no bias and no mask has rows of its own on each
   /// rank.
   bool rows_may_move = false;

@@ -234,8 +234,7 @@ class Maker {
   void Schedule() {
     FindPaths();
     const auto ranks = static_cast<size_t>(call_.q.ranks());
-    std::vector<std::priority_queue<std::tuple<int64_t, double, int32_t>>> ready(ranks);  // entries are (-head, path,
-                                                                                          // -block)
+    std::vector<std::priority_queue<std::tuple<int64_t, double, int32_t>>> ready(ranks);  // (-head, path, -block)
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
     int64_t events_made = 0;
     const auto add = [&](double at, int32_t block, int rank) { events.push({at, events_made++, block, rank}); };

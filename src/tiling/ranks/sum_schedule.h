@@ -31,11 +31,9 @@ struct SumBlock {
   Interval rows = {};      ///< rows of the sequence
   Interval heads = {};     ///< query heads of the group
   double seconds = 0;      ///< predicted time that it keeps the rank's workers busy; then the next block may start
-  double late = 0;         ///< predicted time from then to the end of its last column, while tiles of the next blocks
-                           ///< run
+  double late = 0;         ///< predicted time from then to its end, while tiles of the next blocks run
   int from = -1, to = -1;  ///< ranks that its sums come from and go to; -1: the sums begin, or end, here
-  bool begins_heads = true, ends_heads = true;  ///< whether it is the first, or last, of the chunk's blocks of its
-                                                ///< heads
+  bool begins_heads = true, ends_heads = true;  ///< whether it is the first, or last, block of its heads in the chunk
 };
 
 /// Which rank adds what to which sums, and when. It is the chain of additions of one process, head after head of the

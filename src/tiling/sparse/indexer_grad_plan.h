@@ -29,8 +29,7 @@ struct IndexerGradPlan {
   const char* op = "";
   int64_t block_k = 0;             ///< keys of one step: their rows, products and gradients
   int64_t tokens_per_task = 1;     ///< at most so many
-  std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, one group per task; empty: one token per
-                                   ///< task
+  std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, as one task; empty: one token per task
   int64_t units = 0;               ///< tasks of tokens
   double flops = 0;
   std::string reason;

@@ -35,8 +35,7 @@ struct SparseSequences {
   int64_t tokens = 0;
   int64_t max_sk = 0;
   bool packed = false;                         ///< TND
-  int64_t q_rows = 0, k_rows = 0;              ///< rows of the tensors: S1 and S2, or T; for pages as many as the table
-                                               ///< can hold
+  int64_t q_rows = 0, k_rows = 0;              ///< of the tensors: S1 and S2, or T; pages: what the table can hold
   std::vector<int64_t> lengths_q, lengths_kv;  ///< as the caller gave them
 
   [[nodiscard]] SparseToken Token(int64_t token) const;

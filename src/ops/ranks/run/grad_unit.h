@@ -79,8 +79,7 @@ class GradUnit {
   std::vector<Input> inputs_;            ///< tensors of in_from_
   std::vector<Output> outputs_;          ///< tensors of back_to_
   std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
-  size_t bias_from_ = 0, bias_to_ = 0;   ///< if has_bias(), where the last tensors of back_from_ and back_to_ are
-                                         ///< staged
+  size_t bias_from_ = 0, bias_to_ = 0;   ///< the same for the tensors of a bias, if has_bias()
   size_t staged_bytes_ = 0;
   std::unique_ptr<const BackwardProgram> program_;
   std::unique_ptr<const GradChain> chain_;

@@ -281,8 +281,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
   }
 
   ops::BoundGradRanks bound_;
-  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< layouts of the rank's own tensors, also if rows
-                                                                    ///< move
+  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< the rank's own layouts
   tiling::RankPlan plan_;
   std::deque<GradUnit> units_;
   ops::UnitRuns<GradUnit> runs_{units_};

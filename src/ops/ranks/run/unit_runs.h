@@ -158,8 +158,7 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  Booked booked_[2][tiling::kUnitsInFlight];  ///< buffers for arriving rows and for results, which the units in flight
-                                              ///< use in turn
+  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows, and for results; units take turns
   size_t staged_ = 0;
 };
 
