@@ -43,8 +43,7 @@ struct AttentionArgs {
   TensorView dense_mask;  ///< u8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk]
   TensorView drop_mask;   ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;        ///< f32 [N]: per head the score of a virtual key whose value is 0
-  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of the query lengths; a leading 0 is an empty
-                                   ///< sequence
+  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of query lengths; leading 0: an empty sequence
   std::span<const int64_t> cu_kv;  ///< TND: inclusive prefix sums of the key lengths, as many as cu_q has
   MutableTensorView out;           ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;   ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain

@@ -30,8 +30,7 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< worker in whose range it starts; backward: worker that runs it in the
-                                         ///< simulation
+  int worker = 0;                        ///< worker in whose range it starts; backward: its worker in the simulation
 };
 
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
