@@ -23,9 +23,9 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> whole = {};  ///< PartOf: the keys that all rows of the whole sequence keep
+  std::optional<KeptKeys> whole = {};  ///< of a part (PartOf): KeptKeys of the whole sequence
 
-  /// The keys that all rows keep. If these are rows of a longer sequence, all rows of that sequence count.
+  /// KeptKeys of all rows. If this is a part of a sequence (PartOf), all rows of the whole sequence count.
   [[nodiscard]] KeptKeys KeptByAllRows() const {
     return whole ? *whole : KeptKeys{rule.KeysOfRows({0, sq}), rule.KeysOfEveryRow({0, sq})};
   }

@@ -144,7 +144,7 @@ Status Bind(DecodeBinding& call) {
   if (call.options.layout == Layout::kTND) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND"));
   }
-  // BindDense refuses a query that has not the shape of the layout.
+  // BindDense refuses a query whose shape is not the layout's.
   if (call.args.q.shape.rank() != call.axes.rank) {
     call.k = call.v = call.args.q;
     return BindDense(call, {});

@@ -12,7 +12,7 @@
 namespace fa::ops {
 namespace {
 
-// Tiles are cut for the strips of words. Their scores are f32 scores for the passes' level.
+// Tiles are cut for the strips of words. Their scores are f32, as the passes take them.
 tiling::Machine MachineFor(const Context& context, const Int8Kernels& kernels) {
   tiling::Machine machine = MachineOf(context, kernels.passes);
   machine.isa = kernels.words.isa;

@@ -31,8 +31,8 @@ using tiling::Interval;
 // them.
 constexpr int64_t kWideStripKeys = 4096;
 
-// A strip of words needs passes of its own width. They come from the level that Int8KernelsOf takes for it: pairs or
-// f32 strips of its own level or of the level below.
+// A strip of words needs passes of its own width. Int8KernelsOf finds them among the pairs or f32 strips of the same
+// level, or of the level below.
 struct StripLine {
   std::string_view level;
   int64_t width;

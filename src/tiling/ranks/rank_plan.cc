@@ -314,7 +314,7 @@ bool CutsSummedRows(const RankCall& call) {
   return false;
 }
 
-/// The next row at which a cut parts no rows of a sequence that are summed at once.
+/// The next row at which a cut does not separate rows of a sequence that are summed at once.
 int64_t BehindSummedRows(const RankCall& call, int64_t row) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
   const auto behind = std::partition_point(sequences.begin(), sequences.end(),

@@ -73,7 +73,7 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< most kv heads per unit and rank
   std::vector<RankUnit> units;  ///< in their order
-  bool as_one_process = true;   ///< the cut is at multiples of kRowUnit and parts no rows that are summed at once
+  bool as_one_process = true;   ///< the cut is at multiples of kRowUnit, never between rows that are summed at once
   /// If rows stay, the rows that each rank computes, which are the rows that it holds. In a packed backward, rows that
   /// are summed at once go to the rank that holds the first of them, if they may move.
   RowShards q;

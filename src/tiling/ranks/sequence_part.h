@@ -18,9 +18,9 @@ struct RowPart {
 };
 
 /// `rows` of a sequence as a sequence by itself, against the same keys: its row 0 is rows.begin. Its rule keeps the
-/// number of all rows (rule.sq), and Sequence::whole keeps what all rows keep. The choices that decide bits follow from
-/// these: kernels for few rows, the keys that they attend to, parts of long keys, the flat index of dropout. So the
-/// rows get the bits that they have in the whole sequence.
+/// number of all rows (rule.sq), and Sequence::whole has the KeptKeys of all rows. The choices that decide bits follow
+/// from these: kernels for few rows, the keys that they attend to, parts of long keys, the flat index of dropout. So
+/// the rows get the bits that they have in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// The parts of the sequences `of` that a rank holds, sequence after sequence, rows ascending. Row i of a sequence is

@@ -102,8 +102,8 @@ class Maker {
 
   [[nodiscard]] std::vector<Interval> Cut(int64_t sk, int64_t parts) const {
     const int64_t columns = CeilDiv(sk, kColumnKeys);
-    // A few columns are cut finer than one column per worker: chunks for other ranks matter more than columns for all
-    // workers of one rank.
+    // If columns are few, chunks are smaller than one column per worker: chunks for other ranks matter more than
+    // columns for all workers of one rank.
     const bool few = CeilDiv(columns, ColumnsAtOnce()) < parts;
     const int64_t step = few ? 1 : ColumnsAtOnce();
     const int64_t steps = CeilDiv(columns, step), count = std::min(steps, few ? parts : MostChunks(parts, call_.group));

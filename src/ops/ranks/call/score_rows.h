@@ -53,17 +53,18 @@ struct ScoreArguments {
 [[nodiscard]] Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceShards::Strategy wanted);
 
 /// Where pse, or its gradient, lies on a rank.
-/// @param tensor  ScoreRows::pse or ScoreRows::dpse; @param pse  as bound for the whole call; @param form  FormOf
+/// @param tensor  ScoreRows::pse or ScoreRows::dpse; @param pse  as bound for the whole call; @param form  result of
+/// FormOf
 [[nodiscard]] PseRows PseOfRank(const TensorView& tensor, const PseRows& pse, uint32_t form,
                                 const tiling::AttentionProblem& problem, const WholeTensors& shards);
 
-/// Where each part finds its rows, beginning with head `first_head`. The tensor has the rows of the rank's queries, or
+/// Where each part finds its rows of head `first_head`. The tensor has the rows of the rank's queries, or
 /// one row for all of them.
 /// @param rows  per sequence of the call; @param parts  all parts that the rank computes, ordered by sequence
 /// @param packed  the tensor has the rows of sequence after sequence, each in the order in which the rank holds them
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                                           int64_t first_head, bool packed);
-/// Where the sequence of each part begins, beginning with head `first_head`.
+/// Where each part's sequence begins, in head `first_head`.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows,
                                                                    std::span<const tiling::RowPart> parts,
                                                                    int64_t first_head);
