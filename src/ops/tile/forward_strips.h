@@ -112,7 +112,7 @@ class ForwardStrips {
   /// Ends the blocks in flight.
   static void EndFlight(BlocksInFlight& flight);
   /// Call it when a strip has visited its keys. If a masked pair met a value that is not finite (0 * NaN is NaN), the
-  /// strip is reset to its state after Open, and visiting its keys anew leaves out masked pairs.
+  /// strip is reset to its state after Open. Visiting its keys anew then leaves out masked pairs.
   /// @return whether the strip must visit its keys anew
   [[nodiscard]] bool Restart(RunningStrip& strip) const;
   /// Gives a strip the statistics of rows that have seen no key.
