@@ -11,8 +11,8 @@
 namespace fa::ops {
 
 /// The kernels that take all heads of a token at once, if heads are few; otherwise null. Kernels of few rows and the
-/// strip of pairs for few heads read keys in place. The third choice is the narrowest strip with its state by rows, whose
-/// product loads fewer operands.
+/// strip of pairs for few heads read keys in place. The third choice is the narrowest strip with its state by rows,
+/// whose product loads fewer operands.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
 /// The strip of pairs for few heads; null if there are more heads, or if the level has no such strip.
 [[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);
