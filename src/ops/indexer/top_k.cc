@@ -73,8 +73,8 @@ class ScoreSample {
   }
   /// The number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// A key with exactly `rank` keys at most as large. If no key has, it is the least key with more of them. kNanKey
-  /// beyond the last rank.
+  /// A bound at or below which exactly `rank` keys lie. If ties make that impossible, it is the least bound with more
+  /// keys. It is kNanKey beyond the last rank.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
     uint32_t first = 0, last = kNanKey;

@@ -169,7 +169,7 @@ class Maker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Predicts a block of the chunk that is made; `pairs` are kept pairs per query head. Its tiles run side by side in
+  /// Predicts a block of the current chunk; `pairs` are kept pairs per query head. Its tiles run side by side in
   /// as many columns as there are workers for. Each column starts one tile of rows after the previous column, since dQ
   /// has an order. Columns that a mask cuts start together and end one after the other. (The prediction is within 10 %
   /// of Simulate of the graphs of such blocks, with 8 and 64 workers, 1 to 8 heads and 8 to 64 columns. Small causal

@@ -52,7 +52,8 @@ struct Agreed {
 // more.
 
 /// Compares every rank's facts with all others. @return the same status on every rank: the error of the lowest rank
-/// that has one. If there is none but descriptions differ, it is the first line that differs, with both values.
+/// that has one. If all are well but descriptions differ, the status names the first line that differs, with both
+/// values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
 /// Compares every rank's status with all others, by one word per rank while all is well. @return as AgreeOnCall
