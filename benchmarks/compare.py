@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +32,14 @@ SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
 # Of reading a decoding case's memory, before and after every round: several passes.
 READ_SECONDS = 0.1
+# Of the machine's peak, before and after every round.
+PEAK_SECONDS = 0.05
+
+
+@dataclass
+class Timed:
+    rounds: list
+    rejected: int
 
 
 class Driver:
@@ -65,17 +74,18 @@ class Driver:
             outcome = {name: self.prepare(name, case, folder, expected) for name in list(self.peers)}
             able = [name for name, entry in outcome.items() if "share_of_bound" in entry]
             plan = self.peers["fa"].ask("plan")
-            samples, reads, peak, rejected = self.time_rounds(case, able)
+            timed = self.time_rounds(case, able)
         finally:
             shutil.rmtree(folder)
         for name in able:
-            outcome[name] |= rounds.summarize(samples[name]) | {"rejected": rejected[name]}
+            samples = [each.seconds for each in timed[name].rounds]
+            outcome[name] |= rounds.summarize(samples) | {"rejected": timed[name].rejected}
             if is_bound_by_memory(case):
-                outcome[name] |= read_facts(case, samples[name], reads[name])
+                outcome[name] |= read_facts(case, samples, [each.reads for each in timed[name].rounds])
         for peer in self.peers.values():
             peer.ask("release")
         entry = {"case": case.request(), "flops": case.flops(), "peers": outcome, "kernels": plan["kernels"],
-                 "peak_gflops": peak}
+                 "peak_gflops": rounds.peak_around_best(timed["fa"].rounds)}
         if is_bound_by_memory(case):
             entry["peak_gbytes"] = outcome["fa"]["read_gbytes"]
         entry["date"] = datetime.date.today().isoformat()
@@ -102,42 +112,39 @@ class Driver:
         return found | {"note": answer["note"]} if "note" in answer else found
 
     def time_rounds(self, case, names):
-        """@return samples of each peer, round by round; the read rates around them; the peak; the number of rounds thrown
-        away"""
-        samples, reads, rejected = {name: [] for name in names}, {name: [] for name in names}, dict.fromkeys(names, 0)
-        peak = 0.0
+        """@return of each peer its quiet rounds and the number of those thrown away"""
+        timed = {name: Timed([], 0) for name in names}
         for number in range(self.args.rounds):
             for name in rounds.order_of(names, number):
                 for _ in range(self.args.tries):
-                    seconds, around, quiet = self.time_once(name, is_bound_by_memory(case))
+                    one, quiet = self.time_once(name, case)
                     if quiet:
-                        samples[name].append(seconds)
-                        reads[name].append(around)
+                        timed[name].rounds.append(one)
                         break
-                    rejected[name] += 1
+                    timed[name].rejected += 1
                 else:
-                    raise PeerError(f"{case.key}: other programs are busy, {self.args.tries} rounds thrown away")
-            shortest = min(min(round_samples) for round_samples in samples["fa"])
-            length = min(max(shortest, 1e-3), 0.1)
-            answer = self.peers["fa"].ask("peak", dtype=case.dtype, threads=case.threads, round=length,
-                                          seconds=max(0.05, 2 * length))
-            peak = max(peak, answer["gflops"])
-        return samples, reads, peak, rejected
+                    raise PeerError(f"{case.key}: the machine is busy, {self.args.tries} rounds thrown away")
+        return timed
 
-    def time_once(self, name, reads):
-        """@param reads  whether the peer's memory is read before and after
-        @return samples of a round, the rates of both, and whether no other program was busy"""
+    def time_once(self, name, case):
+        """Around the calls fa measures the machine's peak, and where the case is bound by memory, the peer reads its own.
+        @return the round, and whether it was quiet"""
         peer = self.peers[name]
 
-        def read():
+        def measure():
             time.sleep(SETTLE_SECONDS)
-            return peer.read(READ_SECONDS) if reads else None
+            peak = self.peers["fa"].ask("peak", dtype=case.dtype, threads=case.threads, seconds=PEAK_SECONDS)["gflops"]
+            return peak, peer.read(READ_SECONDS) if is_bound_by_memory(case) else None
 
         before = machine.cpu_use(self.pids())
-        rate = read()
+        first = measure()
         seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
-        around = (rate, read()) if reads else None
-        return seconds, around, rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
+        peaks, reads = zip(first, measure(), strict=True)
+        quiet = rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
+        quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
+        if is_bound_by_memory(case):
+            quiet = quiet and rounds.is_bracketed(case.key_value_bytes() * 1e-9, seconds, reads)
+        return rounds.Round(seconds, peaks, reads), quiet
 
 
 def is_bound_by_memory(case):
@@ -176,7 +183,7 @@ def estimate(case, peers, round_count):
     """About how many seconds a case will take: start, reference, and for each peer two calls and the rounds, at the
     speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
-    return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + SETTLE_SECONDS))
+    return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + 2 * (SETTLE_SECONDS + PEAK_SECONDS)))
 
 
 def run_cases(args, results, driver, cases, begin):

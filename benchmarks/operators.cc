@@ -1,12 +1,11 @@
 // Times the operators through the public API, on the shapes that people run: every type, mask and layout, on one thread
-// and on all. A result is checked against double before it is timed; the peak is measured before and after each timing.
+// and on all. A result is checked against double before it is timed; the peak is measured right before and after each call
+// (peak/bracketed_rounds.h).
 //
 //   build/release/benchmarks/operators_benchmark --benchmark_filter='BM_Forward/f32/B_.*/causal/BNSD'
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <map>
@@ -20,7 +19,9 @@
 #include "cases/forward_data.h"
 #include "fa/fa.h"
 #include "flags/failure.h"
-#include "peak/fma_peak.h"
+#include "peak/bracketed_rounds.h"
+#include "peak/peak_rate.h"
+#include "report_timing.h"
 
 namespace fa::tool {
 namespace {
@@ -39,28 +40,15 @@ std::unique_ptr<Context> ContextOf(int threads) {
   return std::move(*context);
 }
 
-double SecondsOf(const std::function<void()>& call) {
-  const auto begin = std::chrono::steady_clock::now();
-  call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// Times `call`, which has run once and been checked.
+/// Times `call`, which has run once and been checked, in rounds of one call.
 void Time(benchmark::State& state, const Context& context, DType dtype, double flops, double bytes,
           const std::function<void()>& call) {
-  // Rounds of the yardstick are as long as a call: the clock holds a higher rate over 1 ms than over 100 ms.
-  const double round = std::clamp(SecondsOf(call), 1e-3, 0.1);
-  const auto peak = [&] {
-    return bench::MeasurePeakGflops(context.threads(), context.isa(), dtype, std::max(0.05, 2 * round), round);
-  };
-  const double before = peak();
-  const double seconds = SecondsOf([&] {
-                           for (auto _ : state) call();
-                         }) /
-                         static_cast<double>(state.iterations());
-  state.counters["GFLOP/s"] = flops / seconds * 1e-9;
-  state.counters["of_peak"] = flops / seconds * 1e-9 / std::max(before, peak());
-  state.counters["GB/s"] = bytes / seconds * 1e-9;
+  bench::PeakRate peak(context.threads(), context.isa(), dtype);
+  bench::BracketedRounds rounds({bench::GigaflopsOf(peak, flops)});
+  for (auto _ : state) state.SetIterationTime(rounds.Time(1, call));
+  const bench::BracketedTiming timing = rounds.Timing();
+  bench::Report(state, timing, flops * 1e-9, "GFLOP/s");
+  state.counters["GB/s"] = bytes / timing.best * 1e-9;
 }
 
 void RunForward(benchmark::State& state, const OperatorCase& bench) {
@@ -100,7 +88,7 @@ void Register(const OperatorCase& bench, void (*run)(benchmark::State&, const Op
                                    state.SkipWithError(error.what());
                                  }
                                })
-      ->UseRealTime()
+      ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
 }
 

@@ -12,20 +12,12 @@
 
 #include "core/kernels/kernel_types.h"
 #include "core/machine/cpu.h"
-#include "peak/fma_peak.h"
-#include "peak/peak_loops.h"
+#include "peak/peak_rate.h"
 #include "peak/read_bandwidth.h"
-#include "peak/timed_rounds.h"
+#include "peak/team.h"
 
 namespace fa::bench {
 namespace {
-
-/// The best of rounds of about `round_seconds` within `seconds`, in billions of units per second of all threads.
-double MeasureLoop(const PeakLoop& loop, int threads, double seconds) {
-  constexpr int64_t kIterations = 1'000'000;  // some 5 ms, long against the start of a round
-  const double shortest = ShortestRound(threads, seconds, [&](int) { loop.run(kIterations); });
-  return loop.flops_per_iteration * static_cast<double>(kIterations) * threads / shortest * 1e-9;
-}
 
 /// 2^x of 2048 numbers per thread, again and again.
 double MeasureExp2(int threads, Isa isa, double seconds) {
@@ -35,7 +27,7 @@ double MeasureExp2(int threads, Isa isa, double seconds) {
     std::vector<float> x = std::vector<float>(kNumbers, -1.5f), y = x;
   };
   std::vector<Numbers> of_thread(static_cast<size_t>(threads));
-  const double shortest = ShortestRound(threads, seconds, [&](int thread) {
+  const double shortest = Team(threads).ShortestRound(seconds, [&](int thread) {
     Numbers& numbers = of_thread[static_cast<size_t>(thread)];
     for (int64_t i = 0; i < kRepeats; ++i) exp2(numbers.x.data(), kNumbers, numbers.y.data());
   });
@@ -63,17 +55,17 @@ void RegisterAll() {
   for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kNeon}) {
     if (!Includes(highest, isa)) continue;
     Register(std::string("BM_fma_f32/") + Name(isa), "GFLOP/s",
-             [isa](int threads) { return MeasureFmaPeakGflops(threads, isa, kSeconds); });
+             [isa](int threads) { return PeakRate(threads, isa, DType::kF32).Gflops(kSeconds); });
     Register(std::string("BM_exp2/") + Name(isa), "Gelem/s",
              [isa](int threads) { return MeasureExp2(threads, isa, kSeconds); });
   }
   if (Includes(highest, Isa::kAvx512Vnni) || Includes(highest, Isa::kNeonDotprod)) {
     Register(std::string("BM_dot_int8/") + Name(highest), "GOP/s",
-             [highest](int threads) { return MeasureLoop(Int8Loop(highest), threads, kSeconds); });
+             [highest](int threads) { return PeakRate(threads, highest, DType::kI8).Gflops(kSeconds); });
   }
   if (Includes(highest, Isa::kAvx512Bf16) || Includes(highest, Isa::kNeonBf16)) {
     Register(std::string("BM_dot_bf16/") + Name(highest), "GFLOP/s",
-             [highest](int threads) { return MeasureLoop(Bf16Loop(highest), threads, kSeconds); });
+             [highest](int threads) { return PeakRate(threads, highest, DType::kBF16).Gflops(kSeconds); });
   }
   Register("BM_read_memory", "GB/s", [](int threads) { return MeasureReadBandwidth(threads); });
 }

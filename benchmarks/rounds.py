@@ -1,5 +1,6 @@
 """Rounds of timings: which rounds count, and what they say. This module knows neither peers nor files."""
 
+import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,6 +12,31 @@ class CpuUse:
     busy: float  # of all programs on all CPUs, and what the host took away
     own: float  # of the programs that take part in the measurement
     wall: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """Calls of one peer between two measurements of what the machine can do."""
+
+    seconds: list  # per call
+    peaks: tuple  # GFLOP/s before and after
+    reads: tuple  # GB/s before and after; None where nothing is read
+
+
+# By which the peaks around a quiet round may differ; BracketedRounds of tools/peak allows as much.
+PEAK_AGREEMENT = 0.03
+
+
+def is_bracketed(per_call, seconds, around, agreement=math.inf):
+    """Whether the rates before and after a round agree, and no call beats both: else they were disturbed.
+    @param per_call  what a call computes or reads, in the unit of the rates  @param seconds  of each call"""
+    lower, higher = sorted(around)
+    return higher - lower <= agreement * lower and per_call / min(seconds) <= higher
+
+
+def peak_around_best(all_rounds):
+    """The higher of the peaks around the round that has the best call."""
+    return max(min(all_rounds, key=lambda one: min(one.seconds)).peaks)
 
 
 # /proc/stat counts ticks of 1/100 s on each CPU, so a quiet round may look busy for two of them.

@@ -38,6 +38,14 @@ expect_block() {
   expect_none "$1" '	call'
 }
 
+# expect_only_in FILE PATTERN: of all sources only that one says it.
+expect_only_in() {
+  found=$(cd "$(dirname "$0")/.." && grep -rlE "$2" src tools benchmarks examples tests include python/binding)
+  [ "$found" = "$1" ] || fail "'$2' is in: $found, want $1"
+}
+expect_only_in src/core/kernels/vec/vec_amx.h 'asm.*ldtilecfg|_tile_loadconfig'
+expect_only_in src/core/kernels/tile_use.cc 'asm.*tilerelease|_tile_release'
+
 while read -r isa object; do
   objdump -d --no-show-raw-insn -C "$object" >"$assembly"
   if [ "$isa" != avx512_amx ]; then

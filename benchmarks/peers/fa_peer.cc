@@ -10,7 +10,7 @@
 #include "cases/forward_case.h"
 #include "fa/fa.h"
 #include "flags/failure.h"
-#include "peak/fma_peak.h"
+#include "peak/peak_rate.h"
 #include "peers/worker.h"
 
 namespace fa::peers {
@@ -133,16 +133,14 @@ class FaPeer : public Peer {
   void Release() override { problem_.reset(); }
   std::vector<std::span<const std::byte>> Memory() override { return problem_->KeysAndValues(); }
 
-  /// "peak": GFLOP/s of the type's multiply-adds over `seconds`, in rounds of `round`. "plan": kernels, kept FLOPs and
-  /// tile of the case.
+  /// "peak": GFLOP/s of the type's multiply-adds within `seconds`. "plan": kernels, kept FLOPs and tile of the case.
   json Answer(const json& request) override {
     const std::string what = request.at("do");
     if (what == "plan") return problem_->Kernels();
     if (what != "peak") return Peer::Answer(request);
-    const int threads = request.at("threads");
     const DType dtype = request.at("dtype") == "bf16" ? DType::kBF16 : DType::kF32;
-    return {
-        {"gflops", bench::MeasurePeakGflops(threads, DetectIsa(), dtype, request.at("seconds"), request.at("round"))}};
+    bench::PeakRate peak(request.at("threads"), DetectIsa(), dtype);
+    return {{"gflops", peak.Gflops(request.at("seconds"))}};
   }
 
  private:

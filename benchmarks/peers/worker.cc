@@ -54,7 +54,8 @@ json Reply(Peer& peer, const json& request) {
   } else if (what == "time") {
     return {{"seconds", TimeCalls(peer, request.at("seconds"))}};
   } else if (what == "read") {
-    return {{"gbytes", bench::MeasureReadRate(request.at("threads"), peer.Memory(), request.at("seconds"))}};
+    bench::ReadRate rate(request.at("threads"), peer.Memory());
+    return {{"gbytes", rate.Measure(request.at("seconds")) * 1e-9}};
   } else if (what == "release") {
     peer.Release();
   } else {

@@ -9,8 +9,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -23,51 +21,37 @@
 #include "fa/fa.h"
 #include "gradients.h"
 #include "layer.h"
-#include "peak/fma_peak.h"
+#include "peak/bracketed_rounds.h"
+#include "peak/peak_rate.h"
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 void ThrowUnlessOk(const fa::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// The time of the shortest of the calls that fit into a quarter of a second.
-template <typename Args>
-double BestSeconds(const fa::PlanFor<Args>& plan, const Args& args) {
-  constexpr double kSeconds = 0.25;
-  fa::Workspace workspace;
-  double best = 1e300, total = 0;
-  while (total < kSeconds) {
-    const Clock::time_point begin = Clock::now();
-    ThrowUnlessOk(plan.Run(args, workspace));
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    best = std::min(best, seconds);
-    total += seconds;
-  }
-  return best;
-}
-
 /// The layers of one direction, timed one after the other.
 class Direction {
  public:
-  explicit Direction(const fa::Context& context) : context_(context) {}
+  explicit Direction(const fa::Context& context) : peak_(context.threads(), context.isa(), fa::DType::kF32) {}
 
   /// Runs the plan and returns the end of the layer's line of output.
   template <typename Args>
   std::string Time(const fa::PlanFor<Args>& plan, const Args& args) {
-    // The peak is measured before and after, because other programs may use the machine too.
-    const auto measure = [this] { return fa::bench::MeasureFmaPeakGflops(context_.threads(), context_.isa()); };
-    peak_ = std::max(peak_, measure());
-    const double seconds = BestSeconds(plan, args);
-    peak_ = std::max(peak_, measure());
-    const double flops = plan.info().flops;
+    constexpr double kSeconds = 0.25;
+    fa::Workspace workspace;
+    const fa::bench::BracketedTiming timing =
+        fa::bench::TimeInRounds({.seconds = kSeconds,
+                                 .call = [&] { ThrowUnlessOk(plan.Run(args, workspace)); },
+                                 .references = {fa::bench::GigaflopsOf(peak_, plan.info().flops)}});
+    const double gigaflops = plan.info().flops * 1e-9;
+    const fa::bench::Compared& peak = timing.compared[0];
     if (layers_++ == 0) plan_in_words_ = plan.Describe();
-    flops_ += flops;
-    seconds_ += seconds;
-    return fmt::format("{:8.1f}  {:8.1f}  {:6.1f} %", seconds * 1e6, flops / seconds * 1e-9,
-                       100 * flops / seconds * 1e-9 / peak_);
+    gigaflops_ += gigaflops;
+    seconds_ += timing.best;
+    peak_seconds_ += gigaflops / peak.rate;
+    quiet_ = quiet_ && peak.fraction;
+    return fmt::format("{:8.1f}  {:8.1f}  {:>8}", timing.best * 1e6, gigaflops / timing.best, Percent(peak.fraction));
   }
 
   void AddErrors(double error, double of_bound) {
@@ -77,11 +61,11 @@ class Direction {
 
   /// @param error_kind  "max abs error"
   void PrintSummary(const char* error_kind) const {
-    const double gflops = flops_ / seconds_ * 1e-9;
+    const auto share = quiet_ ? std::optional(peak_seconds_ / seconds_) : std::nullopt;
     fmt::print(
-        "\nall {} layers: {} {:.2e} against float64, {:.1f} GFLOP/s, {:.1f} % of the measured peak of {:.1f} "
-        "GFLOP/s\n\nThe plan of a layer:\n{}\n",
-        layers_, error_kind, error_, gflops, 100 * gflops / peak_, peak_, plan_in_words_);
+        "\nall {} layers: {} {:.2e} against float64, {:.1f} GFLOP/s, of the {} peak around the calls: {}\n\n"
+        "The plan of a layer:\n{}\n",
+        layers_, error_kind, error_, gigaflops_ / seconds_, peak_.unit(), Percent(share), plan_in_words_);
     std::fflush(stdout);
   }
 
@@ -89,10 +73,16 @@ class Direction {
   [[nodiscard]] bool within_bound() const { return within_bound_; }
 
  private:
-  const fa::Context& context_;
+  static std::string Percent(std::optional<double> share) {
+    return share ? fmt::format("{:.1f} %", 100 * *share) : "busy";
+  }
+
+  fa::bench::PeakRate peak_;
   std::string plan_in_words_;
   int layers_ = 0;
-  double error_ = 0, flops_ = 0, seconds_ = 0, peak_ = 0;
+  double error_ = 0, gigaflops_ = 0, seconds_ = 0;
+  double peak_seconds_ = 0;  ///< that the unit needs for the same
+  bool quiet_ = true;        ///< every layer had a quiet round
   bool within_bound_ = true;
 };
 

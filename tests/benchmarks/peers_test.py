@@ -133,32 +133,44 @@ class PeersTest(unittest.TestCase):
         self.assertEqual(rate(64, 64), 0)
         self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
 
-    def test_decoding_is_read_right_before_and_after_each_timing(self):
+    def fake_driver(self, answers):
+        """A driver of fa alone, whose answers are the next ones of each list; and what it was asked."""
         asked = []
 
         def ask(what, **_details):
             asked.append(what)
-            return {"seconds": [0.5], "gbytes": 20.0 - len(asked), "gflops": 1.0}
+            return {{"peak": "gflops", "read": "gbytes", "time": "seconds"}[what]: answers[what].pop(0)}
 
         fake = mock.Mock(ask=ask, read=lambda seconds: ask("read", seconds=seconds)["gbytes"], pid=os.getpid())
         driver = compare.Driver.__new__(compare.Driver)
         driver.peers = {"fa": fake}
-        driver.args = argparse.Namespace(rounds=2, tries=1, foreign=math.inf)
+        driver.args = argparse.Namespace(rounds=2, tries=2, foreign=math.inf)
+        return driver, asked
+
+    def test_decoding_is_read_right_before_and_after_each_timing(self):
+        driver, asked = self.fake_driver({"peak": 4 * [100.0], "read": [19.0, 17.0, 15.0, 13.0], "time": 2 * [[0.5]]})
         case = make("F", SHAPES["F"], "forward", "f32", "full", 1)
-        samples, reads, _, _ = driver.time_rounds(case, ["fa"])
-        self.assertEqual(asked, 2 * ["read", "time", "read", "peak"])
-        self.assertEqual(reads["fa"], [(19.0, 17.0), (15.0, 13.0)])
-        facts = compare.read_facts(case, samples["fa"], reads["fa"])
+        timed = driver.time_rounds(case, ["fa"])["fa"]
+        self.assertEqual(asked, 2 * ["peak", "read", "time", "peak", "read"])
+        reads = [one.reads for one in timed.rounds]
+        self.assertEqual(reads, [(19.0, 17.0), (15.0, 13.0)])
+        facts = compare.read_facts(case, [one.seconds for one in timed.rounds], reads)
         self.assertEqual(facts["read_gbytes"], 19.0)
         self.assertAlmostEqual(facts["read_fraction"], case.key_value_bytes() / 0.5 * 1e-9 * (1 / 19 + 1 / 15) / 2)
-        asked.clear()
-        driver.time_rounds(make("B", SHAPES["B"], "forward", "f32", "full", 1), ["fa"])
-        self.assertEqual(asked, 2 * ["time", "peak"])
+
+    def test_a_round_whose_peaks_differ_is_repeated(self):
+        case = make("B", SHAPES["B"], "forward", "f32", "full", 1)
+        peaks = [100.0, 100.0, 100.0, 90.0, 101.0, 102.0]
+        driver, asked = self.fake_driver({"peak": list(peaks), "time": [[2.0], [0.9], [1.0]]})
+        timed = driver.time_rounds(case, ["fa"])["fa"]
+        self.assertEqual(asked, 3 * ["peak", "time", "peak"])
+        self.assertEqual(([one.seconds for one in timed.rounds], timed.rejected), ([[2.0], [1.0]], 1))
+        self.assertEqual(compare.rounds.peak_around_best(timed.rounds), 102.0)
 
     def test_fa_measures_the_peak(self):
         with open(os.devnull, "w", encoding="utf-8") as log:
             peer = Peer("fa", BUILD, 1, log)
-            answer = peer.ask("peak", dtype="f32", threads=1, seconds=0.01, round=0.001)
+            answer = peer.ask("peak", dtype="f32", threads=1, seconds=0.01)
             self.assertGreater(answer["gflops"], 0.1)
             peer.close()
 

@@ -2,7 +2,8 @@
 
 import unittest
 
-from rounds import TICKS_SECONDS, CpuUse, foreign_seconds, foreign_share, is_quiet, order_of, read_fraction, summarize
+from rounds import (TICKS_SECONDS, CpuUse, foreign_seconds, foreign_share, is_bracketed, is_quiet, order_of, read_fraction,
+                    summarize)
 
 
 class QuietTest(unittest.TestCase):
@@ -24,6 +25,17 @@ class QuietTest(unittest.TestCase):
 
     def test_own_time_ahead_of_the_total_is_no_negative_load(self):
         self.assertEqual(foreign_seconds(CpuUse(0, 0, 0), CpuUse(1, 1.01, 1)), 0)
+
+
+class BracketTest(unittest.TestCase):
+    def test_rates_around_a_quiet_round_agree(self):
+        self.assertTrue(is_bracketed(50, [1.0], (100, 103), 0.03))
+        self.assertFalse(is_bracketed(50, [1.0], (100, 104), 0.03))
+        self.assertTrue(is_bracketed(50, [1.0], (100, 60)))
+
+    def test_no_call_beats_the_rates_around_it(self):
+        self.assertTrue(is_bracketed(100, [2.0, 1.0], (99, 100), 0.03))
+        self.assertFalse(is_bracketed(100, [2.0, 0.99], (99, 100), 0.03))
 
 
 class OrderTest(unittest.TestCase):

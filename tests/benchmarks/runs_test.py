@@ -25,6 +25,7 @@ class RunsTest(unittest.TestCase):
                 rates = {rate: line[rate] for rate in RATES if rate in line}
                 self.assertTrue(rates)
                 self.assertTrue(all(math.isfinite(rate) and rate > 0 for rate in rates.values()), rates)
+                self.assertLessEqual(rates.get("of_peak", 0), 1)
         self.assertTrue(any("of_peak" in line for line in benchmarks))
 
     def test_every_kernel(self):

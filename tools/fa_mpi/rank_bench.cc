@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@
 #include "flags/failure.h"
 #include "flags/rank_flags.h"
 #include "npy/npy_rows.h"
-#include "peak/fma_peak.h"
+#include "peak/bracketed_rounds.h"
+#include "peak/peak_rate.h"
 
 namespace fa::tool {
 namespace {
@@ -90,77 +92,55 @@ struct RankBench {
   std::function<void()> check;  ///< compares this rank's rows; throws Failure
 };
 
-struct Measured {
-  double best = 0, median = 0;
-  double peak_gflops = 0;  ///< of all ranks, which measured it at the same time
-};
-
-double MeasurePeak(const RankBench& bench, double seconds, double round_seconds) {
-  (void)bench.session.OfAll(0);  // all begin
-  const std::vector<double> of_ranks = bench.session.OfAll(fa::bench::MeasurePeakGflops(
-      bench.context.threads(), bench.context.isa(), bench.forward.dtype, seconds, round_seconds));
-  double sum = 0;
-  for (const double gflops : of_ranks) sum += gflops;
-  return sum;
-}
-
-/// A call takes as long as on its slowest rank, so all ranks see the same times and stop together.
-Measured Measure(const RankBench& bench, Progress* progress) {
+/// A call takes as long as on its slowest rank, and ranks measure the peak at the same time and add it up. So all see the
+/// same times and stop together.
+bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kPeaks = 10;
-  constexpr size_t kFewest = 3;
-  constexpr double kPeakShare = 0.02, kShortestRound = 1e-3, kLongestRound = 0.1;
-  const double seconds = bench.flags.bench.measure.seconds;
-  Measured measured;
-  std::vector<double> samples;
-  double spent = 0;
-  for (int peaks = 0; samples.size() < kFewest || spent < seconds;) {
-    if (spent >= seconds * peaks / kPeaks && peaks < kPeaks) {
-      const double round = std::clamp(samples.empty() ? 0 : samples.back(), kShortestRound, kLongestRound);
-      measured.peak_gflops =
-          std::max(measured.peak_gflops, MeasurePeak(bench, std::max(kPeakShare * seconds, 2 * round), round));
-      ++peaks;
-    }
-    if (progress != nullptr) progress->Update(fmt::format("fa-mpi bench {}: {:.0f} s", bench.op, spent));
+  const auto peak_of_all = [&](double seconds) {
+    (void)bench.session.OfAll(0);  // all begin
+    const std::vector<double> of_ranks = bench.session.OfAll(peak.Gflops(seconds));
+    return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
+  };
+  const auto time = [&] {
     (void)bench.session.OfAll(0);  // all begin
     const Clock::time_point begin = Clock::now();
     bench.call();
     const std::vector<double> of_ranks =
         bench.session.OfAll(std::chrono::duration<double>(Clock::now() - begin).count());
-    samples.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
-    spent += samples.back();
+    return *std::max_element(of_ranks.begin(), of_ranks.end());
+  };
+  constexpr int kFewest = 3;
+  bench::BracketedRounds rounds({{.per_call = bench.schedule.info.flops * 1e-9, .rate = peak_of_all}});
+  double spent = 0;
+  for (int round = 0; round < kFewest || spent < bench.flags.bench.measure.seconds; ++round) {
+    if (progress != nullptr) progress->Update(fmt::format("fa-mpi bench {}: {:.0f} s", bench.op, spent));
+    spent += rounds.Time(time);
   }
-  std::sort(samples.begin(), samples.end());
-  measured.best = samples.front();
-  measured.median = samples[samples.size() / 2];
-  return measured;
+  bench::BracketedTiming timing = rounds.Timing();
+  timing.foreign_cpus.reset();  // the other ranks are no foreign load
+  return timing;
 }
 
-void Print(const RankBench& bench, const Measured& measured) {
-  const double gflops = bench.schedule.info.flops / measured.best * 1e-9;
+void Print(const RankBench& bench, const bench::BracketedTiming& timing, const char* unit) {
   const auto most = [](const std::vector<int64_t>& of_ranks) {
     return *std::max_element(of_ranks.begin(), of_ranks.end());
   };
   // A call has moved as many, see CheckTraffic.
   const int64_t sent = most(bench.ranks.sent_bytes), received = most(bench.ranks.received_bytes);
   const std::string& strategy = bench.ranks.strategy;
-  const nlohmann::ordered_json json = {{"op", bench.op},
-                                       {"shape", bench.forward.Shape()},
-                                       {"dtype", Name(bench.forward.dtype)},
-                                       {"mask", bench.forward.mask_text},
-                                       {"layout", Name(bench.forward.options.layout)},
-                                       {"ranks", bench.session.ranks()},
-                                       {"cut", bench.flags.cut.cut},
-                                       {"strategy", strategy},
-                                       {"threads", bench.context.threads()},
-                                       {"isa", bench.isa},
-                                       {"seconds", {{"best", measured.best}, {"median", measured.median}}},
-                                       {"flops", bench.schedule.info.flops},
-                                       {"gflops", gflops},
-                                       {"peak_gflops", measured.peak_gflops},
-                                       {"fraction", gflops / measured.peak_gflops},
-                                       {"sent_bytes", sent},
-                                       {"received_bytes", received}};
+  nlohmann::ordered_json json = {{"op", bench.op},
+                                 {"shape", bench.forward.Shape()},
+                                 {"dtype", Name(bench.forward.dtype)},
+                                 {"mask", bench.forward.mask_text},
+                                 {"layout", Name(bench.forward.options.layout)},
+                                 {"ranks", bench.session.ranks()},
+                                 {"cut", bench.flags.cut.cut},
+                                 {"strategy", strategy},
+                                 {"threads", bench.context.threads()},
+                                 {"isa", bench.isa}};
+  AddTiming(timing, bench.schedule.info.flops, unit, json);
+  json["sent_bytes"] = sent;
+  json["received_bytes"] = received;
   if (bench.flags.bench.measure.json) {
     fmt::print("{}\n", json.dump(2));
     return;
@@ -168,9 +148,7 @@ void Print(const RankBench& bench, const Measured& measured) {
   fmt::print("{} {} {} {}, mask {}, {} ranks of {} threads, cut {}, strategy {}, {}\n", bench.op, json["shape"].dump(),
              Name(bench.forward.dtype), Name(bench.forward.options.layout), bench.forward.mask_text,
              bench.session.ranks(), bench.context.threads(), bench.flags.cut.cut, strategy, bench.isa);
-  fmt::print("seconds  {:.6g} best, {:.6g} median\n", measured.best, measured.median);
-  fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", gflops,
-             100 * gflops / measured.peak_gflops, measured.peak_gflops);
+  PrintTiming(json);
   fmt::print("messages {:.2f} MiB sent, {:.2f} MiB received by the busiest rank\n",
              static_cast<double>(sent) / (1 << 20), static_cast<double>(received) / (1 << 20));
 }
@@ -196,9 +174,10 @@ void MeasureAndPrint(const RankBench& bench) {
     bench.check();
     CheckTraffic(bench, before);
   });
-  const Measured measured = Measure(bench, progress ? &*progress : nullptr);
+  bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.forward.dtype);
+  const bench::BracketedTiming timing = Measure(bench, peak, progress ? &*progress : nullptr);
   progress.reset();
-  Print(bench, measured);
+  Print(bench, timing, peak.unit());
 }
 
 /// A case over the ranks, with the rows of this one.

@@ -12,6 +12,7 @@ namespace fa::bench {
 struct PeakLoop {
   void (*run)(int64_t iterations);
   double flops_per_iteration;
+  const char* unit;  ///< what executes it: "bf16 tile products"
 };
 
 // One source per processor family has these: peak_loops_<processor>.cc, else peak_loops_generic.cc. The CPU must have
@@ -20,9 +21,9 @@ struct PeakLoop {
 /// f32 multiply-adds with the widest vectors of a level: 512-bit or 256-bit FMA, 128-bit FMLA, or for portable on
 /// x86-64 128-bit multiply and add.
 [[nodiscard]] PeakLoop F32Loop(Isa isa);
-/// bf16 products (VDPBF16PS, BFMMLA) where the level has them, else f32 multiply-adds.
+/// bf16 products (tile products, VDPBF16PS, BFMMLA) where the level has them, else f32 multiply-adds.
 [[nodiscard]] PeakLoop Bf16Loop(Isa isa);
-/// int8 products (VPDPBUSD, SDOT, SMMLA) where the level has them, else f32 multiply-adds.
+/// int8 products (tile products, VPDPBUSD, SDOT, SMMLA) where the level has them, else f32 multiply-adds.
 [[nodiscard]] PeakLoop Int8Loop(Isa isa);
 
 /// Bytes that ReadLines reads per step.

@@ -40,15 +40,15 @@ FA_RUN(RunSmmla, FA_SMMLA, 0x01020304)
 
 }  // namespace
 
-PeakLoop F32Loop(Isa /*isa*/) { return {RunFmla, kAccumulators * 4 * 2}; }
+PeakLoop F32Loop(Isa /*isa*/) { return {RunFmla, kAccumulators * 4 * 2, "FMLA"}; }
 
 PeakLoop Bf16Loop(Isa isa) {
-  return Includes(isa, Isa::kNeonBf16) ? PeakLoop{RunBfmmla, kAccumulators * 16 * 2} : F32Loop(isa);
+  return Includes(isa, Isa::kNeonBf16) ? PeakLoop{RunBfmmla, kAccumulators * 16 * 2, "BFMMLA"} : F32Loop(isa);
 }
 
 PeakLoop Int8Loop(Isa isa) {
-  if (Includes(isa, Isa::kNeonBf16)) return {RunSmmla, kAccumulators * 32 * 2};
-  return Includes(isa, Isa::kNeonDotprod) ? PeakLoop{RunSdot, kAccumulators * 16 * 2} : F32Loop(isa);
+  if (Includes(isa, Isa::kNeonBf16)) return {RunSmmla, kAccumulators * 32 * 2, "SMMLA"};
+  return Includes(isa, Isa::kNeonDotprod) ? PeakLoop{RunSdot, kAccumulators * 16 * 2, "SDOT"} : F32Loop(isa);
 }
 
 void ReadLines(Isa /*isa*/, const std::byte* data, size_t bytes) {

@@ -24,7 +24,7 @@ void RunMultiplyAdd(int64_t iterations) {
 
 }  // namespace
 
-PeakLoop F32Loop(Isa /*isa*/) { return {RunMultiplyAdd, kAccumulators * kLanes * 2.0}; }
+PeakLoop F32Loop(Isa /*isa*/) { return {RunMultiplyAdd, kAccumulators * kLanes * 2.0, "f32 multiply-adds"}; }
 PeakLoop Bf16Loop(Isa isa) { return F32Loop(isa); }
 PeakLoop Int8Loop(Isa isa) { return F32Loop(isa); }
 

@@ -1,99 +1,121 @@
-// Each loop is one asm block, so that no compiler and no optimisation level removes or spills anything. Twelve
-// accumulators (but for VDPBF16PS): two FMA units of latency four need eight, and twelve leave registers for the two
-// operands on every level. Every accumulator converges to 1 (x = x/2 + 1/2), so that no NaN, infinity or denormal slows
-// a unit down.
+// Each loop of vectors is one asm block, so that no compiler and no optimisation level removes or spills anything. Twelve
+// sums (but for VDPBF16PS): two FMA units of latency four need eight, and twelve leave registers for the two operands on
+// every level. The operands are random (random_operands.h).
 
+#include <cmath>
+#include <cstring>
+
+#include "core/kernels/levels/kernel_level.h"
+#include "core/kernels/tile_use.h"
 #include "peak/peak_loops.h"
+#include "peak/random_operands.h"
 
 namespace fa::bench {
 namespace {
 
-constexpr double kAccumulators = 12;
-constexpr float kHalf = 0.5F;
+constexpr double kSums = 12;
+
+/// Two registers of operands of each type.
+struct VectorOperands {
+  alignas(64) float f32[2][16];
+  alignas(64) float halves[16];  // from 1/4 to 3/4
+  alignas(64) uint16_t bf16[2][32];
+  alignas(64) uint8_t bytes[2][64];
+
+  VectorOperands() {
+    FillNormal({f32[0], 32});
+    for (int i = 0; i < 16; ++i) halves[i] = 0.25F + 0.5F * std::fabs(f32[0][i]) / (1 + std::fabs(f32[0][i]));
+    FillNormalBf16({bf16[0], 64});
+    FillBytes({bytes[0], 128});
+  }
+};
+const VectorOperands& Operands() {
+  static const VectorOperands operands;
+  return operands;
+}
 
 #define FA_CLOBBERS                                                                                                \
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
       "xmm13", "xmm14", "xmm15"
 #define FA_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
+// Without FMA a sum is x = x h + h, which converges.
 #define FA_CLEAR_SSE(n) "xorps %%xmm" #n ", %%xmm" #n "\n\t"
 #define FA_MUL_ADD_SSE(n) "mulps %%xmm15, %%xmm" #n "\n\taddps %%xmm15, %%xmm" #n "\n\t"
 void RunSse(int64_t iterations) {
-  asm volatile("movss %[half], %%xmm15\n\tshufps $0, %%xmm15, %%xmm15\n\t" FA_TWELVE(FA_CLEAR_SSE)  //
+  asm volatile("movaps (%[halves]), %%xmm15\n\t" FA_TWELVE(FA_CLEAR_SSE)  //
                "1:\n\t" FA_TWELVE(FA_MUL_ADD_SSE) "decq %[n]\n\tjnz 1b"
                : [n] "+r"(iterations)
-               : [half] "m"(kHalf)
-               : FA_CLOBBERS);
+               : [halves] "r"(Operands().halves)
+               : FA_CLOBBERS, "memory");
 }
 
-#define FA_CLEAR_AVX(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
-#define FA_FMA_YMM(n) "vfmadd213ps %%ymm15, %%ymm15, %%ymm" #n "\n\t"
-void RunAvx2(int64_t iterations) {
-  asm volatile("vbroadcastss %[half], %%ymm15\n\t" FA_TWELVE(FA_CLEAR_AVX)  //
-               "1:\n\t" FA_TWELVE(FA_FMA_YMM) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
-               : [n] "+r"(iterations)
-               : [half] "m"(kHalf)
-               : FA_CLOBBERS);
-}
+/// A function that runs the loop of `instruction`: its operands are registers 14 and 15, loaded by `load`.
+#define FA_CLEAR(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
+#define FA_RUN(name, registers, load, operands, instruction)                                                \
+  void name(int64_t iterations) {                                                                          \
+    asm volatile(load " (%[a]), %%" registers "14\n\t" load " (%[b]), %%" registers "15\n\t"              \
+                 FA_TWELVE(FA_CLEAR) "1:\n\t" FA_TWELVE(instruction) "decq %[n]\n\tjnz 1b\n\tvzeroupper" \
+                 : [n] "+r"(iterations)                                                                    \
+                 : [a] "r"(Operands().operands[0]), [b] "r"(Operands().operands[1])                         \
+                 : FA_CLOBBERS, "memory");                                                                 \
+  }
 
-#define FA_FMA_ZMM(n) "vfmadd213ps %%zmm15, %%zmm15, %%zmm" #n "\n\t"
-void RunAvx512(int64_t iterations) {
-  asm volatile("vbroadcastss %[half], %%zmm15\n\t" FA_TWELVE(FA_CLEAR_AVX)  //
-               "1:\n\t" FA_TWELVE(FA_FMA_ZMM) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
-               : [n] "+r"(iterations)
-               : [half] "m"(kHalf)
-               : FA_CLOBBERS);
-}
-
-// A dot product only adds: factors of 2^-40 keep the sums normal for any number of iterations. Two units of latency six
-// need twelve accumulators, and on a Zen 5 twelve reach 93 % of the rate of more: there are 24. No compiler of code
-// without AVX-512 uses the registers from 16 on.
-#define FA_TWELVE_MORE(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27)
-constexpr double kBf16Accumulators = 2 * kAccumulators;
-#define FA_CLEAR_ZMM(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n\t"
-#define FA_DOT_ZMM(n) "vdpbf16ps %%zmm15, %%zmm15, %%zmm" #n "\n\t"
-void RunBf16Dot(int64_t iterations) {
-  constexpr uint32_t kTwoTinyBf16 = 0x2b802b80;
-  asm volatile("vpbroadcastd %[tiny], %%zmm15\n\t" FA_TWELVE(FA_CLEAR_ZMM) FA_TWELVE_MORE(FA_CLEAR_ZMM)  //
-               "1:\n\t" FA_TWELVE(FA_DOT_ZMM) FA_TWELVE_MORE(FA_DOT_ZMM) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
-               : [n] "+r"(iterations)
-               : [tiny] "r"(kTwoTinyBf16)
-               : FA_CLOBBERS);
-}
-
+#define FA_FMA_YMM(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"
+FA_RUN(RunAvx2, "ymm", "vmovups", f32, FA_FMA_YMM)
+#define FA_FMA_ZMM(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+FA_RUN(RunAvx512, "zmm", "vmovups", f32, FA_FMA_ZMM)
 // Sums of int32 wrap, which costs nothing.
-#define FA_DOT_INT8(n) "vpdpbusd %%zmm15, %%zmm15, %%zmm" #n "\n\t"
-void RunInt8Dot(int64_t iterations) {
-  constexpr uint32_t kFourBytes = 0x01020304;
-  asm volatile("vpbroadcastd %[bytes], %%zmm15\n\t" FA_TWELVE(FA_CLEAR_AVX)  //
-               "1:\n\t" FA_TWELVE(FA_DOT_INT8) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
+#define FA_DOT_INT8(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+FA_RUN(RunInt8Dot, "zmm", "vmovups", bytes, FA_DOT_INT8)
+
+// Two units of latency six need twelve sums, and on a Zen 5 twelve reach 93 % of the rate of more: there are 24. No
+// compiler of code without AVX-512 uses the registers from 16 on.
+#define FA_TWELVE_MORE(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27)
+#define FA_CLEAR_ZMM(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n\t"
+#define FA_DOT_BF16(n) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
+constexpr double kBf16Sums = 2 * kSums;
+void RunBf16Dot(int64_t iterations) {
+  asm volatile("vmovups (%[a]), %%zmm14\n\tvmovups (%[b]), %%zmm15\n\t" FA_TWELVE(FA_CLEAR_ZMM)
+                   FA_TWELVE_MORE(FA_CLEAR_ZMM)  //
+               "1:\n\t" FA_TWELVE(FA_DOT_BF16) FA_TWELVE_MORE(FA_DOT_BF16) "decq %[n]\n\tjnz 1b\n\tvzeroupper"
                : [n] "+r"(iterations)
-               : [bytes] "r"(kFourBytes)
-               : FA_CLOBBERS);
+               : [a] "r"(Operands().bf16[0]), [b] "r"(Operands().bf16[1])
+               : FA_CLOBBERS, "memory");
 }
 
-// Six accumulators of the tile unit: its products start every 16 cycles and take 52. Zeros are multiplied as fast as
-// anything else. DetectIsa, which says that the level is there, has asked for the permission.
-constexpr double kTileAccumulators = 6;
-struct TileConfiguration {
-  alignas(64) uint8_t palette = 1;
-  uint8_t start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfiguration) == 64);
-constexpr TileConfiguration kWholeTiles;
+// The tile unit. DetectIsa, which says that the level is there, has asked for the permission.
+namespace tiles {
+using core::kernels::tile_use;
+using core::kernels::TileScope;
+using core::kernels::TileUse;
+#include "core/kernels/vec/vec_amx.h"
+#include "peak/tile_products.inc"
+}  // namespace tiles
 
-#define FA_SIX(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#define FA_DOT_TILES_BF16(n) "tdpbf16ps %%tmm7, %%tmm6, %%tmm" #n "\n\t"
-#define FA_DOT_TILES_INT8(n) "tdpbusd %%tmm7, %%tmm6, %%tmm" #n "\n\t"
-#define FA_TILE_LOOP(DOT)                                                                      \
-  asm volatile("ldtilecfg %[tiles]\n\t1:\n\t" FA_SIX(DOT) "decq %[n]\n\tjnz 1b\n\ttilerelease" \
-               : [n] "+r"(iterations)                                                          \
-               : [tiles] "m"(kWholeTiles)                                                      \
-               : "cc")
-void RunBf16Tiles(int64_t iterations) { FA_TILE_LOOP(FA_DOT_TILES_BF16); }
-void RunInt8Tiles(int64_t iterations) { FA_TILE_LOOP(FA_DOT_TILES_INT8); }
+constexpr double kTileSums = 4;
+
+void RunBf16Tiles(int64_t iterations) {
+  static const tiles::TileOperands operands = [] {
+    uint16_t numbers[2][1024];
+    FillNormalBf16({numbers[0], 2048});
+    tiles::TileOperands filled;
+    std::memcpy(filled.a, numbers[0], sizeof filled.a);
+    std::memcpy(filled.b, numbers[1], sizeof filled.b);
+    return filled;
+  }();
+  tiles::TileSums sums;
+  tiles::RunTileProducts<DType::kBF16>(operands, iterations, sums);
+}
+void RunInt8Tiles(int64_t iterations) {
+  static const tiles::TileOperands operands = [] {
+    tiles::TileOperands filled;
+    FillBytes({filled.a[0], sizeof filled.a + sizeof filled.b});
+    return filled;
+  }();
+  tiles::TileSums sums;
+  tiles::RunTileProducts<DType::kI8>(operands, iterations, sums);
+}
 
 // Plain loads, four cache lines per step. Without other instructions a core issues loads faster than memory answers.
 
@@ -120,19 +142,21 @@ void ReadAvx512(const std::byte* data, size_t bytes) {
 }  // namespace
 
 PeakLoop F32Loop(Isa isa) {
-  if (Includes(isa, Isa::kAvx512)) return {RunAvx512, kAccumulators * 16 * 2};
-  if (Includes(isa, Isa::kAvx2)) return {RunAvx2, kAccumulators * 8 * 2};
-  return {RunSse, kAccumulators * 4 * 2};
+  if (Includes(isa, Isa::kAvx512)) return {RunAvx512, kSums * 16 * 2, "512-bit f32 FMA"};
+  if (Includes(isa, Isa::kAvx2)) return {RunAvx2, kSums * 8 * 2, "256-bit f32 FMA"};
+  return {RunSse, kSums * 4 * 2, "128-bit f32 multiply and add"};
 }
 
 PeakLoop Bf16Loop(Isa isa) {
-  if (Includes(isa, Isa::kAvx512Amx)) return {RunBf16Tiles, kTileAccumulators * 16 * 16 * 32 * 2};
-  return Includes(isa, Isa::kAvx512Bf16) ? PeakLoop{RunBf16Dot, kBf16Accumulators * 32 * 2} : F32Loop(isa);
+  if (Includes(isa, Isa::kAvx512Amx)) return {RunBf16Tiles, kTileSums * 16 * 16 * 32 * 2, "bf16 tile products"};
+  if (Includes(isa, Isa::kAvx512Bf16)) return {RunBf16Dot, kBf16Sums * 32 * 2, "VDPBF16PS"};
+  return F32Loop(isa);
 }
 
 PeakLoop Int8Loop(Isa isa) {
-  if (Includes(isa, Isa::kAvx512Amx)) return {RunInt8Tiles, kTileAccumulators * 16 * 16 * 64 * 2};
-  return Includes(isa, Isa::kAvx512Vnni) ? PeakLoop{RunInt8Dot, kAccumulators * 64 * 2} : F32Loop(isa);
+  if (Includes(isa, Isa::kAvx512Amx)) return {RunInt8Tiles, kTileSums * 16 * 16 * 64 * 2, "int8 tile products"};
+  if (Includes(isa, Isa::kAvx512Vnni)) return {RunInt8Dot, kSums * 64 * 2, "VPDPBUSD"};
+  return F32Loop(isa);
 }
 
 void ReadLines(Isa isa, const std::byte* data, size_t bytes) {

@@ -2,8 +2,10 @@
 #define FA_PEAK_READ_BANDWIDTH_H_
 
 #include <cstddef>
-#include <memory>
 #include <span>
+#include <vector>
+
+#include "peak/team.h"
 
 namespace fa::bench {
 
@@ -11,30 +13,24 @@ namespace fa::bench {
 /// machine gets a share of it), but small enough for a laptop.
 inline constexpr size_t kReadBufferBytes = size_t{1} << 30;
 
-/// Memory to measure the read rate with, again and again: `threads` threads read at once, each its own part.
-class ReadBuffer {
+/// The rate at which as many threads as there are read memory of the caller's at once, each its part of every block.
+/// Blocks that a cache holds are read from there. What is left of a block by steps of 256 bytes per thread is not read.
+class ReadRate {
  public:
-  explicit ReadBuffer(int threads, size_t bytes = kReadBufferBytes);
-  ~ReadBuffer();
-  ReadBuffer(const ReadBuffer&) = delete;
-  ReadBuffer& operator=(const ReadBuffer&) = delete;
+  ReadRate(int threads, std::span<const std::span<const std::byte>> blocks);
 
-  /// The read rate in GB/s: bytes per second of the best round within `seconds`.
-  [[nodiscard]] double Measure(double seconds) const;
+  /// Bytes that are read at all.
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+  /// Bytes per second of the best pass within `seconds`, at least one; 0 where nothing is read.
+  [[nodiscard]] double Measure(double seconds);
 
  private:
-  class Pages;
-  int threads_;
-  size_t part_;  // bytes of one thread
-  std::unique_ptr<const Pages> pages_;
+  Team team_;
+  std::vector<std::span<const std::byte>> parts_;  // of thread 0; the other threads' follow each
+  size_t bytes_ = 0;
 };
 
-/// The same rate over memory of the caller's: `threads` threads read at once, each its part of every block. Blocks that
-/// a cache holds are read from there. What is left of a block by steps of 256 bytes per thread is not read; 0 where
-/// nothing is.
-[[nodiscard]] double MeasureReadRate(int threads, std::span<const std::span<const std::byte>> blocks, double seconds);
-
-/// The rate of one measurement with a buffer of its own.
+/// The rate in GB/s at which `threads` threads read memory that no cache holds.
 [[nodiscard]] double MeasureReadBandwidth(int threads, size_t buffer_bytes = kReadBufferBytes, double seconds = 0.5);
 
 }  // namespace fa::bench

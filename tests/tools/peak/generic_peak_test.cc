@@ -4,7 +4,7 @@
 
 #include "fa/context.h"
 #include "fa/tensor.h"
-#include "peak/fma_peak.h"
+#include "peak/peak_rate.h"
 #include "peak/read_bandwidth.h"
 
 namespace fa::bench {
@@ -16,7 +16,7 @@ constexpr double kSeconds = 0.01;
 
 TEST(GenericPeak, EveryTypeHasARateThatACoreCanReach) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
-    const double rate = MeasurePeakGflops(1, Isa::kPortable, dtype, kSeconds);
+    const double rate = PeakRate(1, Isa::kPortable, dtype).Gflops(kSeconds);
     EXPECT_GT(rate, 0) << Name(dtype);
     EXPECT_LT(rate, kTooManyGflops) << Name(dtype);
   }

@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
-#include "bench/timing.h"
 #include "commands/progress.h"
 #include "flags/failure.h"
-#include "peak/fma_peak.h"
+#include "peak/peak_rate.h"
 #include "peak/read_bandwidth.h"
 
 namespace fa::tool {
@@ -19,61 +16,28 @@ namespace {
 
 constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a clock
 
-struct Measurement {
-  Timing seconds;
-  double peak_gflops = 0;
-  // Read rates before, between and after the rounds of calls, if they are measured; 0: the memory is too small.
-  std::vector<double> read_gbps;
+nlohmann::ordered_json OrNull(const auto& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
 
-  [[nodiscard]] double BestRead() const {
-    return read_gbps.empty() ? 0 : *std::max_element(read_gbps.begin(), read_gbps.end());
-  }
-  /// Of `bytes` per call: the median over the rounds of its rate by the read rate around the round. A rate that only
-  /// one of both reached, because a neighbour was busy during the other, moves no median.
-  [[nodiscard]] double ReadFraction(double bytes) const {
-    std::vector<double> fractions;
-    for (size_t i = 0; i < seconds.round_best.size(); ++i) {
-      fractions.push_back(bytes / seconds.round_best[i] * 1e-9 / std::max(read_gbps[i], read_gbps[i + 1]));
-    }
-    const auto middle = fractions.begin() + static_cast<std::ptrdiff_t>(fractions.size() / 2);
-    std::nth_element(fractions.begin(), middle, fractions.end());
-    return *middle;
-  }
-};
-
-Measurement MeasureCall(const BenchCall& bench) {
+nlohmann::ordered_json Measure(const BenchCall& bench) {
   const std::string title = fmt::format("fa bench {}: ", bench.op);
   Progress progress(title + "checking");
   bench.call();
   bench.check();
-  // A round of the yardstick is as long as a call, but at least 1 ms, which is long against its start, and at most 0.1
-  // s, beyond which no rate changes.
-  constexpr double kShortestRound = 1e-3, kLongestRound = 0.1;
-  // The share of --seconds that a yardstick gets before each of the ten rounds of calls and after the last: 50 ms of
-  // the default for the peak, 100 ms for reading, which is several passes over the memory of a call.
-  constexpr double kPeakShare = 0.02, kReadShare = 0.04;
-  Measurement measured;
-  measured.seconds =
-      Measure({.seconds = bench.flags.seconds,
-               .call = bench.call,
-               .between =
-                   [&](double call_seconds) {
-                     const double round = std::clamp(call_seconds, kShortestRound, kLongestRound);
-                     const double peak =
-                         bench::MeasurePeakGflops(bench.context.threads(), bench.context.isa(), bench.subject.dtype,
-                                                  std::max(kPeakShare * bench.flags.seconds, 2 * round), round);
-                     measured.peak_gflops = std::max(measured.peak_gflops, peak);
-                     if (bench.memory.empty()) return;
-                     measured.read_gbps.push_back(bench::MeasureReadRate(bench.context.threads(), bench.memory,
-                                                                         kReadShare * bench.flags.seconds));
-                   },
-               .progress = [&](int percent) { progress.Update(fmt::format("{}{} %", title, percent)); }});
-  return measured;
-}
-
-nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measured) {
-  const double gflops = bench.info.flops / measured.seconds.best * 1e-9;
-  const double bytes_per_second = bench.bytes / measured.seconds.best;
+  bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
+  bench::ReadRate read(bench.context.threads(), bench.memory);
+  std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
+  // Reads of memory that others read too vary more than a unit that one core has to itself.
+  constexpr double kReadAgreement = 0.1;
+  if (read.bytes() > 0) {
+    const auto measure = [&read](double seconds) { return read.Measure(seconds); };
+    references.push_back({.per_call = bench.bytes, .rate = measure, .agreement = kReadAgreement});
+  }
+  const bench::BracketedTiming timing = bench::TimeInRounds(
+      {.seconds = bench.flags.seconds, .call = bench.call, .references = references, .progress = [&](int percent) {
+         progress.Update(fmt::format("{}{} %", title, percent));
+       }});
   nlohmann::ordered_json json = {{"op", bench.op},
                                  {"shape", bench.subject.shape},
                                  {"dtype", bench.dtype.empty() ? Name(bench.subject.dtype) : bench.dtype},
@@ -81,19 +45,20 @@ nlohmann::ordered_json ToJson(const BenchCall& bench, const Measurement& measure
                                  {"layout", Name(bench.subject.layout)},
                                  {"threads", bench.context.threads()},
                                  {"isa", Name(bench.context.isa())},
-                                 {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))},
-                                 {"seconds", {{"best", measured.seconds.best}, {"median", measured.seconds.median}}},
-                                 {"flops", bench.info.flops},
-                                 {"gflops", gflops},
-                                 {"peak_gflops", measured.peak_gflops},
-                                 {"fraction", gflops / measured.peak_gflops},
-                                 {"bytes_per_second", bytes_per_second}};
+                                 {"kernel", fmt::format("{}", fmt::join(bench.info.kernels, "+"))}};
+  AddTiming(timing, bench.info.flops, peak.unit(), json);
+  json["bytes_per_second"] = bench.bytes / timing.best;
   if (bench.block_size > 0) json["block_size"] = bench.block_size;
-  if (const double read_gbps = measured.BestRead(); read_gbps > 0) {
-    json["read_bytes_per_second"] = read_gbps * 1e9;
-    json["read_fraction"] = measured.ReadFraction(bench.bytes);
+  if (read.bytes() > 0) {
+    json["read_bytes_per_second"] = timing.compared[1].rate;
+    json["read_fraction"] = OrNull(timing.compared[1].fraction);
   }
   return json;
+}
+
+std::string PercentOf(const nlohmann::ordered_json& fraction, const std::string& what) {
+  return fraction.is_null() ? "not compared with " + what
+                            : fmt::format("{:.1f} % of {}", 100 * fraction.get<double>(), what);
 }
 
 void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
@@ -102,20 +67,41 @@ void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
   fmt::print("{} {} {} {}, mask {}, {} threads, {}\n", text("op"), result["shape"].dump(), text("dtype"),
              text("layout"), text("mask"), result["threads"].get<int>(), text("isa"));
   fmt::print("kernel   {}\n", text("kernel"));
-  fmt::print("seconds  {:.6g} best, {:.6g} median\n", result["seconds"]["best"].get<double>(),
-             result["seconds"]["median"].get<double>());
-  fmt::print("rate     {:.1f} GFLOP/s of kept work, {:.1f} % of the peak of {:.1f}\n", number("gflops"),
-             100 * number("fraction"), number("peak_gflops"));
-  if (!result.contains("read_fraction")) {
-    fmt::print("memory   {:.2f} GB/s of {}\n", number("bytes_per_second") * 1e-9, bytes_of);
-    return;
+  PrintTiming(result);
+  fmt::print("memory   {:.2f} GB/s of {}", number("bytes_per_second") * 1e-9, bytes_of);
+  if (result.contains("read_fraction")) {
+    fmt::print(", {}", PercentOf(result["read_fraction"], fmt::format("the {:.2f} at which as many threads read them",
+                                                                     number("read_bytes_per_second") * 1e-9)));
   }
-  fmt::print("memory   {:.2f} GB/s of {}, read at up to {:.2f}; {:.1f} % of the rate around the round, median\n",
-             number("bytes_per_second") * 1e-9, bytes_of, number("read_bytes_per_second") * 1e-9,
-             100 * number("read_fraction"));
+  fmt::print("\n");
 }
 
 }  // namespace
+
+void AddTiming(const bench::BracketedTiming& timing, double flops, const char* unit, nlohmann::ordered_json& json) {
+  const std::string doubt = timing.Doubt();
+  json["seconds"] = {{"best", timing.best}, {"median", timing.median}};
+  json["flops"] = flops;
+  json["gflops"] = flops / timing.best * 1e-9;
+  json["peak"] = unit;
+  json["peak_gflops"] = timing.compared[0].rate;
+  json["fraction"] = OrNull(timing.compared[0].fraction);
+  json["rounds"] = {{"all", timing.rounds}, {"quiet", timing.quiet}};
+  json["foreign_cpus"] = OrNull(timing.foreign_cpus);
+  json["doubt"] = doubt.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(doubt);
+}
+
+void PrintTiming(const nlohmann::ordered_json& result) {
+  const auto number = [](const nlohmann::ordered_json& value) { return value.get<double>(); };
+  const nlohmann::ordered_json& rounds = result["rounds"];
+  fmt::print("seconds  {:.6g} best, {:.6g} median; {} of {} rounds quiet\n", number(result["seconds"]["best"]),
+             number(result["seconds"]["median"]), rounds["quiet"].get<int64_t>(), rounds["all"].get<int64_t>());
+  fmt::print("rate     {:.1f} GFLOP/s of kept work, {}\n", number(result["gflops"]),
+             PercentOf(result["fraction"],
+                       fmt::format("the {:.1f} of {} around the same round", number(result["peak_gflops"]),
+                                   result["peak"].get<std::string>())));
+  if (!result["doubt"].is_null()) fmt::print("doubtful {}\n", result["doubt"].get<std::string>());
+}
 
 BenchSubject SubjectOf(const ForwardCase& forward) {
   return {
@@ -154,7 +140,7 @@ void AddBench(CLI::App& bench, const char* name, const char* text, std::function
 }
 
 void MeasureAndReport(const BenchCall& bench) {
-  const nlohmann::ordered_json result = ToJson(bench, MeasureCall(bench));
+  const nlohmann::ordered_json result = Measure(bench);
   if (bench.flags.json) {
     fmt::print("{}\n", result.dump(2));
   } else {

@@ -13,6 +13,7 @@
 #include "cases/forward_case.h"
 #include "fa/plan.h"
 #include "flags/context_flags.h"
+#include "peak/bracketed_rounds.h"
 
 namespace fa::tool {
 
@@ -52,8 +53,8 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  /// Not empty: the memory of `bytes`. The rate at which as many threads read it is measured around every round of
-  /// calls and compared with `bytes` per second, unless it is too little to measure.
+  /// Not empty: the memory of `bytes`. The call is then also compared with the rate at which as many threads read it,
+  /// unless it is too little to measure.
   std::vector<std::span<const std::byte>> memory = {};
   std::string dtype = {};  ///< given where it is not the subject's
   int64_t block_size = 0;  ///< rows per page of keys in pages
@@ -61,7 +62,12 @@ struct BenchCall {
   std::function<void()> check;  ///< checks the results of a call, before any is timed; throws Failure
 };
 
-/// Calls once, checks, times the call, measures this machine's peak between calls, and prints the outcome.
+/// What every benchmark tells of its timing: seconds, rates and fraction of the first reference, an arithmetic unit.
+void AddTiming(const bench::BracketedTiming& timing, double flops, const char* unit, nlohmann::ordered_json& json);
+/// The same as lines of text.
+void PrintTiming(const nlohmann::ordered_json& result);
+
+/// Calls once, checks, times the call in rounds between measurements of this machine's peak, and prints the outcome.
 void MeasureAndReport(const BenchCall& bench);
 
 }  // namespace fa::tool

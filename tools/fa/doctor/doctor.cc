@@ -11,6 +11,7 @@
 #include "commands/progress.h"
 #include "doctor/report.h"
 #include "flags/failure.h"
+#include "peak/foreign_load.h"
 
 namespace fa::tool {
 namespace {
@@ -22,8 +23,10 @@ DoctorReport Examine(const MeasureFlags& flags, const Context& context) {
   report.variables = FindVariables(std::getenv);
   report.settings = FindSettings(report.system);
   Progress progress("fa doctor");
+  const bench::ForeignLoad load;
   report.self_test = RunSelfTest(flags.context, flags.seconds,
                                  [&](const std::string& what) { progress.Update("fa doctor: " + what); });
+  report.measurement = FindDoubts(report.self_test, load.Cpus());
   report.wrong = FindWrongResults(report.self_test);
   return report;
 }

@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
+
+#include "peak/foreign_load.h"
 
 namespace fa::tool {
 namespace {
@@ -65,6 +68,10 @@ constexpr Variable kVariables[] = {
     {"OPENBLAS_CORETYPE", IsAny, "OpenBLAS is held to the kernels of one CPU type"},
 };
 
+std::string SubjectOf(const SelfTestResult& result) {
+  return fmt::format("{} {} {}", result.isa, result.op, result.dtype);
+}
+
 }  // namespace
 
 std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get) {
@@ -110,11 +117,34 @@ std::vector<Finding> FindSettings(const SystemFacts& facts) {
   return findings;
 }
 
+std::vector<Finding> FindDoubts(const std::vector<SelfTestResult>& results, std::optional<double> foreign_cpus) {
+  std::vector<Finding> findings;
+  if (foreign_cpus && *foreign_cpus > bench::kMostForeignCpus) {
+    findings.push_back({"load", fmt::format("other programs used {:.2f} CPUs during the self-test: its rates are lower "
+                                            "bounds",
+                                            *foreign_cpus)});
+  }
+  int64_t busy = 0;
+  for (const SelfTestResult& result : results) {
+    if (!result.wrong.empty()) continue;
+    if (result.above_peak) {
+      findings.push_back({SubjectOf(result), fmt::format("faster than the {} around it, so that rate is too low",
+                                                         result.peak)});
+    } else if (!result.fraction) {
+      ++busy;
+    }
+  }
+  if (busy > 0) {
+    findings.push_back({"self-test", fmt::format("{} of {} operators had no quiet round: their rates are lower bounds",
+                                                 busy, results.size())});
+  }
+  return findings;
+}
+
 std::vector<Finding> FindWrongResults(const std::vector<SelfTestResult>& results) {
   std::vector<Finding> findings;
   for (const SelfTestResult& result : results) {
-    if (!result.wrong.empty())
-      findings.push_back({fmt::format("{} {} {}", result.isa, result.op, result.dtype), result.wrong});
+    if (!result.wrong.empty()) findings.push_back({SubjectOf(result), result.wrong});
   }
   return findings;
 }

@@ -2,6 +2,7 @@
 #define FA_TOOLS_FA_DOCTOR_FINDINGS_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct Finding {
 
 /// Settings of the operating system.
 [[nodiscard]] std::vector<Finding> FindSettings(const SystemFacts& facts);
+
+/// Why the rates of the self-test may be too low, or cannot be right.
+/// @param foreign_cpus  that other programs used during it, if the system tells
+[[nodiscard]] std::vector<Finding> FindDoubts(const std::vector<SelfTestResult>& results,
+                                              std::optional<double> foreign_cpus);
 
 /// Levels that compute something wrong.
 [[nodiscard]] std::vector<Finding> FindWrongResults(const std::vector<SelfTestResult>& results);

@@ -35,8 +35,9 @@ Json ToJson(const std::vector<SelfTestResult>& results) {
                     {"wrong", ok ? Json(nullptr) : Json(result.wrong)},
                     {"error", ok ? Json(result.error) : Json(nullptr)},
                     {"gflops", ok ? Json(result.gflops) : Json(nullptr)},
+                    {"peak", ok ? Json(result.peak) : Json(nullptr)},
                     {"peak_gflops", ok ? Json(result.peak_gflops) : Json(nullptr)},
-                    {"fraction", ok ? Json(result.gflops / result.peak_gflops) : Json(nullptr)}});
+                    {"fraction", OrNull(result.fraction)}});
   }
   return list;
 }
@@ -91,11 +92,11 @@ std::string SelfTestText(const std::vector<SelfTestResult>& results) {
       page += "    " + Painted(Colour::kRed, "wrong") + "\n";
       continue;
     }
-    fmt::format_to(std::back_inserter(page), "{:>9.4f}{:>11.1f}{:>8.1f} %\n", result.error, result.gflops,
-                   100 * result.gflops / result.peak_gflops);
+    fmt::format_to(std::back_inserter(page), "{:>9.4f}{:>11.1f}{:>10}\n", result.error, result.gflops,
+                   result.fraction ? fmt::format("{:.1f} %", 100 * *result.fraction) : "-");
   }
-  return page +
-         "  error: the largest, as a fraction of what rounding explains; peak: the level's, on as many threads\n";
+  return page + "  error: the largest, as a fraction of what rounding explains\n" +
+         "  peak: of the level's unit for the type, on as many threads, measured around the same call; -: no quiet round\n";
 }
 
 std::string FindingsText(const DoctorReport& report) {
@@ -104,6 +105,7 @@ std::string FindingsText(const DoctorReport& report) {
     for (const Finding& finding : findings) page += "  " + Painted(colour, finding.about) + ": " + finding.text + "\n";
   };
   add(Colour::kRed, report.wrong);
+  add(Colour::kYellow, report.measurement);
   add(Colour::kYellow, report.variables);
   add(Colour::kYellow, report.settings);
   return page.empty() ? "  " + Painted(Colour::kGreen, "none") + "\n" : page;
@@ -136,6 +138,7 @@ Json ToJson(const DoctorReport& report) {
             {"page_bytes", system.huge_page_bytes}}},
           {"governors", system.governors},
           {"self_test", ToJson(report.self_test)},
+          {"measurement", ToJson(report.measurement)},
           {"variables", ToJson(report.variables)},
           {"settings", ToJson(report.settings)},
           {"ok", report.wrong.empty()}};

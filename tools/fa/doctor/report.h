@@ -18,7 +18,7 @@ struct DoctorReport {
   const Context& context;
   MachineFacts machine;
   SystemFacts system;
-  std::vector<Finding> variables = {}, settings = {}, wrong = {};
+  std::vector<Finding> measurement = {}, variables = {}, settings = {}, wrong = {};
   std::vector<SelfTestResult> self_test = {};
 };
 

@@ -7,7 +7,6 @@
 #include <exception>
 #include <memory>
 
-#include "bench/timing.h"
 #include "cases/backward_data.h"
 #include "cases/forward_data.h"
 #include "cases/int8_data.h"
@@ -15,7 +14,8 @@
 #include "doctor/illegal_instruction.h"
 #include "fa/plan.h"
 #include "flags/failure.h"
-#include "peak/fma_peak.h"
+#include "peak/bracketed_rounds.h"
+#include "peak/peak_rate.h"
 
 namespace fa::tool {
 namespace {
@@ -39,18 +39,17 @@ void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall&
   tested.call();
   result.error = tested.check();
   result.kernel = fmt::format("{}", fmt::join(info.kernels, "+"));
-  // Of a subject's time, calls get half and the yardstick, measured up to ten times, the other half.
-  constexpr double kCalls = 0.5, kPeak = 0.05, kRound = 1e-3;
-  const Timing timing = Measure({.seconds = kCalls * seconds,
-                                 .call = tested.call,
-                                 .between =
-                                     [&](double) {
-                                       const double peak = bench::MeasurePeakGflops(context.threads(), context.isa(),
-                                                                                    dtype, kPeak * seconds, kRound);
-                                       result.peak_gflops = std::max(result.peak_gflops, peak);
-                                     },
-                                 .progress = [](int) {}});
+  bench::PeakRate peak(context.threads(), context.isa(), dtype);
+  // The rest of a subject's time goes to data, their check and the references.
+  constexpr double kCalls = 0.5;
+  const bench::BracketedTiming timing = bench::TimeInRounds({.seconds = kCalls * seconds,
+                                                             .call = tested.call,
+                                                             .references = {bench::GigaflopsOf(peak, info.flops)}});
   result.gflops = info.flops / timing.best * 1e-9;
+  result.peak = peak.unit();
+  result.peak_gflops = timing.compared[0].rate;
+  result.fraction = timing.compared[0].fraction;
+  result.above_peak = timing.quiet == 0 && timing.above > 0;
 }
 
 void Test(const Subject& subject, Context& context, double seconds, SelfTestResult& result) {

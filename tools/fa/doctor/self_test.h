@@ -2,6 +2,7 @@
 #define FA_TOOLS_FA_DOCTOR_SELF_TEST_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,10 @@ struct SelfTestResult {
   std::string kernel = {};
   double error = 0;        ///< the largest, as a fraction of what rounding explains
   double gflops = 0;       ///< of the best call
-  double peak_gflops = 0;  ///< of the level's multiply-adds on as many threads, measured between the calls
+  std::string peak = {};   ///< the level's arithmetic unit for the type: "bf16 tile products"
+  double peak_gflops = 0;  ///< its rate on as many threads, measured right before and after that call
+  std::optional<double> fraction = {};  ///< gflops of peak_gflops; nothing where no round was quiet
+  bool above_peak = false;              ///< every call was faster than the unit around it, which cannot be
   std::string wrong = {};  ///< what is wrong, or why it did not run; error and rates are then 0
 };
 

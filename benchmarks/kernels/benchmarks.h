@@ -1,0 +1,21 @@
+#ifndef FA_BENCHMARKS_KERNELS_BENCHMARKS_H_
+#define FA_BENCHMARKS_KERNELS_BENCHMARKS_H_
+
+#include "core/kernels/int8/int8_kernel_types.h"
+#include "core/kernels/kernel_types.h"
+
+namespace fa::core::kernels {
+
+// Each registers benchmarks that check a kernel's result before they time it.
+
+/// One line of kernels.inc. A kernel of few rows shares every pass with the strip that it is built on; a strip with its
+/// state by rows shares all passes but the product, and the scores if it reads keys in place.
+void RegisterLine(const KernelTable& table, const StripKernels& kernels);
+void RegisterRowKernels(const KernelTable& table);
+void RegisterPairRows(const KernelTable& table);
+/// One line of int8_kernels.inc.
+void RegisterInt8Line(const Int8Table& table, const Int8Kernels& kernels);
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_BENCHMARKS_KERNELS_BENCHMARKS_H_

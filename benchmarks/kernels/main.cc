@@ -1,0 +1,54 @@
+// Times every kernel set of the registry, on every level that this CPU has, in cache: the products and passes of one
+// key block, whose results are checked first. Products are given in GFLOP/s and as a fraction of the rate of the level's
+// unit, measured right before and after every round of calls. Kernels of few rows are bound by what they read, so
+// products also give bytes per second.
+//
+//   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
+
+#include <benchmark/benchmark.h>
+
+#include "core/machine/cpu.h"
+#include "kernels/benchmarks.h"
+
+namespace fa::core::kernels {
+namespace {
+
+void RegisterAll() {
+  const StripKernels* last = nullptr;
+  for (const Isa isa : AllIsas()) {
+    const KernelTable& table = Kernels(isa);
+    // A level may have the strips of the one below.
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated || table.strips == last) continue;
+    last = table.strips;
+    for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
+    for (int s = 0; table.row_state != nullptr && s < table.strip_count; ++s) RegisterLine(table, table.row_state[s]);
+    for (int s = 0; s < table.few_count; ++s) RegisterLine(table, table.few[s]);
+    RegisterRowKernels(table);
+  }
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated) continue;
+    const Int8Table& table = Int8KernelsFor(isa);
+    if (table.isa != isa) continue;  // these belong to the level below
+    for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
+  }
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa) || isa == Isa::kAmxEmulated) continue;
+    const KernelTable& pairs = Kernels(isa, DType::kBF16);
+    if (!pairs.pairs() || pairs.isa != isa) continue;
+    for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);
+    for (int s = 0; pairs.row_state != nullptr && s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.row_state[s]);
+    if (pairs.heads_in_place != nullptr) RegisterLine(pairs, *pairs.heads_in_place);
+    RegisterPairRows(pairs);
+  }
+}
+
+}  // namespace
+}  // namespace fa::core::kernels
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  fa::core::kernels::RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,34 @@
+#ifndef FA_BENCHMARKS_KERNELS_TIMING_H_
+#define FA_BENCHMARKS_KERNELS_TIMING_H_
+
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <string>
+
+#include "fa/context.h"
+#include "fa/tensor.h"
+#include "peak/bracketed_rounds.h"
+
+namespace fa::core::kernels {
+
+/// Adds a benchmark of that name. What `run` throws is its error.
+void Register(const std::string& name, std::function<void(benchmark::State&)> run);
+
+/// "BM_scores/f32_8x32_avx512/f32/d128".
+[[nodiscard]] std::string CaseName(const char* kernel, const std::string& set, DType dtype, int64_t d);
+
+/// A kernel's call. It adds, or replaces its operands by others that are as usual, so it can be repeated.
+using Call = std::function<void()>;
+
+/// Times a product next to the level's unit for the operands' type, and counts what part of the unit's rate it reaches.
+/// @param unit   "GFLOP/s", or "GOP/s" of integers
+/// @param flops  per call
+/// @return seconds of the best call
+double TimeProduct(benchmark::State& state, Isa isa, DType operands, const char* unit, double flops, const Call& call);
+/// Times a pass over `elements` elements.
+void TimePass(benchmark::State& state, int64_t elements, const Call& call);
+
+}  // namespace fa::core::kernels
+
+#endif  // FA_BENCHMARKS_KERNELS_TIMING_H_

@@ -1,0 +1,44 @@
+#include "peak/peak_rate.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace fa::bench {
+namespace {
+
+PeakLoop LoopFor(Isa isa, DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return Bf16Loop(isa);
+    case DType::kI8: return Int8Loop(isa);
+    default: return F32Loop(isa);
+  }
+}
+
+// Of ten thousand iterations (some 20 us) the shortest sets the length of rounds.
+constexpr int64_t kFirst = 10'000;
+constexpr double kFirstSeconds = 1e-3;
+// A measurement has four rounds. Rounds of one thread are long against the clock's resolution of some 25 ns, those of
+// more also against their common start.
+constexpr double kRounds = 4, kShortestRound = 20e-6, kShortestRoundTogether = 0.25e-3;
+
+}  // namespace
+
+PeakRate::PeakRate(int threads, Isa isa, DType dtype) : loop_(LoopFor(isa, dtype)), team_(threads) {
+  seconds_per_iteration_ = Team(1).ShortestRound(kFirstSeconds, [&](int) { loop_.run(kFirst); }) / kFirst;
+}
+
+double PeakRate::Gflops(double seconds) {
+  const double round = std::max(seconds / kRounds, team_.threads() == 1 ? kShortestRound : kShortestRoundTogether);
+  const auto iterations = std::max<int64_t>(1, static_cast<int64_t>(round / seconds_per_iteration_));
+  // The last round ends after, not at, the end of this time.
+  const double length = round * (kRounds - 1);
+  const double shortest = team_.ShortestRound(length, [&](int) { loop_.run(iterations); });
+  seconds_per_iteration_ = std::min(seconds_per_iteration_, shortest / static_cast<double>(iterations));
+  return loop_.flops_per_iteration * static_cast<double>(iterations) * team_.threads() / shortest * 1e-9;
+}
+
+Reference GigaflopsOf(PeakRate& peak, double flops_per_call) {
+  return {.per_call = flops_per_call * 1e-9, .rate = [&peak](double seconds) { return peak.Gflops(seconds); }};
+}
+
+}  // namespace fa::bench

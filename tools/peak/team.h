@@ -1,0 +1,53 @@
+#ifndef FA_PEAK_TEAM_H_
+#define FA_PEAK_TEAM_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace fa::bench {
+
+/// Threads that start their work together, again and again. Between two measurements they sleep, so that what is timed
+/// there has all cores.
+class Team {
+ public:
+  /// The caller is thread 0, so one thread starts no other.
+  explicit Team(int threads);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  [[nodiscard]] int threads() const { return static_cast<int>(spans_.size()); }
+  /// Runs work(thread) on all threads in rounds that they start together, for about `seconds` and at least one round.
+  /// @return the time of the shortest round in seconds, from the first start to the last end
+  [[nodiscard]] double ShortestRound(double seconds, const std::function<void(int thread)>& work);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct alignas(64) Span {
+    Clock::time_point begin, end;
+  };
+
+  void Work(int thread);
+  void RunRounds(int thread);
+  void WaitForAll();
+  [[nodiscard]] double LengthOfRound() const;
+
+  // Written by thread 0 while the others sleep or wait.
+  const std::function<void(int)>* work_ = nullptr;
+  Clock::time_point deadline_;
+  double shortest_ = 0;
+  bool last_round_ = false;
+
+  std::vector<Span> spans_;
+  std::atomic<int> arrived_{0}, phase_{0};
+  std::atomic<int> measurement_{0};  ///< its number; the threads sleep until it changes
+  std::atomic<bool> ended_{false};
+  std::vector<std::thread> others_;
+};
+
+}  // namespace fa::bench
+
+#endif  // FA_PEAK_TEAM_H_
