@@ -49,7 +49,8 @@ struct ScoreTile {
 };
 
 void Check(const char* what, int64_t got, int64_t want) {
-  if (got != want) throw std::runtime_error(std::string(what) + ": " + std::to_string(got) + ", want " + std::to_string(want));
+  if (got != want)
+    throw std::runtime_error(std::string(what) + ": " + std::to_string(got) + ", want " + std::to_string(want));
 }
 
 void TimeInt8(benchmark::State& state, const Int8Kernels& kernels, int64_t d, const Call& call) {
@@ -64,9 +65,7 @@ void Scores(benchmark::State& state, const Int8Table& table, const Int8Kernels& 
   std::vector<float> s(static_cast<size_t>(kKeys * kernels.width)), max(static_cast<size_t>(kernels.width));
   kernels.pack_queries(queries.lanes(), d, 1, panel.data());
   table.pack_keys(keys.block(), kKeys, d, 1, k.data(), start.data());
-  const Call call = [&] {
-    kernels.scores(k.data(), start.data(), kKeys, words, panel.data(), s.data(), max.data());
-  };
+  const Call call = [&] { kernels.scores(k.data(), start.data(), kKeys, words, panel.data(), s.data(), max.data()); };
   call();
   for (int64_t key = 0; key < kKeys; ++key) {
     for (int64_t lane = 0; lane < kernels.width; ++lane) {
@@ -120,8 +119,7 @@ void RegisterInt8Line(const Int8Table& table, const Int8Kernels& kernels) {
     Register(CaseName("product", kernels.name, DType::kI8, d),
              [&table, &kernels, d](benchmark::State& state) { Product(state, table, kernels, d); });
   }
-  Register(std::string("BM_softmax/") + kernels.name,
-           [&kernels](benchmark::State& state) { Softmax(state, kernels); });
+  Register(std::string("BM_softmax/") + kernels.name, [&kernels](benchmark::State& state) { Softmax(state, kernels); });
 }
 
 }  // namespace fa::core::kernels

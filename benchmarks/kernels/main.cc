@@ -1,7 +1,7 @@
 // Times every kernel set of the registry, on every level that this CPU has, in cache: the products and passes of one
-// key block, whose results are checked first. Products are given in GFLOP/s and as a fraction of the rate of the level's
-// unit, measured right before and after every round of calls. Kernels of few rows are bound by what they read, so
-// products also give bytes per second.
+// key block, whose results are checked first. Products are given in GFLOP/s and as a fraction of the rate of the
+// level's unit, measured right before and after every round of calls. Kernels of few rows are bound by what they read,
+// so products also give bytes per second.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 

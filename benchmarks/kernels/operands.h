@@ -37,7 +37,8 @@ class RandomRows {
 };
 
 /// Random numbers in [low, high), rounded to bf16 where pairs multiply them.
-[[nodiscard]] std::vector<float> RandomFloats(int64_t count, uint32_t seed, float low, float high, bool as_bf16 = false);
+[[nodiscard]] std::vector<float> RandomFloats(int64_t count, uint32_t seed, float low, float high,
+                                              bool as_bf16 = false);
 
 /// The number that 16 bits of a bf16 stand for.
 [[nodiscard]] double FromBf16(uint16_t bits);
@@ -46,8 +47,8 @@ class RandomRows {
 class WantedSum {
  public:
   void Add(double term);
-  /// Throws std::runtime_error naming `what` if the number is further from the sum than f32's rounding of every term and
-  /// addition explains.
+  /// Throws std::runtime_error naming `what` if the number is further from the sum than f32's rounding of every term
+  /// and addition explains.
   void Check(const std::string& what, float got) const;
 
  private:

@@ -26,9 +26,7 @@ void Narrow(benchmark::State& state, const KernelTable& table, DType dtype, int6
   std::vector<float> wide(static_cast<size_t>(kKeys * d));
   for (int64_t i = 0; i < kKeys * d; ++i) wide[static_cast<size_t>(i)] = static_cast<float>(rows.at(i / d, i % d));
   std::vector<std::byte> narrow(wide.size() * SizeOf(dtype));
-  const Call call = [&] {
-    table.rows->narrow(wide.data(), d, kKeys, d, 1.0f, {narrow.data(), dtype, d});
-  };
+  const Call call = [&] { table.rows->narrow(wide.data(), d, kKeys, d, 1.0f, {narrow.data(), dtype, d}); };
   call();
   if (std::memcmp(narrow.data(), rows.block().data, narrow.size()) != 0) throw std::runtime_error("wrong elements");
   TimePass(state, kKeys * d, call);

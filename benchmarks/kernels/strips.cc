@@ -38,8 +38,8 @@ void Scores(benchmark::State& state, const KernelTable&, const StripKernels& ker
       want.Check("score", s[static_cast<size_t>(key * kernels.width + lane)]);
     }
   }
-  const double seconds = TimeProduct(state, kernels.isa, OperandType(kernels), "GFLOP/s",
-                                     ProductFlops(d, kernels.rows), call);
+  const double seconds =
+      TimeProduct(state, kernels.isa, OperandType(kernels), "GFLOP/s", ProductFlops(d, kernels.rows), call);
   ReportBytes(state, keys.bytes(), seconds);
 }
 
@@ -73,8 +73,8 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
       want.Check("output", o[at]);
     }
   }
-  const double seconds = TimeProduct(state, kernels.isa, OperandType(kernels), "GFLOP/s",
-                                     ProductFlops(d, kernels.rows), call);
+  const double seconds =
+      TimeProduct(state, kernels.isa, OperandType(kernels), "GFLOP/s", ProductFlops(d, kernels.rows), call);
   ReportBytes(state, values.bytes(), seconds);
 }
 
@@ -134,8 +134,8 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
       want.Check("sum", c[at]);
     }
   }
-  const double seconds = TimeProduct(state, kernels.isa, OperandType(kernels), "GFLOP/s",
-                                     kCount * ProductFlops(d, kernels.width), call);
+  const double seconds =
+      TimeProduct(state, kernels.isa, OperandType(kernels), "GFLOP/s", kCount * ProductFlops(d, kernels.width), call);
   ReportBytes(state, static_cast<double>(c.size() * sizeof(float)), seconds);
 }
 

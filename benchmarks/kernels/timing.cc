@@ -22,7 +22,8 @@ bench::PeakRate& PeakOf(Isa isa, DType dtype) {
 }
 
 /// Google Benchmark chooses how many calls there are; they run in rounds of 0.2 ms.
-bench::BracketedTiming Time(benchmark::State& state, const std::vector<bench::Reference>& references, const Call& call) {
+bench::BracketedTiming Time(benchmark::State& state, const std::vector<bench::Reference>& references,
+                            const Call& call) {
   using Clock = std::chrono::steady_clock;
   constexpr double kRoundSeconds = 0.2e-3;
   const auto once = [&] {

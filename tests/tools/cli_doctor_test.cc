@@ -31,7 +31,10 @@ TEST(CliDoctor, TestsEveryLevelOfThisCpu) {
     EXPECT_EQ(test["wrong"], json(nullptr)) << test;
     EXPECT_LE(test["error"].get<double>(), 1) << test;
     EXPECT_GT(test["gflops"].get<double>(), 0) << test;
+    EXPECT_FALSE(test["peak"].get<std::string>().empty()) << test;
+    if (test["fraction"].is_null()) continue;  // no round was quiet
     EXPECT_DOUBLE_EQ(test["fraction"].get<double>(), test["gflops"].get<double>() / test["peak_gflops"].get<double>());
+    EXPECT_LE(test["fraction"].get<double>(), 1) << test;
   }
   EXPECT_EQ(got, want);
   // Random numbers are rounded somewhere: an error of exactly 0 everywhere would mean that nothing was compared.

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fa/version.h"
@@ -49,6 +50,26 @@ class CliErrors : public ::testing::Test {
 };
 
 TEST_F(CliErrors, TheCallItselfIsValid) { EXPECT_TRUE(call_.Matches()); }
+
+TEST(CliUsage, WithoutACommandTheHelpNamesThem) {
+  for (const auto& [words, line, command] :
+       {std::tuple{"", "fa: 'fa' wants the name of a command\n", "doctor"},
+        std::tuple{"run", "fa: 'fa run' wants the name of a command\n", "indexer-kl-loss"},
+        std::tuple{"bench", "fa: 'fa bench' wants the name of a command\n", "decode"}}) {
+    const CliResult result = RunCli(words);
+    EXPECT_EQ(result.exit_code, kBadArgument) << words;
+    EXPECT_EQ(result.err, line);
+    EXPECT_EQ(result.out, RunCli(std::string(words) + " --help").out);
+    EXPECT_THAT(result.out, HasSubstr(command)) << words;
+  }
+}
+
+TEST_F(CliErrors, WithoutALayoutItIsThatOfBench) {
+  const size_t at = call_.flags.find("--layout BNSD");
+  ASSERT_NE(at, std::string::npos);
+  call_.flags.erase(at, std::string("--layout BNSD").size());
+  EXPECT_TRUE(call_.Matches());
+}
 
 // Found by libFuzzer: a word that moves a terminal's cursor hid the message.
 TEST_F(CliErrors, ControlCharactersOfWordsAreNotShown) {
@@ -289,10 +310,8 @@ TEST_F(CliErrors, AnOldOutputSurvivesAFailure) {
 
 TEST(CliUsage, MissingFlagsAndCommandsAreNamed) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
-      {"", "subcommand"},           {"run", "subcommand"},
-      {"frobnicate", "frobnicate"}, {"run sideways", "sideways"},
-      {"run forward", "--query"},   {"plan forward", "--shape"},
-      {"bench forward", "--shape"}, {"run merge --layout SBH", "--prev-out"}};
+      {"frobnicate", "frobnicate"}, {"run sideways", "sideways"}, {"run forward", "--query"},
+      {"plan forward", "--shape"},  {"bench forward", "--shape"}, {"run merge --layout SBH", "--prev-out"}};
   for (const auto& [arguments, named] : mistakes) {
     const CliResult result = RunCli(arguments);
     EXPECT_EQ(result.exit_code, kBadArgument) << arguments;

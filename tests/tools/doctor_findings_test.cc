@@ -101,6 +101,38 @@ TEST(DoctorFindings, SettingsThatHurt) {
   EXPECT_THAT(memory[0].text, HasSubstr("1.5 GiB"));
 }
 
+tool::SelfTestResult Tested(const char* isa) {
+  return {.isa = isa, .op = "forward", .dtype = "f32", .peak = "256-bit f32 FMA", .fraction = 0.9};
+}
+
+TEST(DoctorFindings, AQuietSelfTestHasNoDoubts) {
+  EXPECT_THAT(tool::FindDoubts({Tested("avx2")}, 0.05), IsEmpty());
+  EXPECT_THAT(tool::FindDoubts({Tested("avx2")}, std::nullopt), IsEmpty());
+}
+
+TEST(DoctorFindings, OtherProgramsAreADoubt) {
+  const std::vector<Finding> findings = tool::FindDoubts({Tested("avx2")}, 1.873);
+  ASSERT_THAT(Abouts(findings), ElementsAre("load"));
+  EXPECT_THAT(findings[0].text, HasSubstr("1.87 CPUs"));
+}
+
+TEST(DoctorFindings, WhatHadNoQuietRoundIsADoubt) {
+  tool::SelfTestResult busy = Tested("avx2");
+  busy.fraction.reset();
+  const std::vector<Finding> findings = tool::FindDoubts({Tested("portable"), busy}, 0);
+  ASSERT_THAT(Abouts(findings), ElementsAre("self-test"));
+  EXPECT_THAT(findings[0].text, HasSubstr("1 of 2"));
+}
+
+TEST(DoctorFindings, FasterThanTheUnitCannotBe) {
+  tool::SelfTestResult above = Tested("avx2");
+  above.fraction.reset();
+  above.above_peak = true;
+  const std::vector<Finding> findings = tool::FindDoubts({above}, 0);
+  ASSERT_THAT(Abouts(findings), ElementsAre("avx2 forward f32"));
+  EXPECT_THAT(findings[0].text, HasSubstr("faster than the 256-bit f32 FMA"));
+}
+
 TEST(DoctorFindings, WrongResultsAreNamed) {
   const std::vector<Finding> findings =
       tool::FindWrongResults({{.isa = "avx2", .op = "forward", .dtype = "f32"},

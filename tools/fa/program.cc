@@ -11,6 +11,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -72,6 +73,27 @@ void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   if (!unknown.empty()) throw UsageError("unknown option " + unknown);
 }
 
+/// Whether the words end where the name of a command is still missing.
+bool EndsWithGroup(const CLI::App& command, int argc, char** argv) {
+  const bool is_group = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
+  return is_group && (argc < 2 || argv[argc - 1][0] != '-');
+}
+
+[[noreturn]] void ShowHelpAndRefuse(CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  std::string line = app.get_name();
+  for (const std::string& word : words) line += ' ' + word;
+  words.emplace_back("--help");
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  try {
+    app.parse(words);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    std::cout.flush();
+  }
+  throw UsageError(fmt::format("'{}' wants the name of a command", line));
+}
+
 }  // namespace
 
 int Report(const char* program, int exit_code, const char* message) noexcept {
@@ -103,7 +125,9 @@ int ExitCodeOf(const char* program, const std::function<void()>& run) {
 }
 
 void Parse(CLI::App& app, int argc, char** argv) {
-  CheckOptionWords(CommandOf(app, argc, argv), argc, argv);
+  const CLI::App& command = CommandOf(app, argc, argv);
+  CheckOptionWords(command, argc, argv);
+  if (EndsWithGroup(command, argc, argv)) ShowHelpAndRefuse(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {

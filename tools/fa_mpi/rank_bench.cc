@@ -9,8 +9,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -92,8 +92,8 @@ struct RankBench {
   std::function<void()> check;  ///< compares this rank's rows; throws Failure
 };
 
-/// A call takes as long as on its slowest rank, and ranks measure the peak at the same time and add it up. So all see the
-/// same times and stop together.
+/// A call takes as long as on its slowest rank, and ranks measure the peak at the same time and add it up. So all see
+/// the same times and stop together.
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {

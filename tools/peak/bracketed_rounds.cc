@@ -66,7 +66,8 @@ BracketedRounds::Kind BracketedRounds::KindOf(const Round& round) const {
   Kind kind = Kind::kQuiet;
   for (size_t i = 0; i < references_.size(); ++i) {
     const auto [lower, higher] = std::minmax(round.before[i], round.after[i]);
-    if (!(higher <= lower * (1 + references_[i].agreement) && higher * kSlowestQuiet >= fastest_[i])) return Kind::kBusy;
+    if (!(higher <= lower * (1 + references_[i].agreement) && higher * kSlowestQuiet >= fastest_[i]))
+      return Kind::kBusy;
     if (references_[i].per_call / round.seconds > higher) kind = Kind::kAbove;
   }
   return kind;

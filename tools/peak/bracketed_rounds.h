@@ -11,16 +11,16 @@
 
 /// Timing of calls next to what the machine can do at that moment.
 ///
-/// A machine whose cores others use too, or whose clock moves, has no peak that holds for a whole run. So calls are timed
-/// in short rounds, and a reference (the rate of the arithmetic unit, or of reading memory) is measured right before and
-/// right after each. A round whose two references differ, or are far below the fastest of all rounds, is busy: it says
-/// nothing of the call. So is a round in which the call beats both references, because then they were disturbed and
-/// the call was not. A fraction is that of a quiet round and of its own references: it is never above 1.
+/// A machine whose cores others use too, or whose clock moves, has no peak that holds for a whole run. So calls are
+/// timed in short rounds, and a reference (the rate of the arithmetic unit, or of reading memory) is measured right
+/// before and right after each. A round whose two references differ, or are far below the fastest of all rounds, is
+/// busy: it says nothing of the call. So is a round in which the call beats both references, because then they were
+/// disturbed and the call was not. A fraction is that of a quiet round and of its own references: it is never above 1.
 namespace fa::bench {
 
 /// What a call is compared with.
 struct Reference {
-  double per_call = 0;                          ///< what a call computes or reads
+  double per_call = 0;                         ///< what a call computes or reads
   std::function<double(double seconds)> rate;  ///< measures for about so long; per second
   double agreement = 0.03;                     ///< by which the rates around a quiet round may differ
 };
@@ -38,7 +38,8 @@ struct BracketedTiming {
   int64_t above = 0;                        ///< rounds in which the call beat both references
   std::optional<double> foreign_cpus = {};  ///< that other programs used meanwhile, see ForeignLoad
 
-  /// Why the figures may not be those of this machine at its best, in one sentence; empty if nothing speaks against them.
+  /// Why the figures may not be those of this machine at its best, in one sentence; empty if nothing speaks against
+  /// them.
   [[nodiscard]] std::string Doubt() const;
 };
 

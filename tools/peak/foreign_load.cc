@@ -14,7 +14,9 @@
 namespace fa::bench {
 namespace {
 
-double SecondsOf(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); }
+double SecondsOf(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
 
 /// Ticks of the CPUs of the affinity mask that are not idle, from /proc/stat: user, nice, system, irq, softirq, steal.
 /// -1 if there is no such file.

@@ -1,6 +1,6 @@
-// Each loop of vectors is one asm block, so that no compiler and no optimisation level removes or spills anything. Twelve
-// sums (but for VDPBF16PS): two FMA units of latency four need eight, and twelve leave registers for the two operands on
-// every level. The operands are random (random_operands.h).
+// Each loop of vectors is one asm block, so that no compiler and no optimisation level removes or spills anything.
+// Twelve sums (but for VDPBF16PS): two FMA units of latency four need eight, and twelve leave registers for the two
+// operands on every level. The operands are random (random_operands.h).
 
 #include <cmath>
 #include <cstring>
@@ -52,13 +52,13 @@ void RunSse(int64_t iterations) {
 
 /// A function that runs the loop of `instruction`: its operands are registers 14 and 15, loaded by `load`.
 #define FA_CLEAR(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
-#define FA_RUN(name, registers, load, operands, instruction)                                                \
-  void name(int64_t iterations) {                                                                          \
-    asm volatile(load " (%[a]), %%" registers "14\n\t" load " (%[b]), %%" registers "15\n\t"              \
-                 FA_TWELVE(FA_CLEAR) "1:\n\t" FA_TWELVE(instruction) "decq %[n]\n\tjnz 1b\n\tvzeroupper" \
-                 : [n] "+r"(iterations)                                                                    \
-                 : [a] "r"(Operands().operands[0]), [b] "r"(Operands().operands[1])                         \
-                 : FA_CLOBBERS, "memory");                                                                 \
+#define FA_RUN(name, registers, load, operands, instruction)                                                           \
+  void name(int64_t iterations) {                                                                                      \
+    asm volatile(load " (%[a]), %%" registers "14\n\t" load " (%[b]), %%" registers                                    \
+                      "15\n\t" FA_TWELVE(FA_CLEAR) "1:\n\t" FA_TWELVE(instruction) "decq %[n]\n\tjnz 1b\n\tvzeroupper" \
+                 : [n] "+r"(iterations)                                                                                \
+                 : [a] "r"(Operands().operands[0]), [b] "r"(Operands().operands[1])                                    \
+                 : FA_CLOBBERS, "memory");                                                                             \
   }
 
 #define FA_FMA_YMM(n) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #n "\n\t"

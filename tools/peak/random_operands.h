@@ -6,9 +6,9 @@
 #include <random>
 #include <span>
 
-/// Numbers that peak loops multiply. They are random because a unit that multiplies zeros, or one number again and again,
-/// may draw less power and so hold a higher clock than on a caller's numbers. Sums of their products stay finite for
-/// any number of iterations.
+/// Numbers that peak loops multiply. They are random because a unit that multiplies zeros, or one number again and
+/// again, may draw less power and so hold a higher clock than on a caller's numbers. Sums of their products stay finite
+/// for any number of iterations.
 namespace fa::bench {
 
 inline void FillNormal(std::span<float> numbers) {

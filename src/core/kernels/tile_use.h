@@ -7,6 +7,10 @@
 /// one; it costs some 200 cycles, as much as a dozen tile products, so it stays until the thread ends its tasks. Then
 /// it is released: a thread with live tiles takes 8 KiB more to switch, and a caller's other libraries have
 /// configurations of their own.
+///
+/// UseTiles of vec/vec_amx.h alone configures the unit, and ReleaseConfiguredTiles alone releases it
+/// (scripts/check_tile_instructions.sh): other code that uses the unit, as tools/peak does, goes through them in a
+/// scope of its own. Otherwise a kernel would miss a configuration that somebody else has released, and die of SIGILL.
 namespace fa::core::kernels {
 
 enum class TileUse : uint8_t { kNone, kInstructions, kEmulated };

@@ -95,9 +95,8 @@ TEST(BracketedRounds, OtherProgramsMakeATimingDoubtful) {
 
 TEST(BracketedRounds, ThreeRoundsAtLeast) {
   int calls = 0;
-  const BracketedTiming timing = TimeInRounds({.seconds = 1e-9,
-                                               .call = [&] { ++calls; },
-                                               .references = {{.per_call = 0, .rate = [](double) { return 1.0; }}}});
+  const BracketedTiming timing = TimeInRounds(
+      {.seconds = 1e-9, .call = [&] { ++calls; }, .references = {{.per_call = 0, .rate = [](double) { return 1.0; }}}});
   EXPECT_EQ(timing.rounds, 3);
   EXPECT_GE(calls, 3);
   EXPECT_GT(timing.best, 0);

@@ -93,9 +93,8 @@ TEST(TileProducts, AKernelAfterTheLoopFindsItsTiles) {
 TEST(TileProducts, AKernelAfterAMeasurementFindsItsTilesOnThisCpu) {
   if (!Includes(DetectIsa(), Isa::kAvx512Amx)) GTEST_SKIP() << "this CPU has no tile unit";
   for (const DType dtype : {DType::kBF16, DType::kI8}) {
-    ExpectKernelsToFindTheirTilesAround(Isa::kAvx512Amx, [dtype] {
-      EXPECT_GT(PeakRate(1, Isa::kAvx512Amx, dtype).Gflops(1e-4), 0);
-    });
+    ExpectKernelsToFindTheirTilesAround(Isa::kAvx512Amx,
+                                        [dtype] { EXPECT_GT(PeakRate(1, Isa::kAvx512Amx, dtype).Gflops(1e-4), 0); });
   }
 }
 #endif

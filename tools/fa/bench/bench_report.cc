@@ -28,9 +28,10 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Reads of memory that others read too vary more than a unit that one core has to itself.
+  // Reads of memory that others read too vary more than a unit that one core has to itself, which hardly matters then.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
+    references[0].agreement = kReadAgreement;
     const auto measure = [&read](double seconds) { return read.Measure(seconds); };
     references.push_back({.per_call = bench.bytes, .rate = measure, .agreement = kReadAgreement});
   }
@@ -71,7 +72,7 @@ void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
   fmt::print("memory   {:.2f} GB/s of {}", number("bytes_per_second") * 1e-9, bytes_of);
   if (result.contains("read_fraction")) {
     fmt::print(", {}", PercentOf(result["read_fraction"], fmt::format("the {:.2f} at which as many threads read them",
-                                                                     number("read_bytes_per_second") * 1e-9)));
+                                                                      number("read_bytes_per_second") * 1e-9)));
   }
   fmt::print("\n");
 }
@@ -96,10 +97,10 @@ void PrintTiming(const nlohmann::ordered_json& result) {
   const nlohmann::ordered_json& rounds = result["rounds"];
   fmt::print("seconds  {:.6g} best, {:.6g} median; {} of {} rounds quiet\n", number(result["seconds"]["best"]),
              number(result["seconds"]["median"]), rounds["quiet"].get<int64_t>(), rounds["all"].get<int64_t>());
-  fmt::print("rate     {:.1f} GFLOP/s of kept work, {}\n", number(result["gflops"]),
-             PercentOf(result["fraction"],
-                       fmt::format("the {:.1f} of {} around the same round", number(result["peak_gflops"]),
-                                   result["peak"].get<std::string>())));
+  fmt::print(
+      "rate     {:.1f} GFLOP/s of kept work, {}\n", number(result["gflops"]),
+      PercentOf(result["fraction"], fmt::format("the {:.1f} of {} around the same round", number(result["peak_gflops"]),
+                                                result["peak"].get<std::string>())));
   if (!result["doubt"].is_null()) fmt::print("doubtful {}\n", result["doubt"].get<std::string>());
 }
 

@@ -128,8 +128,8 @@ std::vector<Finding> FindDoubts(const std::vector<SelfTestResult>& results, std:
   for (const SelfTestResult& result : results) {
     if (!result.wrong.empty()) continue;
     if (result.above_peak) {
-      findings.push_back({SubjectOf(result), fmt::format("faster than the {} around it, so that rate is too low",
-                                                         result.peak)});
+      findings.push_back(
+          {SubjectOf(result), fmt::format("faster than the {} around it, so that rate is too low", result.peak)});
     } else if (!result.fraction) {
       ++busy;
     }

@@ -96,7 +96,8 @@ std::string SelfTestText(const std::vector<SelfTestResult>& results) {
                    result.fraction ? fmt::format("{:.1f} %", 100 * *result.fraction) : "-");
   }
   return page + "  error: the largest, as a fraction of what rounding explains\n" +
-         "  peak: of the level's unit for the type, on as many threads, measured around the same call; -: no quiet round\n";
+         "  peak: of the level's unit for the type, on as many threads, measured around the same call; -: no quiet "
+         "round\n";
 }
 
 std::string FindingsText(const DoctorReport& report) {

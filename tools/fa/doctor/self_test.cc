@@ -42,9 +42,8 @@ void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall&
   bench::PeakRate peak(context.threads(), context.isa(), dtype);
   // The rest of a subject's time goes to data, their check and the references.
   constexpr double kCalls = 0.5;
-  const bench::BracketedTiming timing = bench::TimeInRounds({.seconds = kCalls * seconds,
-                                                             .call = tested.call,
-                                                             .references = {bench::GigaflopsOf(peak, info.flops)}});
+  const bench::BracketedTiming timing = bench::TimeInRounds(
+      {.seconds = kCalls * seconds, .call = tested.call, .references = {bench::GigaflopsOf(peak, info.flops)}});
   result.gflops = info.flops / timing.best * 1e-9;
   result.peak = peak.unit();
   result.peak_gflops = timing.compared[0].rate;

@@ -21,9 +21,8 @@ void AddOperandFlags(CLI::App& command, AttentionFlags& flags) {
   file("--query", flags.query, "Queries, in the layout's own shape");
   file("--key", flags.key, "Keys");
   file("--value", flags.value, "Values");
-  command.add_option("--layout", flags.layout, "Layout of all tensors")
-      ->type_name("BNSD|BSND|BSH|SBH|TND|BNSD_BSND")
-      ->required();
+  command.add_option("--layout", flags.layout, "Layout of all tensors; default: BNSD")
+      ->type_name("BNSD|BSND|BSH|SBH|TND|BNSD_BSND");
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
       ->type_name("f32|f16|bf16");

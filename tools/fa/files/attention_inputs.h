@@ -17,7 +17,7 @@ namespace fa::tool {
 /// The flags that say what a dense attention call reads: tensors and options, but no outputs.
 struct AttentionFlags {
   std::string query, key, value, query_rope, key_rope;
-  std::string layout, dtype;
+  std::string layout = "BNSD", dtype;
   std::optional<int64_t> head_num;
   std::optional<float> scale;
   MaskFlags mask;

@@ -26,9 +26,8 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   file("--value", flags.value, "Values, likewise")->required();
   file("--query-rope", flags.query_rope, "Second part of split heads: scores are Q K^T + Qr Kr^T");
   file("--key-rope", flags.key_rope, "Likewise, in the form of --key");
-  command.add_option("--layout", flags.layout, "Layout of queries and outputs")
-      ->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND")
-      ->required();
+  command.add_option("--layout", flags.layout, "Layout of queries and outputs; default: BNSD")
+      ->type_name("BNSD|BSND|BSH|SBH|BNSD_BSND");
   command.add_option("--head-num", flags.head_num, "Query heads; needed for BSH and SBH")->type_name("N");
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
       ->type_name("f32|f16|bf16");

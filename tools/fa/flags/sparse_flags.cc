@@ -37,7 +37,7 @@ IndexerTarget TargetOf(const SparseFlags& flags) {
 }
 
 void AddSequenceFlags(CLI::App& command, SparseFlags& flags) {
-  command.add_option("--layout", flags.layout, "Layout of all tensors")->type_name("BSND|TND")->required();
+  command.add_option("--layout", flags.layout, "Layout of all tensors; default: BSND")->type_name("BSND|TND");
   command.add_option("--dtype", flags.dtype, "bf16: uint16 files are bf16 bits; f16 and f32 are known from the file")
       ->type_name("f32|f16|bf16");
   command.add_option("--sparse-mode", flags.sparse_mode, "3 (default): causal to the last key; 0: all keys")

@@ -16,7 +16,7 @@ namespace fa::tool {
 
 /// The flags of the sparse family that are not tensors; each command has some of them.
 struct SparseFlags {
-  std::string layout, dtype;
+  std::string layout = "BSND", dtype;
   int64_t sparse_mode = 3;
   std::string actual_seq_qlen, actual_seq_kvlen;
   bool skip_bad_indices = false;

@@ -92,9 +92,8 @@ void AddRunMerge(CLI::App& run) {
   const auto file = [command](const char* flag, std::string& path, const char* text) {
     command->add_option(flag, path, text)->type_name("NPY")->required();
   };
-  command->add_option("--layout", flags->layout, "Layout of the outputs")
-      ->type_name("SBH|BNSD|TND|BSND|BSH")
-      ->required();
+  command->add_option("--layout", flags->layout, "Layout of the outputs; default: SBH")
+      ->type_name("SBH|BNSD|TND|BSND|BSH");
   command->add_option("--head-num", flags->head_num, "Heads, for SBH and BSH; default: from the statistics")
       ->type_name("N");
   command->add_option("--dtype", flags->dtype, "bf16: uint16 files are bf16 bits")->type_name("f32|f16|bf16");
