@@ -1,10 +1,10 @@
 // Attention of PyTorch's tensors, forward and backward.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include "bindings.h"
 #include "fa/flash_attention.h"
@@ -19,6 +19,20 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
+/// How the output lies in memory.
+enum class Order : uint8_t {
+  kByRow,    ///< [B, S, N, Dv]
+  kDense,    ///< as its shape
+  kAsQuery,  ///< as PyTorch's empty_like(query) if v has the head size of q, else as its shape
+};
+
+Order OrderOf(const std::string& name) {
+  if (name == "by row") return Order::kByRow;
+  if (name == "dense") return Order::kDense;
+  if (name == "as query") return Order::kAsQuery;
+  Raise(PyExc_ValueError, Arg("order").Is("\"" + name + "\"") + ", want by row, dense or as query");
+}
+
 /// What forward and backward read, and its sizes.
 struct Inputs {
   TensorView q, k, v, dense_mask, pse, sink;
@@ -27,7 +41,7 @@ struct Inputs {
 
 /// Nothing if the call is not for these functions. grouped: N may be a multiple of Nkv.
 std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
-                           nb::handle sink, const AttentionOptions& options, bool grouped) {
+                           nb::handle sink, const AttentionOptions& options, bool grouped, Order order) {
   Views views;
   Inputs in;
   in.q = views(query);
@@ -40,6 +54,8 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;
   if (!sizes || in.k.shape[0] != sizes->batch || !(grouped || in.k.shape[heads] == sizes->heads)) return {};
+  // PyTorch looks at the innermost strides, and views do not have those of one element.
+  if (order == Order::kAsQuery && in.q.shape[3] == 1) return {};
   in.sizes = *sizes;
   return in;
 }
@@ -75,15 +91,26 @@ std::optional<Signature> SignatureOf(const Inputs& in, const AttentionOptions& o
 
 bool Attends(nb::handle query, nb::handle key, nb::handle value, const AttentionOptions& options, bool grouped) {
   const nb::object none = nb::none();
-  return Read(query, key, value, none, none, none, options, grouped).has_value();
+  return Read(query, key, value, none, none, none, options, grouped, Order::kAsQuery).has_value();
 }
 
-/// The output, [B, N, S, Dv] or [B, S, N, Dv], in memory [B, S, N, Dv] and of the type of `query`; with statistics
-/// (output, softmax_max, softmax_sum).
-nb::object Run(nb::handle query, const Inputs& in, const AttentionOptions& options, bool statistics, Context* context) {
+nb::object NewOutput(nb::handle query, const Inputs& in, Layout layout, Order order) {
+  const Sizes& sizes = in.sizes;
+  if (order == Order::kAsQuery && sizes.dv == in.q.shape[3]) {
+    nb::object like = NewTensorLike(query);
+    if (Output(like).stride[3] == 1) return like;  // not where rows of the query overlap
+  }
+  const Dims shape = sizes.shape(layout);
+  return NewTensor(query, shape, order == Order::kByRow ? sizes.strides_by_row(layout) : DenseStride(shape));
+}
+
+/// The output, [B, N, S, Dv] or [B, S, N, Dv], of the type of `query`; with statistics (output, softmax_max,
+/// softmax_sum).
+nb::object Run(nb::handle query, const Inputs& in, const AttentionOptions& options, bool statistics, Order order,
+               Context* context) {
   const Sizes& sizes = in.sizes;
   auto args = ArgsOf<AttentionArgs>(in);
-  const nb::object out = NewTensor(query, sizes.shape(options.layout), sizes.strides_by_row(options.layout));
+  const nb::object out = NewOutput(query, in, options.layout, order);
   nb::object softmax_max, softmax_sum;
   if (statistics) {
     softmax_max = NewFloats({sizes.batch, sizes.heads, sizes.rows});
@@ -93,16 +120,21 @@ nb::object Run(nb::handle query, const Inputs& in, const AttentionOptions& optio
   args.softmax_max = Output(softmax_max);
   args.softmax_sum = Output(softmax_sum);
   auto signature = SignatureOf(in, options, context);
-  if (signature) signature->Add(int64_t{statistics});
+  if (signature) {
+    signature->Add(int64_t{statistics});
+    signature->Add(args.out);
+  }
   RunPlanned<PlanFlashAttention>(signature, args, options, context);
   if (!statistics) return out;
   return nb::make_tuple(out, softmax_max, softmax_sum);
 }
 
 nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
-                  nb::handle sink, const AttentionOptions& options, bool grouped, bool statistics, Context* context) {
-  const auto in = Read(query, key, value, dense_mask, pse, sink, options, grouped);
-  return in ? Run(query, *in, options, statistics, context) : nb::none();
+                  nb::handle sink, const AttentionOptions& options, bool grouped, bool statistics, Context* context,
+                  const std::string& order) {
+  const Order own = OrderOf(order);
+  const auto in = Read(query, key, value, dense_mask, pse, sink, options, grouped, own);
+  return in ? Run(query, *in, options, statistics, own, context) : nb::none();
 }
 
 /// A mask that broadcasts to [B, N, rows, keys] as a view of that shape, a bias that is alike for all batches of
@@ -126,40 +158,32 @@ std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
 /// As Attend in layout BNSD with a mask of at most four dimensions, which broadcast: bool, true where a key is not
 /// looked at, or a bias.
 nb::object AttendMasked(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
-                        const AttentionOptions& options, bool grouped, Context* context) {
+                        const AttentionOptions& options, bool grouped, const std::string& order_name,
+                        Context* context) {
+  const Order order = OrderOf(order_name);
   const nb::object none = nb::none();
-  auto in = Read(query, key, value, none, none, none, options, grouped);
+  auto in = Read(query, key, value, none, none, none, options, grouped, order);
   Views views;
   const TensorView own = views(mask);
   if (!in || !views.readable() || options.layout != Layout::kBNSD) return nb::none();
   const auto view = Spread(own, *in);
   if (!view) return nb::none();
   (own.dtype == DType::kBool ? in->dense_mask : in->pse) = *view;
-  return Run(query, *in, options, /*statistics=*/false, context);
+  return Run(query, *in, options, /*statistics=*/false, order, context);
 }
 
-/// Uninitialised, in the order of dimensions that `view` has in memory, without gaps; the innermost stays where it is.
-nb::object GradientOf(nb::handle tensor, const TensorView& view) {
-  const int last = view.shape.rank() - 1;
-  std::vector<int> inner_first;
-  for (int i = last - 1; i >= 0; --i) inner_first.push_back(i);
-  std::stable_sort(inner_first.begin(), inner_first.end(),
-                   [&](int a, int b) { return view.stride[a] < view.stride[b]; });
-  Dims strides = view.shape;
-  strides[last] = 1;
-  int64_t step = view.shape[last];
-  for (const int i : inner_first) {
-    strides[i] = step;
-    step *= view.shape[i];
-  }
-  return NewTensor(tensor, view.shape, strides);
+nb::object NewGradient(nb::handle tensor, const Dims& shape, Layout layout, bool by_row) {
+  const int heads = layout == Layout::kBNSD ? 1 : 2;
+  const Sizes sizes{shape[0], shape[3 - heads], shape[heads], shape[3]};
+  return NewTensor(tensor, shape, by_row ? sizes.strides_by_row(layout) : DenseStride(shape));
 }
 
-/// dq, dk, dv.
+/// dq, dk, dv; by_row: in memory [B, S, N, D], else as their shapes.
 nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                           nb::handle out, nb::handle softmax_max, nb::handle softmax_sum, nb::handle d_out,
-                          const AttentionOptions& options, Context* context) {
-  const auto in = Read(query, key, value, dense_mask, pse, nb::none(), options, /*grouped=*/true);
+                          const AttentionOptions& options, bool by_row, Context* context) {
+  const Order order = by_row ? Order::kByRow : Order::kDense;
+  const auto in = Read(query, key, value, dense_mask, pse, nb::none(), options, /*grouped=*/true, order);
   if (!in) return nb::none();
   auto args = ArgsOf<AttentionGradArgs>(*in);
   Views views;
@@ -168,12 +192,15 @@ nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb
   args.softmax_max = views(softmax_max);
   args.softmax_sum = views(softmax_sum);
   if (!views.readable()) return nb::none();
-  const nb::object dq = GradientOf(query, in->q), dk = GradientOf(key, in->k), dv = GradientOf(value, in->v);
+  const nb::object dq = NewGradient(query, in->q.shape, options.layout, by_row);
+  const nb::object dk = NewGradient(key, in->k.shape, options.layout, by_row);
+  const nb::object dv = NewGradient(value, in->v.shape, options.layout, by_row);
   args.dq = Output(dq);
   args.dk = Output(dk);
   args.dv = Output(dv);
   auto signature = SignatureOf(*in, options, context);
   if (signature) {
+    signature->Add(int64_t{by_row});
     for (const TensorView* view : {&args.out, &args.d_out, &args.softmax_max, &args.softmax_sum}) signature->Add(*view);
   }
   RunPlanned<PlanFlashAttentionGrad>(signature, args, options, context);
@@ -184,12 +211,13 @@ nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb
 
 void BindTensorAttention(nb::module_& module) {
   module.def("attend", &Attend, "query"_a.none(), "key"_a.none(), "value"_a.none(), "dense_mask"_a.none(),
-             "pse"_a.none(), "sink"_a.none(), "options"_a, "grouped"_a, "statistics"_a, "context"_a.none());
+             "pse"_a.none(), "sink"_a.none(), "options"_a, "grouped"_a, "statistics"_a, "context"_a.none(),
+             "order"_a = "by row");
   module.def("attend_masked", &AttendMasked, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a, "options"_a,
-             "grouped"_a, "context"_a.none());
+             "grouped"_a, "order"_a, "context"_a.none());
   module.def("attends", &Attends, "query"_a.none(), "key"_a.none(), "value"_a.none(), "options"_a, "grouped"_a);
   module.def("attend_backward", &AttendBackward, "query"_a, "key"_a, "value"_a, "dense_mask"_a.none(), "pse"_a.none(),
-             "out"_a, "softmax_max"_a, "softmax_sum"_a, "d_out"_a, "options"_a, "context"_a.none());
+             "out"_a, "softmax_max"_a, "softmax_sum"_a, "d_out"_a, "options"_a, "by_row"_a, "context"_a.none());
 }
 
 }  // namespace fa::python

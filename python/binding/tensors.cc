@@ -36,7 +36,8 @@ struct Torch {
   decltype(ExchangeApi::read) read = nullptr;
   PyObject* keys_of = nullptr;
   std::vector<uint64_t> plain_keys;
-  PyObject* empty = nullptr;
+  PyObject* empty_strided = nullptr;
+  PyObject* empty_like = nullptr;
   PyObject* float32 = nullptr;
 };
 
@@ -46,7 +47,7 @@ Torch& Given() {
 }
 
 bool UseTorch(const nb::object& classes, const nb::object& keys_of, const std::vector<uint64_t>& plain_keys,
-              const nb::object& empty_strided, const nb::object& float32) {
+              const nb::object& empty_strided, const nb::object& empty_like, const nb::object& float32) {
   Torch torch;
   for (const nb::handle type : classes) {
     const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
@@ -62,7 +63,8 @@ bool UseTorch(const nb::object& classes, const nb::object& keys_of, const std::v
   }
   torch.keys_of = nb::object(keys_of).release().ptr();
   torch.plain_keys = plain_keys;
-  torch.empty = nb::object(empty_strided).release().ptr();
+  torch.empty_strided = nb::object(empty_strided).release().ptr();
+  torch.empty_like = nb::object(empty_like).release().ptr();
   torch.float32 = nb::object(float32).release().ptr();
   Given() = std::move(torch);
   return true;
@@ -87,7 +89,7 @@ nb::tuple TupleOf(const Dims& dims) {
 }
 
 nb::object Empty(const Dims& shape, const Dims& strides, nb::handle dtype) {
-  return nb::handle(Given().empty)(TupleOf(shape), TupleOf(strides), "dtype"_a = dtype);
+  return nb::handle(Given().empty_strided)(TupleOf(shape), TupleOf(strides), "dtype"_a = dtype);
 }
 
 }  // namespace
@@ -112,10 +114,13 @@ nb::object NewTensor(nb::handle like, const Dims& shape, const Dims& strides) {
   return Empty(shape, strides, like.attr("dtype"));
 }
 
+nb::object NewTensorLike(nb::handle like) { return nb::handle(Given().empty_like)(like); }
+
 nb::object NewFloats(const Dims& shape) { return Empty(shape, DenseStride(shape), Given().float32); }
 
 void BindTensors(nb::module_& module) {
-  module.def("use_torch", &UseTorch, "classes"_a, "keys_of"_a, "plain_keys"_a, "empty_strided"_a, "float32"_a,
+  module.def("use_torch", &UseTorch, "classes"_a, "keys_of"_a, "plain_keys"_a, "empty_strided"_a, "empty_like"_a,
+             "float32"_a,
              "What the extension needs of PyTorch. False: this PyTorch does not say where its tensors lie.");
 }
 

@@ -23,6 +23,8 @@ namespace fa::python {
 
 /// An uninitialised tensor of the type of `like`, or float32, in memory in the order of `strides`.
 [[nodiscard]] nanobind::object NewTensor(nanobind::handle like, const Dims& shape, const Dims& strides);
+/// PyTorch's empty_like: the order of dimensions is that of `like`, without its gaps.
+[[nodiscard]] nanobind::object NewTensorLike(nanobind::handle like);
 [[nodiscard]] nanobind::object NewFloats(const Dims& shape);
 
 /// What this needs of PyTorch is given by Python, with `use_torch`.

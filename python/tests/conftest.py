@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import fa
 from fa import _fa
 
 # Tests share reference.py and the modules of their folders; the package itself is the installed one.
@@ -20,10 +21,11 @@ def _same_numbers_every_time():
 def one_torch_thread():
     """PyTorch's own operators, of which references are made, on one thread: theirs wait for each other on a busy
     machine, for far longer than small tensors take. The library keeps all of its own."""
-    threads = torch.get_num_threads()
+    threads, context = torch.get_num_threads(), fa.set_default_context(fa.Context())
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+    fa.set_default_context(context)
 
 
 @pytest.fixture

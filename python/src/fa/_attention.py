@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _fa
-from ._context import chosen_context
+from ._context import chosen_context, torch_of
 from ._errors import ERRORS, argument_error, in_names
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
@@ -207,7 +207,7 @@ def ring_attention_update(
         "softmax_max": softmax_max,
         "softmax_sum": softmax_sum,
     }
-    compute(_fa.merge, arrays, layout, head_num, chosen_context(context), names=_MERGE_NAMES)
+    compute(_fa.merge, arrays, layout, head_num, chosen_context(context, prev_out), names=_MERGE_NAMES)
     return AttentionOutput(out, softmax_max, softmax_sum)
 
 
@@ -221,7 +221,7 @@ def generate_dropout_mask(
     if bits < 0:
         raise ValueError(f"invalid argument: bits={bits}, want >= 0")
     mask = np.empty((bits + 7) // 8, np.uint8)
-    _fa.dropout_mask({"mask": mask}, seed, offset, keep_prob, bits, chosen_context(context))
+    _fa.dropout_mask({"mask": mask}, seed, offset, keep_prob, bits, chosen_context(context, mask))
     return mask
 
 
@@ -331,12 +331,6 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
             yield name, array
 
 
-def torch_of(array: Any) -> Any:
-    """The module torch if the array is a tensor of it, else None. This never imports PyTorch."""
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and isinstance(array, torch.Tensor) else None
-
-
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
     """empty(shape, dtype) of PyTorch for PyTorch's arrays, of NumPy for all others; float32 without a dtype; a
     description for a described array.
@@ -431,7 +425,7 @@ class _Call:
             seed=seed,
             offset=offset,
         )
-        self.rest = options, integers(cu_q, "cu_q"), integers(cu_kv, "cu_kv"), chosen_context(context)
+        self.rest = options, integers(cu_q, "cu_q"), integers(cu_kv, "cu_kv"), chosen_context(context, q)
         self.empty = empty_like_of(q)
         self.pse_is_slopes = pse_type >= 2
 

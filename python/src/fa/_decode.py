@@ -128,5 +128,5 @@ def decode_attention(
     out = empty(shape, output_dtype(q, quant_scale2))
     lse = empty(statistics_shape(layout, head_num, q.shape), None) if return_lse else None
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-    compute(_fa.decode, {**arrays, "out": out, "lse": lse}, options, *lengths, chosen_context(context))
+    compute(_fa.decode, {**arrays, "out": out, "lse": lse}, options, *lengths, chosen_context(context, q))
     return (out, lse) if return_lse else out

@@ -349,13 +349,16 @@ def use_torch(
     keys_of: Callable[[Any], Any],
     plain_keys: Sequence[int],
     empty_strided: Callable[..., Any],
+    empty_like: Callable[..., Any],
     float32: Any,
 ) -> bool:
     """What the extension needs of PyTorch. False: this PyTorch does not say where its tensors lie."""
 
-# Of PyTorch's tensors in layout BNSD or BSND. They make the results, in memory [B, S, N, D], keep the plans of small
-# calls, and return None, without effect, for whatever they do not take: shapes and types that do not fit, tensors that
-# would have to be copied, other classes.
+# Of PyTorch's tensors in layout BNSD or BSND. They make the results, keep the plans of small calls, and return None,
+# without effect, for whatever they do not take: shapes and types that do not fit, tensors that would have to be copied,
+# other classes.
+# order: how the output lies in memory: "by row", [B, S, N, Dv]; "dense", as its shape says; "as query", as
+# torch.empty_like(query) if value has the head size of query, else "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Whether `attend` takes these. grouped: the number of heads of query may be a multiple of that of key."""
 
@@ -370,6 +373,7 @@ def attend(
     grouped: bool,
     statistics: bool,
     context: Context | None,
+    order: str = "by row",
 ) -> Any:
     """The output; with statistics (output, softmax_max, softmax_sum)."""
 
@@ -380,6 +384,7 @@ def attend_masked(
     mask: Any,
     options: AttentionOptions,
     grouped: bool,
+    order: str,
     context: Context | None,
 ) -> Any:
     """The output, in layout BNSD. mask: of at most four dimensions, which broadcast to [B, N, S, Skv], the last as it is:
@@ -396,9 +401,10 @@ def attend_backward(
     softmax_sum: Any,
     d_out: Any,
     options: AttentionOptions,
+    by_row: bool,
     context: Context | None,
 ) -> tuple[Any, Any, Any] | None:
-    """dq, dk, dv."""
+    """dq, dk, dv; by_row: in memory [B, S, N, D], else as their shapes."""
 
 def attend_cache(
     query: Any,

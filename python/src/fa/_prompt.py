@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import _fa
-from ._attention import NAMES, check_arrays, compute, empty_like_of, integers, torch_of
-from ._context import chosen_context
+from ._attention import NAMES, check_arrays, compute, empty_like_of, integers
+from ._context import chosen_context, torch_of
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
@@ -123,5 +123,5 @@ def prompt_flash_attention(
     if return_statistics:
         shape = statistics_shape(layout, head_num, q.shape)
         results |= {"softmax_max": empty(shape, None), "softmax_sum": empty(shape, None)}
-    compute(_fa.prompt, arrays | results, options, *lengths, chosen_context(context), names=_NAMES)
+    compute(_fa.prompt, arrays | results, options, *lengths, chosen_context(context, q), names=_NAMES)
     return tuple(results.values()) if return_statistics else out

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _fa
-from ._attention import NAMES, check_arrays, compute, empty_like_of, integers, torch_of
-from ._context import chosen_context
+from ._attention import NAMES, check_arrays, compute, empty_like_of, integers
+from ._context import chosen_context, torch_of
 from ._fa import Context
 
 
@@ -72,6 +72,7 @@ class _Results:
 
     def __init__(self, like: Any, **inputs: Any) -> None:
         self.arrays = inputs
+        self._like = like
         self._empty: Callable[[Iterable[int], Any], Any] = empty_like_of(like)
 
     def out(self, name: str, shape: Iterable[int], dtype: Any = None) -> Any:
@@ -90,7 +91,7 @@ class _Results:
         context: Context | None,
     ) -> None:
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
-        compute(call, self.arrays, options, *lengths, chosen_context(context))
+        compute(call, self.arrays, options, *lengths, chosen_context(context, self._like))
 
 
 def _integer_type(like: Any) -> Any:

@@ -1,14 +1,17 @@
-"""Calls of `fa.torch` run on PyTorch's OpenMP threads."""
+"""Calls of `fa.torch` run on PyTorch's OpenMP threads, on as many as `torch.get_num_threads()` says."""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
-from fa import _fa
+import fa
+from fa import _context, _fa, flash_attn, torch_npu
 from fa._torch.threads import openmp_runtime
+from fa.torch import decode_attention, scaled_dot_product_attention
 from time_limits import seconds, starts_threads_in_a_forked_child
 
 TORCH = "/site/torch"
@@ -84,6 +87,153 @@ def test_a_forked_child_that_imports_fa_first_does_not_wait_for_its_parents_thre
     environment = {**os.environ, "FA_NUM_THREADS": "2"}
     command = [sys.executable, "-c", FORKED, str(seconds(60))]
     assert subprocess.run(command, env=environment, timeout=seconds(120)).returncode == 0
+
+
+COMPUTING = ("forward", "backward", "merge", "dropout_mask", "prompt", "decode", "attend", "attend_masked", "attend_backward")
+COMPUTING += ("attend_cache", "sparse_forward", "indexer")
+
+
+@pytest.fixture
+def numbers(monkeypatch):
+    """The number of threads of every call's context; None: the library's own context."""
+    used = []
+
+    def watched(function):
+        def call(*arguments):
+            context = next((a for a in arguments if isinstance(a, fa.Context)), None)
+            used.append(None if context is None else context.threads)
+            return function(*arguments)
+
+        return call
+
+    for name in COMPUTING:
+        monkeypatch.setattr(_fa, name, watched(getattr(_fa, name)))
+    monkeypatch.delenv("FA_NUM_THREADS", raising=False)
+    _context._of_threads.cache_clear()
+    before = torch.get_num_threads()
+    yield used
+    torch.set_num_threads(before)
+    fa.set_default_context(None)
+    _context._of_threads.cache_clear()
+
+
+def qkv(recorded=False):
+    return [torch.randn(1, 2, 5, 16, requires_grad=recorded) for _ in range(3)]
+
+
+def sparse(name):
+    query, key = torch.randn(1, 5, 2, 16), torch.randn(1, 7, 1, 16)
+    if name == "sparse_forward":
+        chosen = torch.zeros(1, 5, 1, 1, dtype=torch.int32)
+        return fa.sparse_flash_attention(query, key, key, chosen)
+    return fa.lightning_indexer(query, key, torch.randn(1, 5, 2), sparse_count=2)
+
+
+FACES = {
+    "fa.torch": lambda: scaled_dot_product_attention(*qkv()),
+    "with a mask": lambda: scaled_dot_product_attention(*qkv(), torch.randn(5, 5)),
+    "with a gradient": lambda: scaled_dot_product_attention(*qkv(True)).sum().backward(),
+    "with dropout": lambda: scaled_dot_product_attention(*qkv(True), dropout_p=0.5).sum().backward(),
+    "under vmap": lambda: torch.vmap(scaled_dot_product_attention)(*(t[None] for t in qkv())),
+    "decode": lambda: decode_attention(*qkv()),
+    "decode by lengths": lambda: decode_attention(*qkv(), lengths_kv=[3], query_rope=torch.randn(1, 2, 5, 8), key_rope=torch.randn(1, 2, 5, 8)),
+    "fa.flash_attn": lambda: flash_attn.flash_attn_func(*qkv()),
+    "flash_attn with a gradient": lambda: flash_attn.flash_attn_func(*qkv(True)).sum().backward(),
+    "probabilities": lambda: flash_attn.flash_attn_func(*qkv(), dropout_p=0.5, return_attn_probs=True),
+    "a cache": lambda: flash_attn.flash_attn_with_kvcache(*qkv()),
+    "fa.torch_npu": lambda: torch_npu.npu_fusion_attention(*qkv(), 2, "BNSD"),
+    "npu, with a gradient": lambda: torch_npu.npu_fusion_attention(*qkv(True), 2, "BNSD")[0].sum().backward(),
+    "prompt": lambda: torch_npu.npu_prompt_flash_attention(*qkv(), num_heads=2, input_layout="BNSD"),
+    "tensors in place of arrays": lambda: fa.flash_attention(*qkv()),
+    "sparse": lambda: sparse("sparse_forward"),
+    "indexer": lambda: sparse("indexer"),
+    "a model's layer": lambda: model_layer(),
+}
+
+
+def model_layer():
+    transformers = pytest.importorskip("transformers")
+    import fa.transformers  # noqa: F401, PLC0415
+
+    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=2, attn_implementation="fa")
+    model = transformers.LlamaForCausalLM(config)
+    model(torch.zeros(1, 5, dtype=torch.int64)).logits.sum().backward()
+    model.generate(torch.zeros(1, 5, dtype=torch.int64), max_new_tokens=2, do_sample=False, pad_token_id=0)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_default_is_pytorchs_number_of_threads(face, numbers):
+    for threads in (3, 1):
+        torch.set_num_threads(threads)
+        numbers.clear()
+        FACES[face]()
+        assert set(numbers) == {threads}
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_numbers_that_are_set_for_fa_count_more(face, numbers, monkeypatch):
+    torch.set_num_threads(3)
+    fa.set_default_context(fa.Context(threads=2))
+    FACES[face]()
+    assert set(numbers) == {2}
+    fa.set_default_context(None)
+    monkeypatch.setenv("FA_NUM_THREADS", "2")
+    numbers.clear()
+    FACES[face]()
+    assert set(numbers) == {None}
+
+
+def test_arrays_of_numpy_have_nothing_to_do_with_pytorch(numbers):
+    torch.set_num_threads(3)
+    q = np.zeros((1, 2, 5, 16), np.float32)
+    fa.flash_attention(q, q, q)
+    fa.decode_attention(q, q, q)
+    fa.generate_dropout_mask(1, 2, 0.5, 8)
+    assert set(numbers) == {None}
+
+
+def test_contexts_are_kept_and_few(numbers):
+    inputs = qkv()
+    want = scaled_dot_product_attention(*inputs)
+    for threads in range(1, 20):
+        torch.set_num_threads(threads)
+        assert torch.equal(scaled_dot_product_attention(*inputs), want)
+        assert _context.context_of_tensors() is _context.context_of_tensors()
+    assert _context._of_threads.cache_info().currsize == _context._of_threads.cache_info().maxsize < 19
+
+
+WORKER = """
+import os, torch, fa.torch
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, i):
+        q = torch.randn(1, 8, 512, 64)
+        before = len(os.listdir("/proc/self/task"))
+        assert fa.torch.scaled_dot_product_attention(q, q, q).isfinite().all()
+        return len(os.listdir("/proc/self/task")) - before
+
+if __name__ == "__main__":
+    torch.set_num_threads(4)
+    loader = torch.utils.data.DataLoader(Samples(), num_workers=1, multiprocessing_context="spawn")
+    print(*(int(added) for added in loader))
+"""
+
+
+@pytest.mark.parametrize("of_fa", [None, "4"])
+def test_a_worker_that_loads_data_has_one_thread(of_fa, tmp_path):
+    program = tmp_path / "loader.py"
+    program.write_text(WORKER)
+    environment = {k: v for k, v in os.environ.items() if k != "FA_NUM_THREADS"}
+    environment |= {} if of_fa is None else {"FA_NUM_THREADS": of_fa}
+    result = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, timeout=seconds(120)
+    )
+    assert result.returncode == 0, result.stderr
+    assert (int(result.stdout) == 0) is (of_fa is None)
 
 
 MAPPED = """

@@ -116,7 +116,7 @@ def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> dict[
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, call: ModelCall, **statistics: Tensor) -> Tensor:
     batch, heads, rows, _ = query.shape
-    inputs, options, context = _inputs(query, key, value, call), _options(call, query), _context.chosen_context(None)
+    inputs, options, context = _inputs(query, key, value, call), _options(call, query), _context.context_of_tensors()
     with own_names(NAMES):
         out = None if statistics else _fa.attend(*inputs.values(), options, True, False, context)
         if out is not None:
@@ -149,7 +149,7 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
         softcap=call.softcap,
         antiquant_per_token=False,
     )
-    inputs, context = _inputs(query, key, value, call), _context.chosen_context(None)
+    inputs, context = _inputs(query, key, value, call), _context.context_of_tensors()
     with own_names(NAMES):
         others = inputs["dense_mask"], inputs["pse"], inputs["sink"]
         out = _fa.attend_cache(query, key, value, None, *others, options, None, lengths, True, False, context)
@@ -201,7 +201,7 @@ def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, soft
     }
     wanted = {name: gradient for name, gradient in named.items() if gradient.dim() > 1 or gradient.numel() > 0}
     with own_names(NAMES):
-        _fa.backward(arrays_of(inputs, wanted), _options(call, query), [], [], _context.chosen_context(None))
+        _fa.backward(arrays_of(inputs, wanted), _options(call, query), [], [], _context.context_of_tensors())
     return gradients
 
 

@@ -95,7 +95,7 @@ def _decode_pages(
         }
         arrays = arrays_of(inputs, {"out": result.unflatten(0, (batch, -1))})
         with own_names(NAMES):
-            _fa.decode(arrays, options, [], group.lengths, _context.chosen_context(None))
+            _fa.decode(arrays, options, [], group.lengths, _context.context_of_tensors())
         if not isinstance(group.rows, slice):
             out[group.rows] = result
     return out[None]

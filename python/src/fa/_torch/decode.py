@@ -133,7 +133,7 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     inputs["k"], inputs["v"] = _one_or_all(key), _one_or_all(value)
     inputs["k_rope"] = _one_or_all(call.key_rope) if call.key_rope else None
     arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
-    _fa.decode(arrays, _options(*call[14:22]), lengths_q, lengths_kv, _context.chosen_context(None))
+    _fa.decode(arrays, _options(*call[14:22]), lengths_q, lengths_kv, _context.context_of_tensors())
     return out, lse
 
 
@@ -266,7 +266,7 @@ def _plainly(tensors: tuple, options: tuple, lengths_q: Any, lengths_kv: Any, re
         return None
     try:
         chosen = _plain_options(*options)
-        context = _context.chosen_context(None)
+        context = _context.context_of_tensors()
         return _fa.attend_cache(*tensors, chosen, lengths_q, lengths_kv, False, return_lse, context)
     except (TypeError, ValueError):  # the general way says it of the caller's arguments
         return None

@@ -27,6 +27,7 @@ from torch.utils.dlpack import to_dlpack
 from .. import _context, _fa
 from .._fa import Mask
 from .ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call, attention_backward
+from .shapes import empty_like, fuses_with
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
@@ -40,7 +41,7 @@ _RULES = {
 }
 _PSE_TYPES = {False: 1, True: 0}  # with one: scale, then add
 # False before PyTorch 2.10: then the extension reads tensors as capsules, and its functions of tensors return None.
-_READ_IN_PLACE = _fa.use_torch(_PLAIN, _dispatch_keys, sorted(_PLAIN_KEYS), torch.empty_strided, torch.float32)
+_READ_IN_PLACE = _fa.use_torch(_PLAIN, _dispatch_keys, sorted(_PLAIN_KEYS), torch.empty_strided, torch.empty_like, torch.float32)
 
 
 def unwatched() -> bool:
@@ -88,10 +89,10 @@ def attend_plainly(
     if recorded(query, key, value):
         if not _fa.attends(query, key, value, options, enable_gqa):
             return None
-        return _Formula.apply(query, key, value, None, None, rule, scale)
-    context = _context.chosen_context(None)
+        return _Formula.apply(query, key, value, None, None, rule, scale, query.shape[3] == value.shape[3])
+    context = _context.context_of_tensors()
     try:
-        return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context)
+        return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
     except ValueError:  # which says it in the library's words
         return None
 
@@ -105,9 +106,10 @@ def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor
         return None
     biased = attn_mask.dtype is not torch.bool
     mask = attn_mask if biased else ~attn_mask
-    options, context = _options(biased, EVERY_KEY, scale), _context.chosen_context(None)
+    options, context = _options(biased, EVERY_KEY, scale), _context.context_of_tensors()
+    order = "as query" if fuses_with(attn_mask) else "dense"
     try:
-        return _fa.attend_masked(query, key, value, mask, options, enable_gqa, context)
+        return _fa.attend_masked(query, key, value, mask, options, enable_gqa, order, context)
     except ValueError:
         return None
 
@@ -120,11 +122,12 @@ def attend_directly(
     pse: Tensor | None,
     rule: int,
     scale: float | None,
+    fused: bool,
 ) -> Tensor:
-    """[B, N, L, Ev], in memory [B, L, N, Ev]. Arguments as those of fa::attention, layout BNSD."""
+    """[B, N, L, Ev]. Arguments as those of fa::attention, layout BNSD. fused: see shapes.fused."""
     if recorded(query, key, value, pse):
-        return _Formula.apply(query, key, value, dense_mask, pse, rule, scale)
-    return _forward(query, key, value, dense_mask, pse, rule, scale)[0]
+        return _Formula.apply(query, key, value, dense_mask, pse, rule, scale, fused)
+    return _forward(query, key, value, dense_mask, pse, rule, scale, fused)[0]
 
 
 class _Result:
@@ -177,14 +180,14 @@ def _new_options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionO
 _kept_options = functools.lru_cache(_new_options)
 
 
-def _forward(query, key, value, dense_mask, pse, rule, scale, statistics=False) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(query, key, value, dense_mask, pse, rule, scale, fused, statistics=False) -> tuple[Tensor, ...]:
     """The output; with statistics also softmax_max and softmax_sum."""
-    options, context = _options(pse is not None, rule, scale), _context.chosen_context(None)
-    results = _fa.attend(query, key, value, dense_mask, pse, None, options, True, statistics, context)
+    options, context = _options(pse is not None, rule, scale), _context.context_of_tensors()
+    order = "as query" if fused else "dense"
+    results = _fa.attend(query, key, value, dense_mask, pse, None, options, True, statistics, context, order)
     if results is not None:
         return results if statistics else (results,)
-    batch, heads, rows, _ = query.shape
-    out = torch.empty((batch, rows, heads, value.shape[3]), dtype=query.dtype).transpose(1, 2)
+    out = empty_like(query) if fused else torch.empty((*query.shape[:3], value.shape[3]), dtype=query.dtype)
     named = {"out": out}
     if statistics:
         named |= {name: torch.empty(query.shape[:3], dtype=torch.float32) for name in ("softmax_max", "softmax_sum")}
@@ -195,10 +198,11 @@ def _forward(query, key, value, dense_mask, pse, rule, scale, statistics=False) 
 
 class _Formula(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query, key, value, dense_mask, pse, rule, scale):
-        results = _forward(query, key, value, dense_mask, pse, rule, scale, statistics=True)
+    def forward(ctx, query, key, value, dense_mask, pse, rule, scale, fused):
+        results = _forward(query, key, value, dense_mask, pse, rule, scale, fused, statistics=True)
         ctx.save_for_backward(query, key, value, dense_mask, pse, *results)
         ctx.settings = rule, scale
+        ctx.fused = fused
         return results[0]
 
     @staticmethod
@@ -208,32 +212,32 @@ class _Formula(torch.autograd.Function):
         if torch.is_grad_enabled() or not unwatched():
             gradients = _by_operator(d_out, tensors, ctx.settings, need_dpse)
         else:
-            gradients = _backward(d_out, tensors, ctx.settings, need_dpse)
+            gradients = _backward(d_out, tensors, ctx.settings, ctx.fused, need_dpse)
         dq, dk, dv, dpse = gradients
-        return dq, dk, dv, None, dpse, None, None
+        return dq, dk, dv, None, dpse, None, None, None
 
 
-def _empty_like(tensor: Tensor) -> Tensor:
-    """In the tensor's order of dimensions, but for the innermost, in which the library writes rows."""
-    if tensor.stride(-1) == 1:
-        like = torch.empty_like(tensor)
-        if like.stride(-1) == 1:  # not where rows overlap
-            return like
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+def _empty_gradient(tensor: Tensor, fused: bool) -> Tensor:
+    """As PyTorch's gradients lie: [B, S, N, D] of its fused kernel, else as the shape says."""
+    batch, heads, rows, size = tensor.shape
+    if not fused:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty((batch, rows, heads, size), dtype=tensor.dtype).transpose(1, 2)
 
 
-def _backward(d_out, tensors, settings, need_dpse) -> tuple[Tensor | None, ...]:
-    options, context = _options(tensors[4] is not None, *settings), _context.chosen_context(None)
+def _backward(d_out, tensors, settings, fused, need_dpse) -> tuple[Tensor | None, ...]:
+    options, context = _options(tensors[4] is not None, *settings), _context.context_of_tensors()
     if not need_dpse:
-        gradients = _fa.attend_backward(*tensors, d_out, options, context)
+        gradients = _fa.attend_backward(*tensors, d_out, options, fused, context)
         if gradients is not None:
             return *gradients, None
     if not possible(d_out, *tensors):
         return _by_operator(d_out, tensors, settings, need_dpse)
     query, key, value, dense_mask, pse, out, softmax_max, softmax_sum = tensors
-    gradients = {"dq": _empty_like(query), "dk": _empty_like(key), "dv": _empty_like(value)}
+    named = {"dq": query, "dk": key, "dv": value}
+    gradients = {name: _empty_gradient(source, fused) for name, source in named.items()}
     if need_dpse:
-        gradients["dpse"] = _empty_like(pse)
+        gradients["dpse"] = torch.empty(pse.shape, dtype=pse.dtype)
     inputs = {
         "q": query,
         "k": key,

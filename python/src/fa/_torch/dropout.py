@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._attention import generate_dropout_mask
+from .._context import context_of_tensors
 from .ops import LIBRARY, UNSIGNED_64, operator
 
 
@@ -17,8 +18,9 @@ def new_state(dropout_p: float) -> Tensor | None:
 @operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")
 def dropout_bits(dropout_state, keep_prob, pairs):
     """The masks [..., bytes] of the states [..., 2], of `pairs` pairs each."""
+    context = context_of_tensors()
     masks = [
-        torch.from_numpy(generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs))
+        torch.from_numpy(generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs, context=context))
         for state in dropout_state.reshape(-1, 2).tolist()
     ]
     return torch.stack(masks).reshape(*dropout_state.shape[:-1], -(-pairs // 8))

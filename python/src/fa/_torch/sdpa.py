@@ -17,6 +17,8 @@ from .shapes import (
     as_given,
     broadcast_attention,
     check_types,
+    empty_like,
+    fused,
     inverted,
     keys_side_by_side,
     no_elements,
@@ -53,20 +55,32 @@ def attend(
     if attn_mask is not None:
         mask = as_bnls(attn_mask, shapes)
         dense_mask, pse = (inverted(mask), None) if mask.dtype == torch.bool else (None, keys_side_by_side(mask))
+    as_query = fused(query, key, value, attn_mask, dropout_state is not None, enable_gqa)
     query = as_bnsd(query, shapes, shapes.heads)
     key, value = as_bnsd(key, shapes, shapes.heads_kv), as_bnsd(value, shapes, shapes.heads_kv)
     try:
         if dropout_state is None and possible(query, key, value, attn_mask):
-            out = attend_directly(query, key, value, dense_mask, pse, rule, scale)
+            out = attend_directly(query, key, value, dense_mask, pse, rule, scale, as_query)
         else:
             others = {"pse": pse, "dense_mask": dense_mask, "dropout_state": dropout_state}
-            call = Call.of_rule(rule, "BSND", scale, keep_prob=1.0 - dropout_p, **others)
-            out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), *call)[0].transpose(1, 2)
+            out = _by_operator(query, key, value, rule, scale, as_query, keep_prob=1.0 - dropout_p, **others)
     except ERRORS as error:
         if not hasattr(error, "parts"):
             raise
         raise own_arguments(error) from None
     return as_given(out, shapes)
+
+
+def _by_operator(query, key, value, rule, scale, as_query, **others) -> Tensor:
+    if not as_query or query.stride(1) >= query.stride(2):
+        out = attention(query, key, value, *Call.of_rule(rule, "BNSD", scale, **others))[0]
+    else:
+        by_row = (t.transpose(1, 2) for t in (query, key, value))
+        out = attention(*by_row, *Call.of_rule(rule, "BSND", scale, **others))[0].transpose(1, 2)
+    if not as_query:
+        return out
+    want = empty_like(query)
+    return out if out.stride() == want.stride() else want.copy_(out)
 
 
 def autocast(

@@ -49,6 +49,36 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
             raise ValueError(f"invalid argument: {name}.device={tensor.device}, want cpu")
 
 
+def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropped: bool, grouped: bool) -> bool:
+    """Whether PyTorch's fused kernel for CPUs would compute the call: its output lies in memory as torch.empty_like(query),
+    and its gradients as [B, S, N, E]. Other outputs lie as their shape says."""
+    if dropped or not query.dim() == key.dim() == value.dim() == 4:
+        return False
+    batch, heads, _, size = query.shape
+    return (
+        all(t.stride(-1) == 1 and t.numel() > 0 for t in (query, key, value))
+        and value.shape[-1] == size
+        and key.shape[0] == value.shape[0] == batch
+        and key.shape[1] == value.shape[1]
+        and (grouped or key.shape[1] == heads)
+        and (attn_mask is None or fuses_with(attn_mask))
+    )
+
+
+def fuses_with(attn_mask: Tensor) -> bool:
+    """Whether PyTorch's fused kernel takes the mask."""
+    return attn_mask.dim() in (2, 4) and not attn_mask.requires_grad
+
+
+def empty_like(tensor: Tensor) -> Tensor:
+    """In the tensor's order of dimensions, but for the innermost, in which the library writes rows."""
+    if tensor.stride(-1) == 1:
+        like = torch.empty_like(tensor)
+        if like.stride(-1) == 1:  # not where rows overlap
+            return like
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
 def keys_side_by_side(bias: Tensor) -> Tensor:
     """The bias, copied if its last dimension is not contiguous: of T5's, whose heads lie side by side, every head would read
     every cache line. Expanded dimensions stay expanded, unless each element has a gradient of its own."""

@@ -179,7 +179,7 @@ def _decode(
         layout="BSND", heads=0, scale=call.scale, mask=mask, softcap=call.softcap, antiquant_per_token=False
     )
     lengths = keys.lengths if len(keys.key) == 1 else []
-    _fa.decode(arrays, options, [], lengths, _context.chosen_context(None))
+    _fa.decode(arrays, options, [], lengths, _context.context_of_tensors())
     if lse is not None:
         lse.copy_(results["lse"].transpose(1, 2))
 
@@ -195,6 +195,6 @@ def _with_qv(query, qv, k_cache, v_cache, run: list[Piece], places: Places, call
         statistics = [query.new_empty((1, query.shape[2], query.shape[1]), dtype=torch.float32) for _ in range(2)]
         results = dict(zip(("softmax_max", "softmax_sum"), statistics, strict=True))
         arrays = arrays_of(engine_inputs(query[i : i + 1], key, value, own, None), {"out": out[i : i + 1], **results})
-        _fa.forward(arrays, own.options("BSND", 0, 0), [], [], _context.chosen_context(None))
+        _fa.forward(arrays, own.options("BSND", 0, 0), [], [], _context.context_of_tensors())
         if lse is not None:
             lse[i] = logsumexp(*statistics, -torch.inf, call.sink)[0].t()

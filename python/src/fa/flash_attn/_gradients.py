@@ -9,8 +9,9 @@ from torch import Tensor
 
 from .. import _context, _fa
 from .._torch.autograd import register_no_derivative
-from .._torch.direct import _empty_like, arrays_of
+from .._torch.direct import arrays_of
 from .._torch.ops import LIBRARY, operator
+from .._torch.shapes import empty_like
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._sequences import Piece, is_cover
 
@@ -38,7 +39,7 @@ def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: di
     if call.sink is not None:
         gradients = {**gradients, "dsink": torch.empty_like(call.sink)}
     arrays = arrays_of(inputs, gradients)
-    _fa.backward(arrays, options, list(cu_q), list(cu_k), _context.chosen_context(None))
+    _fa.backward(arrays, options, list(cu_q), list(cu_k), _context.context_of_tensors())
     return gradients.get("dsink")
 
 
@@ -46,7 +47,7 @@ def _gradients(saved: Saved, call: FlashCall) -> dict[str, Tensor]:
     sources = {"dq": saved.query, "dk": saved.key, "dv": saved.value}
     if call.qv is not None:
         sources |= {"dq_rope": call.qv, "dk_rope": saved.value}
-    return {name: _empty_like(source) for name, source in sources.items()}
+    return {name: empty_like(source) for name, source in sources.items()}
 
 
 def _backward_packed(saved: Saved, call: FlashCall, pieces: list[Piece]) -> tuple[dict, Tensor | None]:
@@ -96,7 +97,7 @@ def flash_attention_backward(query, key, value, out, d_out, softmax_max, softmax
 def _(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     call = FlashCall(*arguments)
     optional = (query.new_empty(0) if t is None else torch.empty_like(t) for t in (call.qv, call.sink))
-    return *(_empty_like(t) for t in (query, key, value)), *optional
+    return *(empty_like(t) for t in (query, key, value)), *optional
 
 
 register_no_derivative(LIBRARY, flash_attention_backward, "second derivative")

@@ -4,6 +4,7 @@ after another, which they mostly do."""
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from .._layout import statistics_shape
 from .._torch.autograd import register_autograd
 from .._torch.direct import arrays_of, possible, recorded, unwatched
 from .._torch.ops import LIBRARY, operator
+from .._torch.shapes import empty_like
 from ._arguments import check_numbers, window
 from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._gradients import flash_attention_backward
@@ -32,7 +34,7 @@ def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> 
         inputs = engine_inputs(query[run.rows], key[run.keys], value[run.keys], own, run.slopes)
         results = {"out": out[run.rows], "softmax_max": softmax_max[run.rows], "softmax_sum": softmax_sum[run.rows]}
         options = call.options("TND", run.number, run.offset)
-        _fa.forward(arrays_of(inputs, results), options, run.cu_q, run.cu_k, _context.chosen_context(None))
+        _fa.forward(arrays_of(inputs, results), options, run.cu_q, run.cu_k, _context.context_of_tensors())
     return out, softmax_max, softmax_sum
 
 
@@ -49,7 +51,7 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tupl
     results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
     arrays = arrays_of(engine_inputs(query, key, value, call, call.slopes), results)
     options = call.options("BSND", 0, key.shape[1] - query.shape[1])
-    _fa.forward(arrays, options, [], [], _context.chosen_context(None))
+    _fa.forward(arrays, options, [], [], _context.context_of_tensors())
     return out, softmax_max, softmax_sum
 
 
@@ -61,14 +63,15 @@ def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCal
     return _compute(query, key, value, call)
 
 
-def attend_plainly(q, k, v, scale, causal, window_size, softcap) -> Tensor | None:
+def attend_plainly(q, k, v, scale, causal, window_size, softcap, order: str) -> Tensor | None:
     """flash_attn_func of nothing but q, k and v, where neither a gradient is recorded nor anything else looks on. None
-    for other arguments, wrong ones among them, and where PyTorch converts them."""
+    for other arguments, wrong ones among them, and where PyTorch converts them. order: as of `_fa.attend`."""
     if not unwatched() or torch.is_autocast_enabled("cpu") or recorded(q, k, v):
         return None
     try:
         options = _plain_options(scale, causal, window_size, softcap)
-        return _fa.attend(q, k, v, None, None, None, options, True, False, _context.chosen_context(None))
+        context = _context.context_of_tensors()
+        return _fa.attend(q, k, v, None, None, None, options, True, False, context, order)
     except (TypeError, ValueError):  # the general way says it of the caller's arguments
         return None
 
@@ -82,6 +85,16 @@ def _plain_options(scale, causal, window_size, softcap) -> _fa.AttentionOptions:
     check_numbers(scale, softcap)
     call = FlashCall(*[None] * 8, 0, 0, scale, *window(window_size, causal), 0, softcap, 1.0)
     return call.options("BSND", 0, 0)
+
+
+def lying_as(q: Tensor, result: Any) -> Any:
+    """The result of a function, out or a tuple that begins with it; out lies in memory as torch.empty_like(q) if v has the
+    head size of q."""
+    out, *others = result if isinstance(result, tuple) else (result,)
+    if q.shape == out.shape and not q.is_contiguous():
+        want = empty_like(q)
+        out = out if out.stride() == want.stride() else want.copy_(out)
+    return (out, *others) if others else out
 
 
 def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:

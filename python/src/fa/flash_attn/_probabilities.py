@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._attention import generate_dropout_mask
+from .._context import context_of_tensors
 from .._torch.autograd import register_constant
 from .._torch.dropout import unpacked
 from .._torch.ops import LIBRARY, operator
@@ -58,7 +59,8 @@ def _slopes(call: FlashCall, sequence: int) -> Tensor | None:
 
 
 def _dropped(call: FlashCall, run: int, pairs: int) -> Tensor:
-    bits = torch.from_numpy(generate_dropout_mask(*call.philox(run), call.keep_prob, pairs))
+    given = *call.philox(run), call.keep_prob, pairs
+    bits = torch.from_numpy(generate_dropout_mask(*given, context=context_of_tensors()))
     return unpacked(bits, pairs) == 0
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ._arguments import check_size, check_tensor, renamed
 from ._cache import Cache, Rotary, attend_cache, attend_pages
 from ._dense import Options, Packed, attend
-from ._ops import attend_plainly
+from ._ops import attend_plainly, lying_as
 
 EMPTY = torch.inf  # softmax_lse of rows without keys
 
@@ -52,11 +52,11 @@ def flash_attn_func(
         ValueError: an argument is wrong; the message names it. TypeError: one is no tensor.
     """
     if dropout_p == 0.0 and alibi_slopes is None and not return_attn_probs:
-        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap)
+        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap, "as query")
         if out is not None:
             return out
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
-    return attend(q, k, v, options, None, EMPTY)
+    return lying_as(q, attend(q, k, v, options, None, EMPTY))
 
 
 def flash_attn_kvpacked_func(
@@ -127,8 +127,8 @@ def flash_attn_varlen_func(
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     if block_table is not None:
-        return attend_pages(q, k, v, options, packed, block_table, EMPTY)
-    return attend(q, k, v, options, packed, EMPTY)
+        return lying_as(q, attend_pages(q, k, v, options, packed, block_table, EMPTY))
+    return lying_as(q, attend(q, k, v, options, packed, EMPTY))
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -222,7 +222,7 @@ def flash_attn_with_kvcache(
     cache = Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved)
     options = Options(0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return attend_cache(q, cache, rotary, options, return_softmax_lse, EMPTY)
+    return lying_as(q, attend_cache(q, cache, rotary, options, return_softmax_lse, EMPTY))
 
 
 def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, ...]:
@@ -234,7 +234,7 @@ def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, .
 def _named(names: dict[str, str], q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None) -> Any:
     """attend, with errors that say `names` of what the caller calls so."""
     try:
-        return attend(q, k, v, options, packed, EMPTY)
+        return lying_as(q, attend(q, k, v, options, packed, EMPTY))
     except ValueError as error:
         if not hasattr(error, "parts"):
             raise

@@ -63,7 +63,7 @@ def flash_attn_func(
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     plain = qv is None and learnable_sink is None and s_aux is None and attention_chunk == 0
     if plain and not return_attn_probs:
-        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap)
+        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap, "dense")
         if out is not None:
             return out
     options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)

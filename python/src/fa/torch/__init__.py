@@ -52,7 +52,7 @@ def scaled_dot_product_attention(
     have a __torch_function__ (the proxies of torch.fx among them) are given this function, as they are PyTorch's.
 
     Returns:
-        [..., N, L, Ev]. Rows that look at no key are 0. Memory is laid out [..., L, N, Ev].
+        [..., N, L, Ev]. Rows that look at no key are 0. The strides are those of PyTorch's function.
 
     Raises:
         ValueError: an argument is wrong. TypeError: one is no tensor.

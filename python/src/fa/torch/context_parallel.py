@@ -39,6 +39,8 @@ from .._torch.shapes import (
     as_given,
     broadcast_attention,
     check_types,
+    empty_like,
+    fused,
     own_arguments,
     rows_in_memory,
 )
@@ -80,7 +82,7 @@ def scaled_dot_product_attention(
             time. No bit depends on it.
 
     Returns:
-        [..., N, L, Ev], this rank's rows. The gradients are those of this rank's rows too. All ranks call backward, or
+        [..., N, L, Ev], this rank's rows, in memory as there. The gradients are those of this rank's rows too. All ranks call backward, or
         none does.
 
     Raises:
@@ -106,10 +108,11 @@ def scaled_dot_product_attention(
         own_scale = scale
         if q.shape[-1] == 0:  # every product is 0
             q, k, own_scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
+        as_query = fused(q, k, v, mask, dropout_p > 0.0, enable_gqa)
         q = as_bnsd(q, shapes, shapes.heads)
         k, v = as_bnsd(k, shapes, shapes.heads_kv), as_bnsd(v, shapes, shapes.heads_kv)
-        out = q.new_empty((shapes.batch, shapes.rows, shapes.heads, v.shape[-1])).transpose(1, 2)
         others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p, **rows_in_memory(mask, shapes, "attn_mask")}
+        out = empty_like(q) if as_query else None
         return ranks, Attention(q, k, v, Call.of_rule(rule, "BNSD", own_scale, **others), out=out)
 
     def check(sq: int, sk: int) -> None:
