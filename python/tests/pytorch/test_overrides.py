@@ -112,6 +112,43 @@ def test_fx_traces_the_replacement():
     assert torch.equal(graph(*inputs), scaled_dot_product_attention(*inputs, is_causal=True))
 
 
+class Attending(torch.nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def of_x(module):
+    return module, (torch.randn(B, L, 16),)
+
+
+SCRIPTED = {
+    "function": lambda: (Attending(), qkv()),
+    "module": lambda: of_x(torch.nn.TransformerEncoderLayer(16, N, 32, dropout=0.0, batch_first=True)),
+    "encoder": lambda: of_x(torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, N, 32, 0.0), 2)),
+    "weights": lambda: (torch.nn.MultiheadAttention(16, N), [torch.randn(L, B, 16)] * 3),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:enable_nested_tensor")
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_scripts_are_of_pytorchs_own_function(name, forward_calls):
+    module, inputs = SCRIPTED[name]()
+    want = module(*inputs)
+    with replace_scaled_dot_product_attention():
+        scripted = torch.jit.script(module)
+        got = scripted(*inputs)
+    assert not forward_calls and (name != "function" or "aten::scaled_dot_product_attention" in str(scripted.graph))
+    for g, w in zip(*((t if isinstance(t, tuple) else (t,)) for t in (got, want)), strict=True):
+        assert torch.equal(g, w)
+
+
+def test_only_within_the_replacement_scripts_take_it_for_pytorchs():
+    with replace_scaled_dot_product_attention():
+        pass
+    with pytest.raises(torch.jit.frontend.NotSupportedError):
+        torch.jit.script(scaled_dot_product_attention)
+
+
 def test_a_default_device_at_import_changes_nothing():
     script = (
         "import torch; torch.set_default_device('meta'); import fa.torch; from fa._torch.direct import possible; "

@@ -92,6 +92,7 @@ class _Replacement:
                 functional.scaled_dot_product_attention = scaled_dot_product_attention
                 functional.multi_head_attention_forward = _torch_modules.multi_head_attention_forward
                 mha.set_fastpath_enabled(False)
+                self._give_scripts(own[1])
             self._depth += 1
 
     def leave(self) -> None:
@@ -101,6 +102,15 @@ class _Replacement:
             if self._depth == 0:
                 functional.scaled_dot_product_attention, functional.multi_head_attention_forward, fast = self._before
                 mha.set_fastpath_enabled(fast)
+                torch.jit._builtins._get_builtin_table().pop(id(scaled_dot_product_attention), None)
+
+    @staticmethod
+    def _give_scripts(multi_head_attention_forward: Callable) -> None:
+        """torch.jit.script, which compiles the source of Python functions, finds PyTorch's own behind the replacements."""
+        torch.jit._builtins._register_builtin(scaled_dot_product_attention, "aten::scaled_dot_product_attention")
+        # As torch.jit.script_if_tracing says what to compile in place of a function.
+        own = {"__script_if_tracing_wrapper": True, "__original_fn": multi_head_attention_forward}
+        _torch_modules.multi_head_attention_forward.__dict__.update(own)
 
 
 _replacement = _Replacement()
@@ -115,6 +125,8 @@ def replace_scaled_dot_product_attention() -> Iterator[None]:
     in all their modes: multi_head_attention_forward is replaced too, which returns weights without asking for the
     function, and the fast path of inference, which asks for neither, is switched off. Without it rows of padding hold
     numbers where it leaves zeros, and nested tensors of layout torch.strided are refused.
+
+    torch.jit.script compiles PyTorch's own functions, also within it; torch.jit.trace and torch.compile record this one.
 
     Contexts nest and overlap, in one thread or in many: what was in force before the first of them is put back when the
     last is left.
