@@ -18,6 +18,7 @@ what an argument means. The differences:
 
 from __future__ import annotations
 
+from . import _needs_torch  # noqa: F401  # isort: skip
 from collections.abc import Sequence
 
 from torch import Tensor

@@ -10,6 +10,7 @@ as an interval of keys per query row. Other masks are tensors, as "sdpa" has the
 
 from __future__ import annotations
 
+from . import _needs_transformers  # noqa: F401  # isort: skip
 from typing import Any
 
 import torch

@@ -10,6 +10,7 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import TorchFunctionMode
 
 import fa.torch_npu as torch_npu
+from fa._torch.ranked_models import _without_weights
 from fa.torch import replace_scaled_dot_product_attention, scaled_dot_product_attention
 
 B, N, L, S, E = 2, 4, 5, 9, 8
@@ -140,6 +141,13 @@ def test_scripts_are_of_pytorchs_own_function(name, forward_calls):
     assert not forward_calls and (name != "function" or "aten::scaled_dot_product_attention" in str(scripted.graph))
     for g, w in zip(*((t if isinstance(t, tuple) else (t,)) for t in (got, want)), strict=True):
         assert torch.equal(g, w)
+
+
+def test_scripts_do_not_pass_by_attention_over_ranks():
+    with replace_scaled_dot_product_attention():
+        over_ranks = _without_weights(F.multi_head_attention_forward)
+    with pytest.raises(torch.jit.frontend.NotSupportedError):
+        torch.jit.script(over_ranks)
 
 
 def test_only_within_the_replacement_scripts_take_it_for_pytorchs():

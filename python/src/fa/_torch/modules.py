@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .dropout import dropout_bits, new_state, unpacked
 from .sdpa import attend
+from .shapes import check_types
 
 replaced = F.multi_head_attention_forward  # in force before the one below
 _PARAMETERS = inspect.signature(replaced).parameters.values()
@@ -51,6 +52,7 @@ def _with_weights(
     if not batched:
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    check_types(query=query, key=query, value=query, attn_mask=None)
     mask = _merged_mask(query, key, num_heads, key_padding_mask, attn_mask)
     q, k, v, added = _projected(query, key, value, **projection)
     mask = mask if mask is None or added == 0 else F.pad(mask, (0, added))

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 
 from .._errors import ERRORS
 from .autograd import register_autograd, register_no_derivative
+from .dropout import new_state
 from .ops import CAUSAL_TOP_LEFT, EVERY_KEY, LIBRARY, Call, attention, attention_backward, operator
 from .shapes import broadcast_heads, no_elements, own_arguments
 
@@ -29,22 +30,8 @@ def attend_nested(
     enable_gqa: bool,
 ) -> Tensor:
     """[B, N, j, E], or [B, j, E], ragged in j; as scaled_dot_product_attention otherwise, without a mask."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not tensor.is_nested or tensor.layout != torch.jagged:
-            raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")
-        if tensor.dim() not in (3, 4) or tensor._ragged_idx != tensor.dim() - 2 or tensor.dim() != query.dim():
-            want = "want [B, N, j, E] or [B, j, E], ragged in j, as query"
-            raise ValueError(f"invalid argument: {name}.shape={tuple(tensor.shape)}, {want}")
-    if attn_mask is not None or rule not in (EVERY_KEY, CAUSAL_TOP_LEFT):
-        raise ValueError("invalid argument: attn_mask: want None with nested tensors")
-    for name, tensor in (("key", key), ("value", value)):
-        if tensor.shape[0] != query.shape[0]:
-            want = f"want {query.shape[0]} (query.shape[0])"
-            raise ValueError(f"invalid argument: {name}.shape[0]={tensor.shape[0]}, {want}")
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(f"invalid argument: key.shape[-1]={key.shape[-1]}, want {query.shape[-1]} (query.shape[-1])")
-    if key.shape[-2] != value.shape[-2] and not _same_sequences(key, value):
-        raise ValueError("invalid argument: value.shape[-2]: want sequences as long as key's")
+    check_nested(query, key, value, attn_mask, rule)
+    dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     q, k, v = (_rows(t) for t in (query, key, value))
     heads, heads_kv = broadcast_heads(q.shape[1], k.shape[1], v.shape[1], enable_gqa)
     q, k, v = (_with_heads(t, n) for t, n in ((q, heads), (k, heads_kv), (v, heads_kv)))
@@ -62,6 +49,26 @@ def attend_nested(
         max_seqlen=query._maybe_max_seqlen,
     )
     return nested.transpose(1, 2) if query.dim() == 4 else nested
+
+
+def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, rule: int) -> None:
+    """ValueError for nested tensors that are no jagged ones of the same sequences, and for a mask."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not tensor.is_nested or tensor.layout != torch.jagged:
+            raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")
+        if tensor.dim() not in (3, 4) or tensor._ragged_idx != tensor.dim() - 2 or tensor.dim() != query.dim():
+            want = "want [B, N, j, E] or [B, j, E], ragged in j, as query"
+            raise ValueError(f"invalid argument: {name}.shape={tuple(tensor.shape)}, {want}")
+    if attn_mask is not None or rule not in (EVERY_KEY, CAUSAL_TOP_LEFT):
+        raise ValueError("invalid argument: attn_mask: want None with nested tensors")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.shape[0] != query.shape[0]:
+            want = f"want {query.shape[0]} (query.shape[0])"
+            raise ValueError(f"invalid argument: {name}.shape[0]={tensor.shape[0]}, {want}")
+    if key.shape[-1] != query.shape[-1]:
+        raise ValueError(f"invalid argument: key.shape[-1]={key.shape[-1]}, want {query.shape[-1]} (query.shape[-1])")
+    if key.shape[-2] != value.shape[-2] and not _same_sequences(key, value):
+        raise ValueError("invalid argument: value.shape[-2]: want sequences as long as key's")
 
 
 def _called(*arguments) -> Tensor:

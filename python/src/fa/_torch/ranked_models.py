@@ -76,4 +76,6 @@ def _without_weights(before: Callable) -> Callable:
             raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
         return before(*arguments, **keywords)
 
+    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # of a replacement
+
     return multi_head_attention_forward

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.nn.functional import pad
 
 from .._errors import ERRORS
+from .._plan import plan
 from .direct import attend_directly, possible
+from .dropout import new_state
 from .dtensors import as_everywhere, register_shardings
-from .nested import attend_nested
-from .ops import EVERY_KEY, Call, attention
+from .nested import attend_nested, check_nested
+from .ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call, attention
 from .shapes import (
     as_bnls,
     as_bnsd,
     as_given,
     broadcast_attention,
+    check_broadcasts,
     check_types,
     empty_like,
     fused,
@@ -38,12 +42,15 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """As fa.torch.scaled_dot_product_attention. rule: which keys a row sees.
-    dropout_state: given if dropout_p is not 0."""
+    dropout_state: None: a new one if dropout_p is not 0, once the call is known to be taken."""
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
         return attend_nested(query, key, value, attn_mask, dropout_state, dropout_p, rule, scale, enable_gqa)
     shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
+    if attn_mask is not None:
+        check_broadcasts(attn_mask, shapes)
+    dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     if shapes.heads == 0 or value.shape[-1] == 0:
         return no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
     if query.shape[-1] == 0:  # every product is 0
@@ -69,6 +76,55 @@ def attend(
             raise
         raise own_arguments(error) from None
     return as_given(out, shapes)
+
+
+def check_arguments(query, key, value, attn_mask, dropout_p, is_causal) -> None:
+    """Checks that do not concern shapes or types."""
+    for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
+            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+    if not isinstance(is_causal, (int, torch.SymBool)):
+        raise TypeError(f"is_causal: want a bool, got {type(is_causal).__name__}")
+    if attn_mask is not None and is_causal:
+        raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"invalid argument: dropout_p={dropout_p}, want at least 0 and less than 1")
+
+
+def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
+    """The rule of a mask that is a rule; such a mask has nothing in memory."""
+    if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
+        return CAUSAL_TOP_LEFT
+    want = [query.shape[-2], key.shape[-2]]
+    if [mask.seq_len_q, mask.seq_len_kv] != want:
+        raise ValueError(f"invalid argument: attn_mask.shape={[mask.seq_len_q, mask.seq_len_kv]}, want {want}")
+    return CAUSAL_BOTTOM_RIGHT
+
+
+def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> str | None:
+    """Why fa.torch.scaled_dot_product_attention does not take these arguments, in its words; None if it does."""
+    try:
+        check_arguments(query, key, value, attn_mask, dropout_p, is_causal)
+        rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
+        if isinstance(attn_mask, CausalBias):
+            attn_mask, rule = None, rule_of(attn_mask, query, key)
+        nested = any(t.is_nested for t in (query, key, value))
+        kinds = (query, key, value, attn_mask)
+        if not nested:  # nothing is copied
+            kinds = autocast(*(None if t is None else t.new_empty(0) for t in kinds))
+        check_types(*kinds)
+        if nested:
+            check_nested(query, key, value, attn_mask, rule)
+        else:
+            shapes = broadcast_attention(query.shape, key.shape, value.shape, enable_gqa)
+            if attn_mask is not None:
+                check_broadcasts(attn_mask, shapes)
+        size, size_v = query.shape[-1], value.shape[-1]
+        if size > 0 and size_v > 0:
+            plan("forward", (1, 1, 1, size), (1, 1, 1, size), (1, 1, 1, size_v), scale=scale)
+    except (TypeError, ValueError) as error:
+        return str(own_arguments(error) if hasattr(error, "parts") else error)
+    return None
 
 
 def _by_operator(query, key, value, rule, scale, as_query, **others) -> Tensor:

@@ -158,9 +158,8 @@ def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
     return tensor.expand(*shapes.leading, heads, *size).reshape(shapes.batch, heads, *size)
 
 
-def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
-    """A mask as [B, N, L, S], a float one as [B|1, N, L, S], without copies but where rows are all alike or leading
-    dimensions many."""
+def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> None:
+    """ValueError for a mask that does not broadcast to the scores."""
     scores = shapes.scores
     fits = mask.dim() <= len(scores) and all(
         size in (1, want) for size, want in zip(mask.shape[::-1], scores[::-1], strict=False)
@@ -169,6 +168,12 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> T
         raise ValueError(
             f"invalid argument: {name}.shape={list(mask.shape)}, want one that broadcasts to {list(scores)}"
         )
+
+
+def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
+    """A mask as [B, N, L, S], a float one as [B|1, N, L, S], without copies but where rows are all alike or leading
+    dimensions many."""
+    check_broadcasts(mask, shapes, name)
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:
         mask = mask.expand(*mask.shape[:-1], shapes.keys).contiguous()

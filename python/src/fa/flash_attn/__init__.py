@@ -6,6 +6,7 @@ The names, arguments, defaults and results are the package's; what differs says 
 
 from __future__ import annotations
 
+from .. import _needs_torch  # noqa: F401  # isort: skip
 from . import bert_padding, flash_attn_interface, layers  # noqa: F401
 from ._install import VERSION as __version__
 from ._install import install

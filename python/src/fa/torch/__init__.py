@@ -3,24 +3,23 @@ attention of few queries over a cache."""
 
 from __future__ import annotations
 
+from .. import _needs_torch  # noqa: F401  # isort: skip
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 from torch.nested._internal.nested_tensor import NestedTensor
-from torch.nn.attention.bias import CausalBias, CausalVariant
+from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from .._torch import modules as _torch_modules
 from .._torch.decode import decode_attention
 from .._torch.direct import attend_plainly, unwatched
-from .._torch.dropout import new_state
-from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY
-from .._torch.sdpa import attend
+from .._torch.ops import CAUSAL_TOP_LEFT, EVERY_KEY
+from .._torch.replacement import replacement
+from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 
-__all__ = ["decode_attention", "replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
+__all__ = ["can_use", "decode_attention", "replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
 
 
 def scaled_dot_product_attention(
@@ -67,58 +66,44 @@ def scaled_dot_product_attention(
         keywords = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         own = scaled_dot_product_attention
         return handle_torch_function(own, overriding, query, key, value, attn_mask=attn_mask, **keywords)
-    _check(query, key, value, attn_mask, dropout_p, is_causal)
+    check_arguments(query, key, value, attn_mask, dropout_p, is_causal)
     rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
     if as_rule:
-        attn_mask, rule = None, _rule_of(attn_mask, query, key)
-    return attend(query, key, value, attn_mask, new_state(dropout_p), dropout_p, rule, scale, enable_gqa)
+        attn_mask, rule = None, rule_of(attn_mask, query, key)
+    return attend(query, key, value, attn_mask, None, dropout_p, rule, scale, enable_gqa)
 
 
-class _Replacement:
-    """PyTorch's functions; they are put back when the last of all contexts, in any thread, is left."""
+def can_use(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    debug: bool = False,
+) -> bool:
+    """Whether `scaled_dot_product_attention` takes query [..., N, L, E] and the others; nothing is computed.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._depth = 0
-        self._before: tuple[Callable, Callable, bool] | None = None
-
-    def enter(self) -> None:
-        functional, mha = torch.nn.functional, torch.backends.mha
-        with self._lock:
-            if self._depth == 0:
-                own = functional.scaled_dot_product_attention, functional.multi_head_attention_forward
-                self._before = *own, mha.get_fastpath_enabled()
-                _torch_modules.replaced = own[1]
-                functional.scaled_dot_product_attention = scaled_dot_product_attention
-                functional.multi_head_attention_forward = _torch_modules.multi_head_attention_forward
-                mha.set_fastpath_enabled(False)
-                self._give_scripts(own[1])
-            self._depth += 1
-
-    def leave(self) -> None:
-        functional, mha = torch.nn.functional, torch.backends.mha
-        with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                functional.scaled_dot_product_attention, functional.multi_head_attention_forward, fast = self._before
-                mha.set_fastpath_enabled(fast)
-                torch.jit._builtins._get_builtin_table().pop(id(scaled_dot_product_attention), None)
-
-    @staticmethod
-    def _give_scripts(multi_head_attention_forward: Callable) -> None:
-        """torch.jit.script, which compiles the source of Python functions, finds PyTorch's own behind the replacements."""
-        torch.jit._builtins._register_builtin(scaled_dot_product_attention, "aten::scaled_dot_product_attention")
-        # As torch.jit.script_if_tracing says what to compile in place of a function.
-        own = {"__script_if_tracing_wrapper": True, "__original_fn": multi_head_attention_forward}
-        _torch_modules.multi_head_attention_forward.__dict__.update(own)
-
-
-_replacement = _Replacement()
+    Args:
+        debug: if it does not, warns and says why, as torch.backends.cuda.can_use_flash_attention does.
+        others: as of `scaled_dot_product_attention`.
+    """
+    reason = refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if reason is not None and debug:
+        warnings.warn(f"fa.torch.scaled_dot_product_attention: {reason}", stacklevel=2)
+    return reason is None
 
 
 @contextlib.contextmanager
-def replace_scaled_dot_product_attention() -> Iterator[None]:
+def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is the one above, in all threads.
+
+    fallback: what the function above refuses (float64, tensors of another device, `dropout_p=1`: see `can_use`) PyTorch's
+    own computes, with a warning that says why. Without it such calls raise ValueError or TypeError. While contexts
+    overlap, one of them with fallback is enough.
 
     Code that looks the function up there when it calls it is served: transformers and most models. A copy that was
     imported by name before stays what it was. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served
@@ -131,31 +116,8 @@ def replace_scaled_dot_product_attention() -> Iterator[None]:
     Contexts nest and overlap, in one thread or in many: what was in force before the first of them is put back when the
     last is left.
     """
-    _replacement.enter()
+    replacement.enter(scaled_dot_product_attention, fallback)
     try:
         yield
     finally:
-        _replacement.leave()
-
-
-def _rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
-    """The rule of a mask that is a rule; such a mask has nothing in memory."""
-    if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
-        return CAUSAL_TOP_LEFT
-    want = [query.shape[-2], key.shape[-2]]
-    if [mask.seq_len_q, mask.seq_len_kv] != want:
-        raise ValueError(f"invalid argument: attn_mask.shape={[mask.seq_len_q, mask.seq_len_kv]}, want {want}")
-    return CAUSAL_BOTTOM_RIGHT
-
-
-def _check(query, key, value, attn_mask, dropout_p, is_causal) -> None:
-    """Checks that do not concern shapes or types."""
-    for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
-        if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
-            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
-    if not isinstance(is_causal, (int, torch.SymBool)):
-        raise TypeError(f"is_causal: want a bool, got {type(is_causal).__name__}")
-    if attn_mask is not None and is_causal:
-        raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
-    if not 0.0 <= dropout_p < 1.0:
-        raise ValueError(f"invalid argument: dropout_p={dropout_p}, want at least 0 and less than 1")
+        replacement.leave(fallback)

@@ -33,7 +33,7 @@ from .._torch.dropout import new_state
 from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of, traffic
 from .._torch.ranked_models import enabled
-from .._torch.sdpa import autocast
+from .._torch.sdpa import autocast, check_arguments
 from .._torch.shapes import (
     as_bnsd,
     as_given,
@@ -45,7 +45,6 @@ from .._torch.shapes import (
     rows_in_memory,
 )
 from .._torch.shards import positions, shard, unshard
-from . import _check
 
 __all__ = ["enable", "npu_fusion_attention", "positions", "scaled_dot_product_attention", "shard", "traffic", "unshard"]
 
@@ -98,7 +97,7 @@ def scaled_dot_product_attention(
         ranks = ranks_of(group, cut, strategy)
         rule, rule_sizes = _rule(attn_mask, is_causal)
         in_memory = None if rule_sizes is not None else attn_mask
-        _check(query, key, value, in_memory, dropout_p, is_causal)
+        check_arguments(query, key, value, in_memory, dropout_p, is_causal)
         q, k, v, mask = autocast(query, key, value, in_memory)
         _check_plain(query=q, key=k, value=v)
         check_types(query=q, key=k, value=v, attn_mask=mask)

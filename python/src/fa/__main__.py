@@ -1,0 +1,169 @@
+"""What this package sees of the machine: `python -m fa info`, `doctor` and `plan`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_grad, plan
+
+_LEVELS = ("portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx", "neon", "neon_dotprod", "neon_bf16")
+_PLANNED = ("forward", "backward", "prompt", "decode")
+# Variables that change speed or numbers, and what they do.
+_VARIABLES = {
+    "FA_FORCE_ISA": "every call runs at this level",
+    "FA_ASSUME_ISA": "the level is taken for granted: without it in the CPU, calls die of SIGILL",
+    "FA_NUM_THREADS": "every call without a context has this many threads",
+    "FA_PORTABLE_BLAS": "OpenBLAS computes the products of the level portable",
+    "FA_TUNED_TILES": "tiles are not the planner's",
+    "FA_SHARE_OPENMP": "calls of fa.torch start threads next to PyTorch's if it is 0",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command of these arguments, by default the program's. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fa", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{info,doctor,plan}")
+    commands.add_parser("info", help="version, CPU, level, threads, files").set_defaults(run=_info)
+    doctor = commands.add_parser("doctor", help="info, a test of every level that the CPU has, and what may surprise")
+    doctor.set_defaults(run=_doctor)
+    planner = commands.add_parser("plan", help="what a call would run, and why; nothing is computed")
+    planner.set_defaults(run=_plan)
+    planner.add_argument("operator", choices=_PLANNED)
+    planner.add_argument("--shape", required=True, metavar="B,N,Nkv,Sq,Sk,D[,Dv]", type=_sizes)
+    planner.add_argument("--dtype", default="f32", choices=("f32", "bf16", "f16"))
+    planner.add_argument("--causal", action="store_true", help="the last query sees the last key")
+    planner.add_argument("--threads", type=int, default=0, help="0: as many as a call without a context has")
+    given = parser.parse_args(arguments)
+    try:
+        return given.run(given)
+    except (ValueError, RuntimeError, MemoryError) as error:
+        print(f"python -m fa {given.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(size) for size in text.split(",")]
+    except ValueError:
+        sizes = []
+    if len(sizes) not in (6, 7):
+        raise argparse.ArgumentTypeError(f"{text}, want six or seven integers B,N,Nkv,Sq,Sk,D[,Dv]")
+    return sizes
+
+
+def _info(_: argparse.Namespace) -> int:
+    print(f"fa {__version__}")
+    print(str(Context()).rstrip())
+    for name, value in _files():
+        print(f"{name}: {value}")
+    return 0
+
+
+def _files() -> Iterator[tuple[str, str]]:
+    """What was imported and loaded, and the packages that parts of fa use."""
+    yield "package", str(Path(__file__).parent)
+    yield "libfa", ", ".join(_libraries()) or "in the extension"
+    yield "python", f"{platform.python_version()}, numpy {np.__version__}"
+    for package in ("torch", "transformers"):
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            yield package, f"none (pip install 'fa-attention[{package}]')"
+
+
+def _libraries() -> list[str]:
+    """The files of libfa that this process has mapped."""
+    try:
+        maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
+    except OSError:
+        return []
+    files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
+    return sorted({file for file in files if os.path.basename(file).startswith("libfa.so")})
+
+
+def _plan(given: argparse.Namespace) -> int:
+    batch, heads, heads_kv, rows, keys, size, *size_v = given.shape
+    query, key = (batch, heads, rows, size), (batch, heads_kv, keys, size)
+    keywords = {"mask": Mask.causal() if given.causal else Mask.none(), "context": Context(threads=given.threads)}
+    if given.operator == "prompt":
+        keywords |= {"head_num": heads, "head_num_kv": heads_kv}
+    value = (*key[:3], *(size_v or [size]))
+    try:
+        description = plan(given.operator, query, key, value, dtype=given.dtype, **keywords)
+    except ValueError as error:
+        raise ValueError(f"--shape: {error}") from None
+    print(str(description).rstrip())
+    return 0
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    _info(given)
+    print("\nself-test: the largest error of a call as a fraction of what rounding explains")
+    wrong = []
+    for level in _LEVELS:
+        try:
+            context = Context(isa=level)
+        except RuntimeError:  # the CPU has no such level
+            continue
+        errors = _errors(context)
+        print(f"  {context.isa:<14}" + "  ".join(f"{name} {error:.2f}" for name, error in errors.items()))
+        wrong += [f"{context.isa}: {name} is wrong" for name, error in errors.items() if not error <= 1.0]
+    print("\nfindings")
+    findings = [*wrong, *_surprises()]
+    print("\n".join(f"  {finding}" for finding in findings) if findings else "  none")
+    return 1 if wrong else 0
+
+
+def _surprises() -> Iterator[str]:
+    for name, meaning in _VARIABLES.items():
+        if os.environ.get(name):
+            yield f"{name}={os.environ[name]}: {meaning}"
+    libraries = _libraries()
+    if len(libraries) > 1:
+        yield f"{len(libraries)} libraries are loaded, and one is used: {', '.join(libraries)}"
+
+
+def _errors(context: Context) -> dict[str, float]:
+    """The largest errors of forward and backward of a causal call, each as a fraction of its bound."""
+    rng = np.random.default_rng(0)
+    q, k, v, d_out = (rng.standard_normal((1, 2, 70, 24), dtype=np.float32) for _ in range(4))
+    mask = Mask.causal()
+    out, softmax_max, softmax_sum = flash_attention(q, k, v, mask=mask, context=context)
+    gradients = flash_attention_grad(q, k, v, out, d_out, softmax_max, softmax_sum, mask=mask, context=context)
+    got = {"forward": [out], "backward": [gradients.dq, gradients.dk, gradients.dv]}
+    exact, naive = (_reference(*(t.astype(dtype) for t in (q, k, v, d_out))) for dtype in (np.float64, np.float32))
+    largest = {}
+    for name, results in got.items():
+        ratios = [_ratio(*three) for three in zip(results, exact[name], naive[name], strict=True)]
+        largest[name] = max(ratios, key=lambda ratio: np.inf if np.isnan(ratio) else ratio)
+    return largest
+
+
+def _ratio(got: np.ndarray, exact: np.ndarray, naive: np.ndarray) -> float:
+    """The error of a result as a fraction of three times that of the naive computation in the same type."""
+    return float(np.abs(got - exact).max() / (3.0 * np.abs(naive - exact).max()))
+
+
+def _reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, d_out: np.ndarray) -> dict[str, list[np.ndarray]]:
+    """Causal attention and its gradients in the type of the arguments."""
+    scale = q.dtype.type(q.shape[-1] ** -0.5)
+    scores = scale * (q @ k.swapaxes(-2, -1))
+    scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    out = p @ v
+    dp = d_out @ v.swapaxes(-2, -1)
+    ds = scale * p * (dp - (d_out * out).sum(-1, keepdims=True))
+    return {"forward": [out], "backward": [ds @ k, ds.swapaxes(-2, -1) @ q, p.swapaxes(-2, -1) @ d_out]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""Packages that parts of `fa` need and that are installed with an extra of its own distribution."""
+
+from __future__ import annotations
+
+import importlib
+
+
+def require(package: str) -> None:
+    """ModuleNotFoundError that says how to install the package, if it is missing."""
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:  # the package is there and lacks something
+            raise
+        words = f"this part of fa needs {package}, which is not installed: pip install 'fa-attention[{package}]'"
+        raise ModuleNotFoundError(words, name=package) from None

@@ -1,0 +1,91 @@
+"""The commands of `python -m fa`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fa
+import fa.__main__ as commands
+
+
+def said(capsys, *arguments):
+    code = commands.main(arguments)
+    return code, *capsys.readouterr()
+
+
+def test_info_says_what_is_imported(capsys):
+    code, text, _ = said(capsys, "info")
+    lines = dict(line.split(": ", 1) for line in text.splitlines()[1:])
+    assert code == 0 and text.startswith(f"fa {fa.__version__}\n")
+    assert lines["isa"].startswith(fa.Context().isa) and lines["threads"].startswith(str(fa.Context().threads))
+    assert Path(lines["package"]) == Path(fa.__file__).parent
+    assert all(Path(library).exists() for library in lines["libfa"].split(", "))
+    assert lines["torch"][0].isdigit()
+
+
+def test_a_package_that_is_missing_has_its_hint(capsys, monkeypatch):
+    def missing(name):
+        raise commands.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(commands.importlib.metadata, "version", missing)
+    assert "torch: none (pip install 'fa-attention[torch]')" in said(capsys, "info")[1]
+
+
+@pytest.mark.parametrize("operator", ["forward", "backward", "prompt", "decode"])
+def test_plan_is_that_of_the_function(operator, capsys):
+    code, text, _ = said(capsys, "plan", operator, "--shape", "2,8,2,5,7,64,32", "--dtype", "bf16", "--causal", "--threads", "1")
+    others = {"head_num": 8, "head_num_kv": 2} if operator == "prompt" else {}
+    shapes = (2, 8, 5, 64), (2, 2, 7, 64), (2, 2, 7, 32)
+    own = fa.Mask.causal(), fa.Context(threads=1)
+    want = fa.plan(operator, *shapes, dtype="bf16", mask=own[0], context=own[1], **others)
+    assert code == 0 and text.rstrip() == str(want).rstrip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "forward", "--shape", "1,8,3,4,4,8"], "--shape: invalid argument: k.shape[1]=3"),
+        (["plan", "forward", "--shape", "1,8,8,4,4,8", "--threads", "-1"], "threads=-1"),
+    ],
+)
+def test_errors_are_one_line(arguments, words, capsys):
+    code, _, text = said(capsys, *arguments)
+    assert code == 2 and words in text and text.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["plan", "forward"], ["plan", "merge", "--shape", "1,1,1,1,1,1"], ["plan", "forward", "--shape", "1,x"]])
+def test_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as left:
+        commands.main(arguments)
+    assert left.value.code == 2 and "usage: python -m fa" in capsys.readouterr().err
+
+
+def test_doctor_tests_every_level(capsys, monkeypatch):
+    for name in commands._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    code, text, _ = said(capsys, "doctor")
+    tested = text.split("self-test")[1].split("findings")[0]
+    assert code == 0 and "portable" in tested and fa.Context().isa in tested
+    assert text.endswith("findings\n  none\n")
+    monkeypatch.setenv("FA_TUNED_TILES", "64x64")
+    assert "FA_TUNED_TILES=64x64: tiles are not the planner's" in said(capsys, "doctor")[1]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, 1e-4])
+def test_doctor_finds_a_wrong_result(wrong, capsys, monkeypatch):
+    def almost(*arguments, **keywords):
+        result = fa.flash_attention(*arguments, **keywords)
+        result.out[0, 0, 3, 5] += wrong
+        return result
+
+    monkeypatch.setattr(commands, "flash_attention", almost)
+    code, text, _ = said(capsys, "doctor")
+    assert code == 1 and "portable: forward is wrong" in text
+
+
+def test_the_module_is_a_program():
+    done = subprocess.run([sys.executable, "-m", "fa", "info"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("fa ")
