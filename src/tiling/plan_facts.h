@@ -33,6 +33,7 @@ struct PlanFacts {
   std::string loads;    ///< lines that say how much each worker does
   std::function<std::vector<PlanTile>()> tiles;
   std::optional<RanksInfo> ranks = {};
+  std::string mask = {};  ///< MaskText; empty: `problem` says which keys are seen
 };
 
 [[nodiscard]] PlanInfo InfoOf(const PlanFacts& facts, const WorkspacePlan& workspace);

@@ -1,5 +1,6 @@
 #include "fa/plan.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "core/run/guarded_call.h"
 #include "core/run/serial_executor.h"
 #include "ops/plan/plan_impl.h"
+#include "ops/plan/verbose.h"
 
 namespace fa {
 
@@ -29,7 +31,14 @@ constexpr uintptr_t kWorkspaceAlignment = 64;
 
 Status RunOn(const Plan::Impl& impl, const void* args, std::byte* workspace) {
   if (Status status = core::ImplOf(impl.context()).CheckRuns(); !status.ok()) return impl.CannotRun(status);
-  return impl.RunAny(args, workspace);
+  if (!ops::Verbose()) [[likely]] {
+    return impl.RunAny(args, workspace);
+  }
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  Status status = impl.RunAny(args, workspace);
+  ops::Report(impl, status, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  return status;
 }
 
 Status CheckWorkspace(std::span<std::byte> workspace, size_t want) {

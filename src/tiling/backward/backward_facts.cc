@@ -6,6 +6,7 @@
 #include "tiling/backward/backward_tiles.h"
 #include "tiling/backward/make_backward_plan.h"
 #include "tiling/plan_text.h"
+#include "tiling/row_rules.h"
 
 namespace fa::tiling {
 namespace {
@@ -80,7 +81,8 @@ PlanFacts FactsOf(const AttentionProblem& problem, const Machine& machine, const
           .problem = ProblemText(problem),
           .tasks = TasksText(problem, plan),
           .loads = LoadsText(plan),
-          .tiles = [&plan] { return TilesOf(plan); }};
+          .tiles = [&plan] { return TilesOf(plan); },
+          .mask = MaskText(problem.sequences)};
 }
 
 }  // namespace fa::tiling

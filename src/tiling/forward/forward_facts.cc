@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tiling/plan_text.h"
+#include "tiling/row_rules.h"
 
 namespace fa::tiling {
 namespace {
@@ -80,7 +81,8 @@ PlanFacts FactsOf(const char* op, const AttentionProblem& problem, const Machine
           .problem = ProblemText(op, problem),
           .tasks = TasksText(problem, plan),
           .loads = LoadsText(plan),
-          .tiles = [&plan] { return TilesOf(plan); }};
+          .tiles = [&plan] { return TilesOf(plan); },
+          .mask = MaskText(problem.sequences)};
 }
 
 }  // namespace fa::tiling

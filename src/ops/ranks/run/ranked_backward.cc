@@ -20,6 +20,7 @@
 #include "ops/ranks/run/rows_of_sums.h"
 #include "ops/ranks/run/unit_runs.h"
 #include "tiling/ranks/rank_facts.h"
+#include "tiling/row_rules.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa {
@@ -91,6 +92,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const std::string ranks = tiling::DescribeRanks(bound_.forward.call, plan_);
     facts.problem = "rank " + std::to_string(bound_.forward.rank) + " of " + ranks + session().note +
                     tiling::DescribeRank(plan_, bound_.forward.rank) + "the first unit of this rank:\n" + facts.problem;
+    facts.mask = tiling::MaskText(bound_.forward.whole.problem.sequences);
     facts.tiles = nullptr;
     facts.ranks = tiling::InfoOfRanks(plan_);
     return facts;

@@ -17,6 +17,7 @@
 #include "ops/ranks/run/ranked_plan.h"
 #include "ops/ranks/run/unit_runs.h"
 #include "tiling/ranks/rank_facts.h"
+#include "tiling/row_rules.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa {
@@ -58,6 +59,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
     const std::string ranks = tiling::DescribeRanks(bound_.call, plan_);
     facts.problem = "rank " + std::to_string(bound_.rank) + " of " + ranks + session().note +
                     tiling::DescribeRank(plan_, bound_.rank) + "the first unit of this rank:\n" + facts.problem;
+    facts.mask = tiling::MaskText(bound_.whole.problem.sequences);
     facts.tiles = nullptr;
     facts.ranks = tiling::InfoOfRanks(plan_);
     return facts;
