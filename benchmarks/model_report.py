@@ -113,8 +113,8 @@ def plot(results, path):
     models = list(dict.fromkeys(entry["model"] for entry in entries))
     lines = list(dict.fromkeys(_line(entry) for entry in sorted(entries, key=lambda entry: _place(models, entry))))
     types = list(dict.fromkeys(entry["dtype"] for entry in entries))
-    figure, axes = plt.subplots(1, len(types), figsize=(1.4 + 4.2 * len(types), 1.2 + (0.1 + 0.13 * len(others)) * len(lines)), sharex=True, sharey=True,
-                                squeeze=False)
+    size = (1.4 + 4.2 * len(types), 1.2 + (0.1 + 0.13 * len(others)) * len(lines))
+    figure, axes = plt.subplots(1, len(types), figsize=size, sharex=True, sharey=True, squeeze=False)
     height = 0.8 / max(1, len(others))
     for panel, dtype in zip(axes[0], types):
         for entry in (entry for entry in entries if entry["dtype"] == dtype):

@@ -150,7 +150,8 @@ def threads(results):
     for case, entry in entries_of(results):
         if case.shape in SHAPES and case.dtype == "f32" and case.mask == "full":
             groups.setdefault((case.operation, case.shape), []).append((case, entry))
-    groups = {key: sorted(groups[key], key=lambda pair: pair[0].threads) for key in sorted(groups, key=lambda key: (key[0] != "forward", key[1]))
+    in_order = sorted(groups, key=lambda key: (key[0] != "forward", key[1]))
+    groups = {key: sorted(groups[key], key=lambda pair: pair[0].threads) for key in in_order
               if len({case.threads for case, _ in groups[key]}) > 1}
     if not groups:
         return None
