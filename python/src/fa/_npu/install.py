@@ -36,8 +36,8 @@ _undo: ExitStack | None = None  # while installed
 def install(force: bool = False) -> None:
     """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
 
-    `torch.npu` has one device. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and "npu:N" as
-    devices in the thread that called `install`. A second call changes nothing.
+    `torch.npu` has one device. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
+    "npu:N" as devices in the thread that called `install`. A second call changes nothing.
 
     Args:
         force: also where the real package can be imported. What has imported it before keeps it.
