@@ -99,7 +99,12 @@ def scaling(threads):
                 yield make(shape, SHAPES[shape], operation, "f32", "full", count)
 
 
-SETS = {"headline": headline, "lengths": lengths, "scaling": scaling}
+def quick(threads):
+    """The headline's cases in f32 and bf16."""
+    return (case for case in headline(threads) if case.dtype != "f16")
+
+
+SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": quick}
 
 
 def select(sets, threads, patterns):

@@ -2,10 +2,13 @@
 """Times fa and its peers on the same inputs, threads and CPUs. Peers take turns call after call. Results are compared
 with double before, and rounds in which other programs were busy are thrown away.
 
+    compare.py --quick
     compare.py --set headline --threads 1,2 --budget 110 --out results.json
 
-It stops when the budget is used up; run again with the same file, it goes on where it stopped. report.py makes tables
-and plots of the file.
+--quick needs nothing of the build folder: it measures the installed Python package of fa and the installed PyTorch, and
+prints a table. Otherwise the peers are the programs of the build folder and every library that is installed. It stops
+when the budget is used up; run again with the same file, it goes on where it stopped. report.py makes tables and plots
+of the file.
 """
 
 import argparse
@@ -20,11 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 
 import machine
+import quick
 import reference
 import results as store
 import rounds
 from cases import SETS, select
-from peers.client import KINDS, LOCKED_VENDOR, PEERS, Peer, PeerError, unlocking_library, why_missing
+from peers.client import (INSTALLED_FA, KINDS, LOCKED_VENDOR, PEERS, Peer, PeerError, reading_library, unlocking_library,
+                          why_missing)
 from torch_install import offer_torch, why_unusable
 
 # Pause between two peers: threads of the previous one may spin for some milliseconds.
@@ -80,16 +85,20 @@ class Driver:
         for name in able:
             samples = [each.seconds for each in timed[name].rounds]
             outcome[name] |= rounds.summarize(samples) | {"rejected": timed[name].rejected}
-            if is_bound_by_memory(case):
+            if self.reads(case):
                 outcome[name] |= read_facts(case, samples, [each.reads for each in timed[name].rounds])
         for peer in self.peers.values():
             peer.ask("release")
         entry = {"case": case.request(), "flops": case.flops(), "peers": outcome, "kernels": plan["kernels"],
                  "peak_gflops": rounds.peak_around_best(timed["fa"].rounds)}
-        if is_bound_by_memory(case):
+        if self.reads(case):
             entry["peak_gbytes"] = outcome["fa"]["read_gbytes"]
         entry["date"] = datetime.date.today().isoformat()
         return entry
+
+    def reads(self, case):
+        """Whether the case is held against the rate of reading memory, which a library of the build folder measures."""
+        return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
         """Loads, runs and checks one peer. @return what is known before timing"""
@@ -134,15 +143,16 @@ class Driver:
         def measure():
             time.sleep(SETTLE_SECONDS)
             peak = self.peers["fa"].ask("peak", dtype=case.dtype, threads=case.threads, seconds=PEAK_SECONDS)["gflops"]
-            return peak, peer.read(READ_SECONDS) if is_bound_by_memory(case) else None
+            return peak, peer.read(READ_SECONDS) if self.reads(case) else None
 
         before = machine.cpu_use(self.pids())
         first = measure()
         seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
         peaks, reads = zip(first, measure(), strict=True)
         quiet = rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
-        quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
-        if is_bound_by_memory(case):
+        if not self.args.quick:  # there a matrix product stands for the peak, which calls may beat
+            quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
+        if self.reads(case):
             quiet = quiet and rounds.is_bracketed(case.key_value_bytes() * 1e-9, seconds, reads)
         return rounds.Round(seconds, peaks, reads), quiet
 
@@ -212,19 +222,27 @@ def parse_arguments():
     def words(text):
         return text.split(",")
 
+    parser.add_argument("--quick", action="store_true", help="the installed fa and PyTorch, f32 and bf16, two rounds, a table")
     parser.add_argument("--build", default="build/release", help="build folder of the C++ peers")
-    parser.add_argument("--set", dest="sets", type=words, default=["headline"], help=f"of {', '.join(SETS)}")
+    parser.add_argument("--set", dest="sets", type=words, help=f"of {', '.join(SETS)}; headline")
     parser.add_argument("--only", type=words, default=[], help="keys such as 'forward/f32/*/causal/2'")
-    parser.add_argument("--peers", type=words, default=list(PEERS), help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--peers", type=words, help=f"of {', '.join(PEERS)}; all")
     parser.add_argument("--threads", type=lambda text: [int(count) for count in text.split(",")],
                         default=[len(os.sched_getaffinity(0))])
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each peer that count")
+    parser.add_argument("--rounds", type=int, help="rounds of each peer that count; 3")
     parser.add_argument("--tries", type=int, default=8, help="rounds until one counts, before a case is given up")
     parser.add_argument("--foreign", type=float, default=0.1, help="share of one CPU that others may use in a round")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no case is begun")
     parser.add_argument("--again", action="store_true", help="measure what was measured already")
-    parser.add_argument("--out", default="build/benchmarks/results.json")
+    parser.add_argument("--out", help="build/benchmarks/results.json, or quick.json there")
     args = parser.parse_args()
+    usual = quick.DEFAULTS if args.quick else {"sets": ["headline"], "peers": list(PEERS), "rounds": 3,
+                                               "out": "build/benchmarks/results.json"}
+    for name, value in usual.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    if args.quick:
+        KINDS["fa"] = INSTALLED_FA
     for given, known in ((args.sets, SETS), (args.peers, PEERS)):
         for name in given:
             if name not in known:
@@ -249,8 +267,11 @@ def leave_out_missing(args, vendor):
             print(f"{name} is left out: {reason}", file=sys.stderr)
             args.peers.remove(name)
             left_out[name] = reason.replace(sys.executable, "this Python").replace(os.getcwd() + os.sep, "")
-    if vendor == LOCKED_VENDOR and with_torch & set(args.peers) and not os.path.exists(unlocking_library(args.build)):
+    is_locked = vendor == LOCKED_VENDOR and not os.path.exists(unlocking_library(args.build))
+    if not args.quick and is_locked and with_torch & set(args.peers):
         raise SystemExit(f"compare: build the target mkl_unlock first: {unlocking_library(args.build)} is not there")
+    if args.quick and not {"fa", "torch"} <= set(args.peers):
+        raise SystemExit("compare: --quick needs fa and PyTorch: pip install ./python torch")
     if "fa" not in args.peers:
         raise SystemExit("compare: build the target fa_peer first, see benchmarks/README.md")
     return left_out
@@ -282,6 +303,8 @@ def main():
                     return
             finally:
                 driver.close()
+    if args.quick:
+        print(quick.report(results, chosen))
 
 
 if __name__ == "__main__":

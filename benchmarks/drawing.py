@@ -1,9 +1,20 @@
-"""matplotlib's pyplot, drawing into files; None where matplotlib is missing."""
+"""matplotlib's pyplot and tickers, drawing into files; None where matplotlib is missing."""
 
 try:
     import matplotlib
 except ModuleNotFoundError:
-    plt = None
+    plt = ticker = None
 else:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib import ticker  # noqa: F401
+
+
+def legend_above(figure, handles, labels, note=None):
+    """One legend above all panels, never on data. @param note  a line below it that explains figures in the plot"""
+    inches = 0.35 + (0.2 if note else 0)
+    top = 1 - inches / figure.get_figheight()
+    figure.legend(handles, labels, loc="upper center", ncol=len(handles), frameon=False)
+    if note:
+        figure.text(0.5, top, note, ha="center", va="bottom", fontsize=8)
+    figure.tight_layout(rect=(0, 0, 1, top))

@@ -5,7 +5,7 @@ from statistics import median
 
 import machine
 
-from drawing import plt
+from drawing import legend_above, plt
 
 NAMES = {"fa": "fa", "sdpa": "sdpa", "eager": "eager", "flex_attention": "flex_attention"}
 COLORS = {"fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attention": "#4f86c6"}
@@ -67,13 +67,21 @@ def _cell(number, form):
 def _in_order(entries):
     """By model, as they were measured first, then type and work: runs add what they measure at the end."""
     models = list(dict.fromkeys(entry["model"] for entry in entries))
-    works = ("prefill", "decode", "train")
 
     def place(entry):
-        work, tokens = entry["work"].split()
-        return models.index(entry["model"]), entry["dtype"] != "f32", works.index(work), int(tokens)
+        model, *work = _place(models, entry)
+        return model, entry["dtype"] != "f32", *work
 
     return sorted(entries, key=place)
+
+
+def _place(models, entry):
+    work, tokens = entry["work"].split()
+    return models.index(entry["model"]), ("prefill", "decode", "train").index(work), int(tokens)
+
+
+def _line(entry):
+    return f"{entry['model']} {entry['work']}"
 
 
 def write(results, folder):
@@ -96,22 +104,35 @@ def write(results, folder):
 
 
 def plot(results, path):
-    """Ratios to fa, as bars. False without matplotlib."""
+    """Ratios to fa, as bars, a panel per type. False without matplotlib."""
     if plt is None:
         return False
     entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]
     others = [name for name in NAMES if name != "fa" and any(ratios(entry, name) for entry in entries)]
-    figure, axes = plt.subplots(figsize=(7, 0.8 + 0.32 * len(entries)))
+    entries = [entry for entry in entries if any(ratios(entry, name) for name in others)]
+    models = list(dict.fromkeys(entry["model"] for entry in entries))
+    lines = list(dict.fromkeys(_line(entry) for entry in sorted(entries, key=lambda entry: _place(models, entry))))
+    types = list(dict.fromkeys(entry["dtype"] for entry in entries))
+    size = (1.4 + 4.2 * len(types), 1.2 + (0.1 + 0.13 * len(others)) * len(lines))
+    figure, axes = plt.subplots(1, len(types), figsize=size, sharex=True, sharey=True, squeeze=False)
     height = 0.8 / max(1, len(others))
-    for index, name in enumerate(others):
-        places = [i - 0.4 + (index + 0.5) * height for i in range(len(entries))]
-        axes.barh(places, [median(ratios(entry, name) or [0]) for entry in entries], height, color=COLORS[name], label=name)
-    axes.axvline(1, color=COLORS["fa"], label="fa")
-    axes.set_yticks(range(len(entries)), [f"{e['model']} {e['work']} {e['dtype']}" for e in entries], fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlabel("time over that of fa")
-    axes.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    for panel, dtype in zip(axes[0], types):
+        for entry in (entry for entry in entries if entry["dtype"] == dtype):
+            middle = lines.index(_line(entry))
+            for index, name in enumerate(others):
+                if of := ratios(entry, name):
+                    place = middle - 0.4 + (index + 0.5) * height
+                    panel.barh(place, median(of), height, color=COLORS[name])
+                    panel.annotate(f"{median(of):.2f}", (median(of), place), (3, 0), textcoords="offset points", va="center",
+                                   fontsize=7)
+        panel.axvline(1, color=COLORS["fa"], linewidth=1.5)
+        panel.set_yticks(range(len(lines)), lines, fontsize=8)
+        panel.set(ylim=(len(lines) - 0.4, -0.6), xlabel="time over that of fa")
+        panel.set_title(dtype, loc="left", fontsize=10)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.margins(x=0.12)
+    handles = [plt.Line2D([], [], color=COLORS["fa"]), *(plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in others)]
+    legend_above(figure, handles, ["fa", *others])
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return True

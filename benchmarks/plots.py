@@ -1,37 +1,59 @@
-"""Plots of what compare.py measured."""
+"""Plots of what compare.py measured. They show fa, PyTorch and the best other peer; the page's tables have every peer."""
 
 import os
 
 import results as store
 from cases import DECODE, SHAPES
-from drawing import plt
-from results import NAMES, chosen, entries_of, fraction, peers_of
+from drawing import legend_above, plt, ticker
+from results import NAMES, chosen, entries_of
 
-COLORS = {"fa": "#0b6e4f", "torch": "#f2a88f", "torch_mkl": "#e4572e", "flex": "#c9a227", "zentorch": "#8c3a1f",
-          "onnxruntime": "#4f86c6", "onednn": "#8e6bbf", "openvino": "#2f9fb5", "ggml": "#556b2f", "naive": "#b0b0b0"}
+FA, PYTORCH, OTHER = "fa", "PyTorch, at its best", "best other peer"
+COLORS = {FA: "#0b6e4f", PYTORCH: "#e4572e", OTHER: "#9aa5b1"}
+MEMBERS = {FA: ("fa",), PYTORCH: ("torch", "torch_mkl"),
+           OTHER: tuple(name for name in NAMES if name not in ("fa", "torch", "torch_mkl"))}
+LINE_COLORS = {"torch": "#e4572e", "torch_mkl": "#e4572e", "flex": "#c9a227", "zentorch": "#8c3a1f", "onnxruntime": "#4f86c6",
+               "onednn": "#8e6bbf", "openvino": "#2f9fb5", "ggml": "#556b2f", "naive": "#9aa5b1"}
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y",
-         "grid.color": "#e6e6e6", "axes.axisbelow": True, "figure.dpi": 110, "legend.frameon": False}
+         "axes.titlesize": 10, "axes.titlelocation": "left", "grid.color": "#e6e6e6", "axes.axisbelow": True, "figure.dpi": 110,
+         "legend.frameon": False}
 
-MOST_IN_A_LINE = 7  # entries of a legend
+
+def rate(entry, series):
+    """GFLOP/s of the fastest member of a series, or None."""
+    return max((value for name in MEMBERS[series] if (value := store.gflops(entry, name))), default=None)
 
 
-def bars(axes, pairs, title):
-    """GFLOP/s of each peer, one group of bars per shape; the peak as a line over each group."""
-    names = peers_of(pairs)
-    width = 0.8 / max(1, len(names))
-    for place, (_, entry) in enumerate(pairs):
-        for index, name in enumerate(names):
-            rate = store.gflops(entry, name)
-            if rate:
-                axes.bar(place - 0.4 + (index + 0.5) * width, rate, width, color=COLORS[name],
-                         label=NAMES[name] if place == 0 else None)
-        axes.hlines(entry["peak_gflops"], place - 0.45, place + 0.45, color="black", linewidth=1)
-        axes.annotate(f"{100 * fraction(entry):.0f} %", (place - 0.4 + 0.5 * width, store.gflops(entry, "fa")),
-                      ha="center", va="bottom", fontsize=7)
-    axes.set_xticks(range(len(pairs)), [f"{case.shape}\nS {case.sq}\nD {case.d}" for case, _ in pairs])
-    axes.set_title(title, loc="left", fontsize=10)
+def share(entry, series):
+    """Percent of the machine's peak in the same run, or None."""
+    value = rate(entry, series)
+    return value and 100 * value / entry["peak_gflops"]
+
+
+def series_of(pairs):
+    """The series that have a figure in any of these (case, entry) pairs."""
+    return [series for series in MEMBERS if any(rate(entry, series) for _, entry in pairs)]
+
+
+def shape_text(case):
+    return f"{case.shape}\nS {case.sq}\nD {case.d}"
+
+
+def bars(axes, pairs, shapes):
+    """Shares of the peak, one group of bars per shape; above fa's bar its ratio to the fastest peer."""
+    width = 0.8 / len(MEMBERS)
+    for case, entry in pairs:
+        place = shapes.index(shape_text(case))
+        for index, series in enumerate(MEMBERS):
+            axes.bar(place - 0.4 + (index + 0.5) * width, share(entry, series) or 0, width, color=COLORS[series])
+        if ratio := store.ratio_to_best(entry):
+            axes.annotate(f"{ratio:.2f}×", (place - 0.4 + 0.5 * width, share(entry, FA)), (0, 2), textcoords="offset points",
+                          ha="center", va="bottom", fontsize=8, color=COLORS[FA],
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+    for place in set(range(len(shapes))) - {shapes.index(shape_text(case)) for case, _ in pairs}:
+        axes.text(place, 2, "not\nmeasured", ha="center", va="bottom", fontsize=7, color="#707070")
+    axes.set_xticks(range(len(shapes)), shapes)
+    axes.set(xlim=(-0.6, len(shapes) - 0.4), ylim=(0, 112), yticks=range(0, 101, 20))
     axes.grid(False, axis="x")
-    axes.set_ylabel("GFLOP/s")
 
 
 def by_shape(results, operation):
@@ -48,89 +70,102 @@ def by_shape(results, operation):
         return None
     columns = 2 if len(panels) > 1 else 1
     lines = (len(panels) + columns - 1) // columns
-    figure, axes = plt.subplots(lines, columns, figsize=(5.6 * columns, 3.0 * lines), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(lines, columns, figsize=(5 * columns, 2.7 * lines + 0.6), squeeze=False, sharey=True)
+    all_pairs = [pair for _, pairs in panels for pair in pairs]
+    texts = {case.shape: shape_text(case) for case, _ in all_pairs}
     for panel, (title, pairs) in zip(axes.flat, panels):
-        bars(panel, pairs, title)
+        bars(panel, pairs, [texts[shape] for shape in shapes if shape in texts])
+        panel.set_title(title)
+    for panel in axes[:, 0]:
+        panel.set_ylabel("% of the machine's peak")
     for panel in axes.flat[len(panels):]:
         panel.set_axis_off()
-    names = peers_of([pair for _, pairs in panels for pair in pairs])
-    handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in names]
-    handles.append(plt.Line2D([], [], color="black", linewidth=1))
-    labels = [*(NAMES[name] for name in names), "peak of multiply-adds, same run"]
-    legend_lines = 1 + (len(handles) > MOST_IN_A_LINE)
-    figure.legend(handles, labels, loc="upper center", ncol=-(-len(handles) // legend_lines))
-    figure.tight_layout(rect=(0, 0, 1, 1 - legend_lines * (0.05 if lines > 1 else 0.1)))
+    names = series_of(all_pairs)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[series]) for series in names]
+    legend_above(figure, handles, names, "1.13×: fa has 1.13 times the rate of the fastest peer")
     return figure
 
 
 def roofline(results):
-    """GFLOP/s against FLOPs per byte of tensors, with the two limits of the machine."""
+    """GFLOP/s against FLOPs per byte of tensors, with the two limits of the machine; a panel per type."""
     most = max(case.threads for case, _ in entries_of(results))
     pairs = [pair for pair in entries_of(results) if pair[0].threads == most and pair[0].shape in SHAPES]
     bandwidths = [entry["peak_gbytes"] for _, entry in pairs if "peak_gbytes" in entry]
     if not bandwidths:
         return None
-    bandwidth, peak = max(bandwidths), max(entry["peak_gflops"] for _, entry in pairs)
-    figure, axes = plt.subplots(figsize=(6.4, 4))
+    bandwidth = max(bandwidths)
     low, high = 0.5, 2 * max(case.flops() / case.tensor_bytes() for case, _ in pairs)
-    ridge = peak / bandwidth
-    axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color="black", linewidth=1)
-    axes.annotate(f"{bandwidth:.0f} GB/s", (low, low * bandwidth), (6, 0), textcoords="offset points", va="top")
-    axes.annotate(f"{peak:.0f} GFLOP/s", (high, peak), (0, 4), textcoords="offset points", ha="right")
-    for name in reversed(peers_of(pairs)):
-        points = [(case.flops() / case.tensor_bytes(), store.gflops(entry, name)) for case, entry in pairs]
-        points = [point for point in points if point[1]]
-        axes.scatter(*zip(*points), s=22 if name == "fa" else 12, color=COLORS[name], label=NAMES[name],
-                     zorder=3 if name == "fa" else 2)
-    axes.set(xscale="log", yscale="log", xlabel="FLOPs of kept work per byte of inputs and outputs", ylabel="GFLOP/s",
-             title=f"Roofline, {most} threads: every shape, type, mask and direction")
-    axes.legend(loc="lower right")
-    figure.tight_layout()
+    types = [dtype for dtype in ("f32", "bf16") if any(case.dtype == dtype for case, _ in pairs)]
+    figure, axes = plt.subplots(1, len(types), figsize=(5 * len(types), 3.6), squeeze=False, sharey=True)
+    for panel, dtype in zip(axes.flat, types):
+        own = [(case, entry) for case, entry in pairs if case.dtype == dtype]
+        peak = max(entry["peak_gflops"] for _, entry in own)
+        panel.plot([low, peak / bandwidth, high], [low * bandwidth, peak, peak], color="black", linewidth=1)
+        for value, color, order in ((store.best_other, COLORS[OTHER], 2), (lambda entry: rate(entry, FA), COLORS[FA], 3)):
+            points = [(case.flops() / case.tensor_bytes(), value(entry)) for case, entry in own if value(entry)]
+            panel.scatter(*zip(*points), s=18, color=color, zorder=order)
+        panel.set(xscale="log", yscale="log", xlabel="FLOPs of kept work per byte of inputs and outputs",
+                  title=f"{dtype}, {most} threads: memory {bandwidth:.0f} GB/s, multiply-adds {peak:.0f} GFLOP/s")
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        panel.minorticks_off()
+    axes[0][0].set_ylabel("GFLOP/s")
+    dots = [plt.Line2D([], [], color=COLORS[series], marker="o", linestyle="") for series in (FA, OTHER)]
+    legend_above(figure, [*dots, plt.Line2D([], [], color="black")], [FA, "fastest peer of the case", "limits of the machine"])
     return figure
 
 
 def lengths(results):
-    """Milliseconds against S on two logarithmic axes."""
-    pairs = [pair for pair in entries_of(results) if pair[0].shape not in SHAPES]
-    if not pairs:
+    """How many times fa's time each peer takes, against S; a panel per mask."""
+    of_masks = {mask: [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].mask == mask]
+                for mask in ("full", "causal")}
+    of_masks = {mask: pairs for mask, pairs in of_masks.items() if pairs}
+    if not of_masks:
         return None
-    lines = {"full": "-", "causal": "--"}
-    figure, axes = plt.subplots(figsize=(6.4, 4))
-    for mask in sorted({case.mask for case, _ in pairs}, key=lambda mask: (mask not in lines, mask == "causal")):
-        of_mask = [pair for pair in pairs if pair[0].mask == mask]
-        for name in peers_of(of_mask):
-            points = [(case.sq, 1e3 * seconds) for case, entry in of_mask if (seconds := store.seconds(entry, name))]
-            axes.plot(*zip(*points), linestyle=lines.get(mask, ":"), marker="o", markersize=3, color=COLORS[name],
-                      linewidth=1.6 if name == "fa" else 1, label=f"{NAMES[name]}, {mask}")
-    axes.set(xscale="log", yscale="log", xlabel="S", ylabel="ms", title="Forward, f32, 2 heads of 128")
-    axes.set_xticks(sorted({case.sq for case, _ in pairs}), [str(s) for s in sorted({case.sq for case, _ in pairs})])
-    axes.minorticks_off()
-    axes.legend(fontsize=7)
-    figure.tight_layout()
+    figure, axes = plt.subplots(1, len(of_masks), figsize=(5 * len(of_masks), 3.4), squeeze=False, sharey=True)
+    known = store.peers_of([pair for pairs in of_masks.values() for pair in pairs])
+    others = [name for name in known if name != "fa" and not (name == "torch" and "torch_mkl" in known)]
+    for panel, (mask, pairs) in zip(axes.flat, of_masks.items()):
+        pairs = [(case, entry) for case, entry in pairs if store.seconds(entry, "fa")]
+        for name in others:
+            points = [(case.sq, store.seconds(entry, name) / store.seconds(entry, "fa")) for case, entry in pairs
+                      if store.seconds(entry, name)]
+            if points:
+                panel.plot(*zip(*points), marker="o", markersize=3, color=LINE_COLORS[name])
+        panel.axhline(1, color=COLORS[FA], linewidth=2)
+        sizes = sorted({case.sq for case, _ in pairs})
+        panel.set(xscale="log", xlabel="S", title=f"forward f32, {mask}, 2 heads of 128")
+        panel.set_xticks(sizes, [str(size) for size in sizes])
+        panel.minorticks_off()
+    axes[0][0].set(ylabel="time over that of fa", ylim=(0, None))
+    handles = [plt.Line2D([], [], color=COLORS[FA], linewidth=2),
+               *(plt.Line2D([], [], color=LINE_COLORS[name], marker="o", markersize=3) for name in others)]
+    legend_above(figure, handles, ["fa", *(NAMES[name] for name in others)])
     return figure
 
 
 def threads(results):
-    """GFLOP/s against threads, with the peak as a line."""
+    """Share of the peak that as many threads have, against threads."""
     groups = {}
     for case, entry in entries_of(results):
         if case.shape in SHAPES and case.dtype == "f32" and case.mask == "full":
             groups.setdefault((case.operation, case.shape), []).append((case, entry))
-    groups = {key: sorted(pairs, key=lambda pair: pair[0].threads) for key, pairs in groups.items()
-              if len({case.threads for case, _ in pairs}) > 1}
+    in_order = sorted(groups, key=lambda key: (key[0] != "forward", key[1]))
+    groups = {key: sorted(groups[key], key=lambda pair: pair[0].threads) for key in in_order
+              if len({case.threads for case, _ in groups[key]}) > 1}
     if not groups:
         return None
-    figure, axes = plt.subplots(1, len(groups), figsize=(max(6.4, 2.6 * len(groups)), 3.2), squeeze=False)
+    figure, axes = plt.subplots(1, len(groups), figsize=(max(5, 2.5 * len(groups)), 3.2), squeeze=False, sharey=True)
     for panel, ((operation, shape), pairs) in zip(axes.flat, groups.items()):
-        counts = [case.threads for case, _ in pairs]
-        panel.plot(counts, [entry["peak_gflops"] for _, entry in pairs], color="black", linewidth=1, label="peak")
-        for name in peers_of(pairs):
-            points = [(case.threads, rate) for case, entry in pairs if (rate := store.gflops(entry, name))]
-            panel.plot(*zip(*points), marker="o", markersize=3, color=COLORS[name], label=NAMES[name])
-        panel.set(title=f"{operation}, {shape}", xlabel="threads", xticks=counts, ylim=(0, None))
-    axes[0][0].set_ylabel("GFLOP/s, f32, full")
-    axes[0][-1].legend(fontsize=7, loc="lower right")
-    figure.tight_layout()
+        for series in series_of(pairs):
+            points = [(case.threads, share(entry, series)) for case, entry in pairs if rate(entry, series)]
+            panel.plot(*zip(*points), marker="o", markersize=4, color=COLORS[series])
+        panel.set(title=f"{operation} f32, {shape}", xlabel="threads", xticks=[case.threads for case, _ in pairs],
+                  ylim=(0, 105), yticks=range(0, 101, 20))
+        panel.margins(x=0.1)
+    axes[0][0].set_ylabel("% of the peak of the threads")
+    names = series_of([pair for pairs in groups.values() for pair in pairs])
+    legend_above(figure, [plt.Line2D([], [], color=COLORS[series], marker="o", markersize=4) for series in names], names)
     return figure
 
 

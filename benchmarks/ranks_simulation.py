@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from drawing import plt
+from drawing import legend_above, plt
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 NETWORKS = (1.25, 5, 12.5, 50)  # GB/s: 10, 40, 100 and 400 Gbit/s
@@ -109,19 +109,20 @@ def draw(facts, folder):
         for scaling, words in SCALINGS.items():
             if (operation, scaling, 1, CUTS[0], USUAL) not in facts:
                 continue
-            figure, axes = plt.subplots(figsize=(6.4, 4), dpi=110)
-            for cut, line in zip(CUTS, ("-", "--")):
+            figure, axes = plt.subplots(1, len(CUTS), figsize=(10, 3.4), dpi=110, sharey=True)
+            for panel, cut in zip(axes, CUTS):
                 for network in NETWORKS:
                     points = [100 * facts[operation, scaling, ranks, cut, network]["efficiency"] for ranks in RANKS]
-                    axes.plot(RANKS, points, line, marker="o", markersize=3, color=colors[network],
-                              label=f"{cut}, {network:g} GB/s")
-            axes.set(xscale="log", xlabel="ranks of 64 cores", ylabel="efficiency, %, predicted", ylim=(0, 102),
-                     title=f"{operation.capitalize()}, {words}, causal")
-            axes.set_xticks(RANKS, [str(ranks) for ranks in RANKS])
-            axes.minorticks_off()
-            axes.grid(color="#e6e6e6")
-            axes.legend(fontsize=7)
-            figure.tight_layout()
+                    panel.plot(RANKS, points, marker="o", markersize=3, color=colors[network])
+                panel.set(xscale="log", xlabel="ranks of 64 cores", ylim=(0, 104))
+                panel.set_title(f"{operation}, {words}, causal, {cut}", loc="left", fontsize=10)
+                panel.set_xticks(RANKS, [str(ranks) for ranks in RANKS], fontsize=8)
+                panel.minorticks_off()
+                panel.spines[["top", "right"]].set_visible(False)
+                panel.grid(axis="y", color="#e6e6e6")
+            axes[0].set_ylabel("efficiency, %, predicted")
+            lines = [plt.Line2D([], [], color=color, marker="o", markersize=3) for color in colors.values()]
+            legend_above(figure, lines, [f"network of {network:g} GB/s" for network in NETWORKS])
             plots[operation, scaling] = f"ranks_{operation}_{scaling}.png"
             figure.savefig(os.path.join(folder, plots[operation, scaling]))
             plt.close(figure)

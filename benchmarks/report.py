@@ -246,11 +246,12 @@ def sections_of(results):
 
 
 PLOTS = {
-    "forward.png": "Forward: GFLOP/s by shape; black lines are the machine's peak, figures what fa reaches of it",
-    "backward.png": "Backward: GFLOP/s by shape",
-    "roofline.png": "Roofline",
-    "lengths.png": "Cost against S",
-    "threads.png": "Speed against threads",
+    "forward.png": "Forward: percent of the machine's peak by shape, of fa, PyTorch and the best other peer; figures are the "
+                   "ratio of fa to the fastest peer",
+    "backward.png": "Backward: percent of the machine's peak by shape, with the same figures",
+    "roofline.png": "Roofline: the rates of fa and of the fastest peer of each case below the machine's limits",
+    "lengths.png": "Time of the peers over that of fa, against S",
+    "threads.png": "Percent of the peak of as many threads, against threads",
 }
 
 

@@ -33,6 +33,8 @@ KINDS = {
     "onnxruntime": Kind("onnxruntime_peer.py", modules=("onnxruntime", "onnx")),
 }
 PEERS = tuple(KINDS)
+# fa as compare.py --quick starts it: the installed package, nothing of the build folder.
+INSTALLED_FA = Kind("torch_peer.py", ("fa",), modules=("torch", "fa"))
 # Not started where MKL is not locked: they would measure another peer twice.
 ONLY_UNLOCKED = ("torch_mkl",)
 LOCKED_VENDOR = "AuthenticAMD"

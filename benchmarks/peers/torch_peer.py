@@ -1,8 +1,9 @@
-"""PyTorch's attention as a peer: torch_peer.py [KERNEL]. The kernels are flash (scaled_dot_product_attention restricted
-to its flash kernel; the default), flex (flex_attention, compiled) and zentorch (AMD's operator); the backward is
-autograd's."""
+"""Attention of PyTorch tensors as a peer: torch_peer.py [KERNEL]. The kernels are flash (scaled_dot_product_attention
+restricted to its flash kernel; the default), flex (flex_attention, compiled), zentorch (AMD's operator) and fa (the
+installed Python package); the backward is autograd's."""
 
 import sys
+import time
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from worker import Unsupported, serve
 KERNEL = sys.argv[1] if len(sys.argv) > 1 else "flash"
 if KERNEL == "zentorch":
     import zentorch  # the others must run without its changes to PyTorch
+if KERNEL == "fa":
+    import fa.torch  # the others need no installed fa
 
 
 def flash(case, q, k, v):
@@ -59,13 +62,47 @@ def zen(case, q, k, v):
     return lambda: torch.ops.zentorch.zentorch_sdpa(q, k, v, 0.0, causal)[0]
 
 
-KERNELS = {"flash": flash, "flex": flex, "zentorch": zen}
+def own(case, q, k, v):
+    if case["mask"] not in ("full", "causal"):
+        raise Unsupported(f"mask {case['mask']}")
+    fa.set_default_context(fa.Context(threads=case["threads"]))
+    causal, grouped = case["mask"] == "causal", q.shape[1] != k.shape[1]
+    return lambda: fa.torch.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+
+KERNELS = {"flash": flash, "flex": flex, "zentorch": zen, "fa": own}
+
+
+def product_rate(request):
+    """GFLOP/s of a matrix product on all threads, the faster of PyTorch's and, in f32, NumPy's."""
+    n = 1024
+    a = torch.ones(n, n, dtype=torch.bfloat16 if request["dtype"] == "bf16" else torch.float32)
+    products = [lambda: a @ a] if request["dtype"] == "bf16" else [lambda: a @ a, lambda: a.numpy() @ a.numpy()]
+    best = float("inf")
+    for product in products:
+        product()
+        end = time.perf_counter() + request["seconds"]
+        while (begin := time.perf_counter()) < end:
+            product()
+            best = min(best, time.perf_counter() - begin)
+    return 2e-9 * n**3 / best
 
 
 class TorchPeer:
     def about(self):
         facts = {"version": torch.__version__, "isa": torch.backends.cpu.get_cpu_capability()}
-        return facts | ({"version": zentorch.__version__} if KERNEL == "zentorch" else {})
+        packages = {"zentorch": lambda: zentorch.__version__, "fa": lambda: fa.__version__}
+        return facts | ({"version": packages[KERNEL]()} if KERNEL in packages else {})
+
+    def answer(self, request):
+        """What compare.py asks of fa alone. The rate stands for the peak, which takes a program in C++."""
+        if request["do"] == "peak":
+            return {"gflops": product_rate(request)}
+        case = self.case
+        q, k = ((case["batch"], case[heads], case[rows], case["d"]) for heads, rows in (("heads", "sq"), ("heads_kv", "sk")))
+        mask = fa.Mask.causal() if case["mask"] == "causal" else None
+        plan = fa.plan(case["operation"], q, k, k, dtype=case["dtype"], mask=mask)
+        return {"kernels": list(plan.kernels)}
 
     def load(self, name):
         array = np.load(f"{self.case['folder']}/{name}.npy")
@@ -80,10 +117,10 @@ class TorchPeer:
         np.save(f"{self.case['folder']}/{name}.npy", array.reshape([self.case[size] for size in ("batch", heads, rows, "d")]))
 
     def load_queries(self, name):
-        """Rows of query heads. Without a mask, those that share a key head are the rows of one: no operator then needs to
-        know of groups, and decoding multiplies matrices."""
-        rows = self.load(name)
-        return rows.flatten(1, 2).unflatten(1, (self.case["heads_kv"], -1)) if self.case["mask"] == "full" else rows
+        """Rows of query heads. Without a mask, those that share a key head are the rows of one: PyTorch's operators then
+        need not know of groups, and decoding multiplies matrices."""
+        rows, joined = self.load(name), self.case["mask"] == "full" and KERNEL != "fa"
+        return rows.flatten(1, 2).unflatten(1, (self.case["heads_kv"], -1)) if joined else rows
 
     def prepare(self, case):
         self.release()

@@ -13,7 +13,7 @@ on standard output. peers/worker.cc is the same in C++.
                                                the passes within S seconds; 0 where they are too small
     {"do": "release"}                       -> {"ok": true}
 
-The answer to a request that fails is {"error": text}. fa_peer also answers "plan" and "peak".
+The answer to a request that fails is {"error": text}. fa also answers "plan" and "peak".
 """
 
 import ctypes
@@ -68,6 +68,8 @@ def reply(peer, request):
         return {"gbytes": read_rate(peer.memory(), request)}
     elif what == "release":
         peer.release()
+    elif what in ("plan", "peak") and hasattr(peer, "answer"):
+        return peer.answer(request)
     else:
         raise ValueError(f"unknown request {what}")
     return {"ok": True}

@@ -13,6 +13,7 @@ WITHOUT_TENSORS = {
     "set_default_context",
     "replace_scaled_dot_product_attention",
     "install",
+    "uninstall",
     "get_scheduler_metadata",
     "traffic",
 }

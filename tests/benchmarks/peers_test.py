@@ -144,7 +144,7 @@ class PeersTest(unittest.TestCase):
         fake = mock.Mock(ask=ask, read=lambda seconds: ask("read", seconds=seconds)["gbytes"], pid=os.getpid())
         driver = compare.Driver.__new__(compare.Driver)
         driver.peers = {"fa": fake}
-        driver.args = argparse.Namespace(rounds=2, tries=2, foreign=math.inf)
+        driver.args = argparse.Namespace(rounds=2, tries=2, foreign=math.inf, build=BUILD, quick=False)
         return driver, asked
 
     def test_decoding_is_read_right_before_and_after_each_timing(self):
@@ -166,6 +166,14 @@ class PeersTest(unittest.TestCase):
         self.assertEqual(asked, 3 * ["peak", "time", "peak"])
         self.assertEqual(([one.seconds for one in timed.rounds], timed.rejected), ([[2.0], [1.0]], 1))
         self.assertEqual(compare.rounds.peak_around_best(timed.rounds), 102.0)
+
+    def test_quick_reads_no_memory_without_the_library_and_lets_calls_beat_the_product(self):
+        case = make("F", SHAPES["F"], "forward", "f32", "full", 1)
+        driver, asked = self.fake_driver({"peak": [1e-3, 2e-3, 1e-3, 2e-3], "time": 2 * [[0.5]]})
+        driver.args.quick, driver.args.build = True, "nowhere"
+        timed = driver.time_rounds(case, ["fa"])["fa"]
+        self.assertEqual(asked, 2 * ["peak", "time", "peak"])
+        self.assertEqual((len(timed.rounds), timed.rejected), (2, 0))
 
     def test_fa_measures_the_peak(self):
         with open(os.devnull, "w", encoding="utf-8") as log:
@@ -204,13 +212,24 @@ class PeersTest(unittest.TestCase):
             restart_unlocked("models", "nowhere", "AuthenticAMD")
 
     def test_pytorch_is_not_compared_with_mkl_locked_only(self):
-        args = argparse.Namespace(peers=["fa", "torch", "torch_mkl"], build="nowhere")
+        args = argparse.Namespace(peers=["fa", "torch", "torch_mkl"], build="nowhere", quick=False)
         with mock.patch("compare.why_unusable", return_value=None), mock.patch("compare.offer_torch"), \
                 mock.patch("compare.why_missing", side_effect=lambda name, *_: "no library" if name == "torch_mkl" else None):
             with self.assertRaisesRegex(SystemExit, "build the target mkl_unlock first"):
                 compare.leave_out_missing(args, "AuthenticAMD")
             args.peers = ["fa", "torch", "torch_mkl"]
             self.assertEqual(compare.leave_out_missing(args, "GenuineIntel"), {"torch_mkl": "no library"})
+
+    def test_quick_leaves_out_what_is_missing_but_fa_and_pytorch(self):
+        for missing, refused in (("torch_mkl", False), ("torch", True), ("fa", True)):
+            args = argparse.Namespace(peers=["fa", "torch", "torch_mkl"], build="nowhere", quick=True)
+            with mock.patch("compare.why_unusable", return_value=None), mock.patch("compare.offer_torch"), \
+                    mock.patch("compare.why_missing", side_effect=lambda name, *_: "none" if name == missing else None):
+                if refused:
+                    with self.assertRaisesRegex(SystemExit, "--quick needs fa and PyTorch"):
+                        compare.leave_out_missing(args, "AuthenticAMD")
+                else:
+                    self.assertEqual(compare.leave_out_missing(args, "AuthenticAMD"), {missing: "none"})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ what an argument means. The differences:
   backward and to the loss.
 * The functions of inference have no gradient: their results' backward raises NotImplementedError.
 * A bad argument raises ValueError that names it.
+
+Only these functions are here. `install` adds what scripts look up elsewhere: `.npu()`, `torch.npu`, the device "npu".
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from ._npu.decode import (
     npu_fused_infer_attention_score_v2,
     npu_incre_flash_attention,
 )
+from ._npu.install import install, uninstall
 from ._npu.sparse import (
     npu_dense_lightning_indexer_grad_kl_loss,
     npu_dense_lightning_indexer_softmax_lse,
@@ -62,6 +65,7 @@ from ._torch.ops import PromptCall
 
 __all__ = [
     "_npu_paged_attention",
+    "install",
     "npu_attention_update",
     "npu_dense_lightning_indexer_grad_kl_loss",
     "npu_dense_lightning_indexer_softmax_lse",
@@ -81,6 +85,7 @@ __all__ = [
     "npu_sparse_flash_attention",
     "npu_sparse_flash_attention_grad",
     "npu_sparse_lightning_indexer_grad_kl_loss",
+    "uninstall",
 ]
 
 _MAX_TOKENS = 2147483647

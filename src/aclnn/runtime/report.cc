@@ -1,6 +1,12 @@
 #include "aclnn/runtime/report.h"
 
+#include <errno.h>  // program_invocation_short_name
+#include <time.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -31,11 +37,37 @@ aclError CodeOf(StatusCode code) {
   return ACLNN_ERR_RUNTIME_ERROR;
 }
 
+bool IsVariable(const char* name, const char* value) {
+  const char* text = std::getenv(name);
+  return text != nullptr && std::strcmp(text, value) == 0;
+}
+
+/// Whether the device's runtime would print an error: levels 0 (debug) to 3 (error, the default) do, level 4 prints
+/// nothing.
+bool ErrorsAreLogged() {
+  return IsVariable("ASCEND_SLOG_PRINT_TO_STDOUT", "1") && !IsVariable("ASCEND_GLOBAL_LOG_LEVEL", "4");
+}
+
+/// Prints the recent message as a line of the device's log: "[ERROR] MODULE(PID,PROGRAM):TIME message".
+void LogRecentMessage(aclError code) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm local{};
+  localtime_r(&now.tv_sec, &local);
+  char date[32];
+  strftime(date, sizeof(date), "%Y-%m-%d-%H:%M:%S", &local);
+  const long microseconds = now.tv_nsec / 1000;
+  std::printf("[ERROR] FA(%d,%s):%s.%03ld.%03ld %d: %s\n", getpid(), program_invocation_short_name, date,
+              microseconds / 1000, microseconds % 1000, code, recent_message);
+  std::fflush(stdout);  // The program may end by a signal next.
+}
+
 aclError Keep(aclError code, std::string_view message) {
   if (code == ACL_SUCCESS) return code;
   const size_t length = std::min(message.size(), kMessageBytes - 1);
   std::memcpy(recent_message, message.data(), length);
   recent_message[length] = '\0';
+  if (ErrorsAreLogged()) LogRecentMessage(code);
   return code;
 }
 

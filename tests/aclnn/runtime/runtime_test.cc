@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -73,6 +74,36 @@ TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
   EXPECT_EQ(aclrtDestroyContext(first), ACL_ERROR_INVALID_PARAM);
   EXPECT_EQ(aclrtSetCurrentContext(first), ACL_ERROR_INVALID_PARAM);
   EXPECT_EQ(aclrtDestroyContext(second), ACL_SUCCESS);
+}
+
+/// What a failed call and one that succeeds print to standard output.
+std::string PrintedByTwoCalls() {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(aclFinalize(), ACL_ERROR_UNINITIALIZE);
+  EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(Runtime, PrintsErrorsAsTheDevicesLogDoesWhereItsVariableAsksForThem) {
+  const char print[] = "ASCEND_SLOG_PRINT_TO_STDOUT", level[] = "ASCEND_GLOBAL_LOG_LEVEL";
+  unsetenv(print);
+  unsetenv(level);
+  EXPECT_EQ(PrintedByTwoCalls(), "");
+  setenv(print, "0", 1);
+  EXPECT_EQ(PrintedByTwoCalls(), "");
+  setenv(print, "1", 1);
+  const auto is_one_line = ::testing::MatchesRegex(
+      "\\[ERROR\\] FA\\([0-9]+,[^)]+\\):[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}\\.[0-9]{3} "
+      "100001: aclFinalize: no aclInit before\n");
+  EXPECT_THAT(PrintedByTwoCalls(), is_one_line);
+  for (const char* lower : {"0", "1", "2", "3", "unknown"}) {
+    setenv(level, lower, 1);
+    EXPECT_THAT(PrintedByTwoCalls(), is_one_line) << lower;
+  }
+  setenv(level, "4", 1);
+  EXPECT_EQ(PrintedByTwoCalls(), "");
+  unsetenv(print);
+  unsetenv(level);
 }
 
 TEST(Runtime, KeepsTheDeterministicSwitch) {

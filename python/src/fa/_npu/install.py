@@ -1,0 +1,114 @@
+"""What a script for the NPU looks up outside of torch_npu: `.npu()`, `torch.npu` and the device "npu".
+
+All of them mean the CPU: tensors stay where they are, and `fa.torch_npu` computes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+
+
+class _CpuForNpu(TorchFunctionMode):
+    """PyTorch's functions with "cpu" for each argument that is "npu" or "npu:N"."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        named, options = tuple(map(_cpu_for_npu, args)), {name: _cpu_for_npu(value) for name, value in given.items()}
+        if func is torch.device and (named, options) != (args, given):
+            return torch.device("cpu")  # without the index of torch.device("npu", 0): tensors on the CPU have none
+        return func(*named, **options)
+
+
+_mode = _CpuForNpu()
+_undo: ExitStack | None = None  # while installed
+
+
+def install(force: bool = False) -> None:
+    """Makes `import torch_npu` find `fa.torch_npu`, and the device "npu" mean the CPU, until `uninstall`.
+
+    `torch.npu` has one device. `Tensor.npu()` and `Module.npu()` return self. PyTorch's functions take "npu" and
+    "npu:N" as devices in the thread that called `install`. A second call changes nothing.
+
+    Args:
+        force: also where the real package can be imported. What has imported it before keeps it.
+
+    Raises:
+        ValueError: the real package can be imported, and force is not given.
+    """
+    global _undo
+    if _undo is not None:
+        return
+    own = sys.modules["fa.torch_npu"]
+    if not force and sys.modules.get("torch_npu") is not own and importlib.util.find_spec("torch_npu") is not None:
+        raise ValueError("invalid argument: force=False, want True: the package torch_npu itself can be imported")
+    _undo = ExitStack()
+    npu = _npu_module()
+    _set_module(_undo, "torch_npu", own)
+    _set_module(_undo, "torch.npu", npu)
+    for owner, value in ((torch, npu), (own, npu), (torch.Tensor, _itself), (torch.nn.Module, _itself)):
+        _set_attribute(_undo, owner, "npu", value)
+    _push_mode(_mode)
+
+
+def uninstall() -> None:
+    """Undoes `install`. Without it, nothing changes.
+
+    Raises:
+        RuntimeError: another thread called `install`.
+    """
+    global _undo
+    if _undo is None:
+        return
+    modes = _get_current_function_mode_stack()
+    if _mode not in modes:
+        raise RuntimeError("uninstall: another thread called install, want the same thread")
+    above = modes[modes.index(_mode) + 1 :]
+    for _ in (_mode, *above):
+        _pop_mode()
+    for mode in above:
+        _push_mode(mode)
+    _undo.close()
+    _undo = None
+
+
+def _cpu_for_npu(value: Any) -> Any:
+    return "cpu" if isinstance(value, str) and (value == "npu" or value.startswith("npu:")) else value
+
+
+def _itself(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
+    return self
+
+
+def _npu_module() -> ModuleType:
+    npu = ModuleType("torch.npu", "The one device of `fa.torch_npu.install`: this CPU.")
+    for name in ("device_count", "is_available", "set_device", "synchronize"):
+        setattr(npu, name, getattr(torch.cpu, name))
+    vars(npu).update(current_device=lambda: 0, empty_cache=lambda: None)
+    vars(npu).update(manual_seed=torch.manual_seed, manual_seed_all=torch.manual_seed)
+    return npu
+
+
+def _set_module(undo: ExitStack, name: str, module: ModuleType) -> None:
+    if name in sys.modules:
+        undo.callback(sys.modules.__setitem__, name, sys.modules[name])
+    else:
+        undo.callback(sys.modules.pop, name, None)
+    sys.modules[name] = module
+
+
+def _set_attribute(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
+    if hasattr(owner, name):
+        undo.callback(setattr, owner, name, getattr(owner, name))
+    else:
+        undo.callback(delattr, owner, name)
+    setattr(owner, name, value)

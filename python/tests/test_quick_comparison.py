@@ -1,0 +1,31 @@
+"""benchmarks/compare.py --quick: the installed package next to PyTorch, checked against double and timed."""
+
+import json
+import subprocess
+import sys
+
+import benchmark_program
+from time_limits import seconds
+
+
+def test_the_installed_package_is_compared_with_pytorch(tmp_path):
+    out = tmp_path / "quick.json"
+    command = [sys.executable, benchmark_program.FOLDER / "compare.py", "--quick", "--rounds", "1", "--foreign", "1000"]
+    command += ["--threads", "1", "--build", tmp_path, "--out", out, "--only", "*/bf16/G/causal/1,forward/f32/F/full/1"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds(240))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    entries = json.loads(out.read_text())["cases"]
+    assert set(entries) == {"forward/bf16/G/causal/1", "backward/bf16/G/causal/1", "forward/f32/F/full/1"}
+    for key, entry in entries.items():
+        assert entry["kernels"] and entry["peak_gflops"] > 0, key
+        for name in ("fa", "torch"):
+            assert entry["peers"][name]["best"] > 0 and entry["peers"][name]["share_of_bound"] <= 1, (key, name)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith(("G bf16 causal", "F f32  full"))]
+    assert len(lines) == 3 and not any("–" in line for line in lines), ran.stdout
+
+
+def test_without_pytorch_it_says_what_to_install(tmp_path):
+    command = [sys.executable, benchmark_program.FOLDER / "compare.py", "--quick", "--peers", "fa", "--build", tmp_path]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120), cwd=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == "compare: --quick needs fa and PyTorch: pip install ./python torch"
