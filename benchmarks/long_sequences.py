@@ -16,6 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+import transformers
+
+import fa.transformers  # noqa: F401  registers "fa"
+
 
 def status(field):
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -26,11 +31,6 @@ def status(field):
 
 def measure(implementation, tokens, type_name, output):
     """Runs the layer once and prints one line of JSON."""
-    import torch
-    import transformers
-
-    import fa.transformers  # noqa: F401  registers "fa"
-
     torch.manual_seed(0)
     config = transformers.LlamaConfig(vocab_size=256, hidden_size=1024, intermediate_size=1024, num_hidden_layers=1,
                                       num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=tokens)
@@ -58,8 +58,6 @@ def main():
     if given.one:
         measure(given.one[0], given.tokens[0], given.type, given.one[1])
         return 0
-
-    import torch
 
     print("| tokens | attention | peak memory of the call | wall time | CPU time |")
     print("|---:|---|---:|---:|---:|")
