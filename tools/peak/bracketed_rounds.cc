@@ -17,6 +17,9 @@ constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
 // On shared cores of an Emerald Rapids a quiet core is up to 1.35 times slower by its clock, and a core whose other
 // hyper-thread works is more than 1.6 times slower.
 constexpr double kSlowestQuiet = 1.35;
+// So many rates are measured before the first round: where other programs take turns with this one on its CPUs, both
+// rates around a round may be as low as each other, and one of these is not.
+constexpr int kFirstRates = 20;
 
 // Rounds of fa's own timings: so short that quiet moments suffice, and long against the clock's resolution of 25 ns.
 constexpr double kRoundShare = 1.0 / 500, kShortestCalls = 50e-6;
@@ -43,7 +46,7 @@ std::vector<double> BracketedRounds::MeasureRates(double round_seconds) {
 }
 
 double BracketedRounds::Time(const std::function<double()>& time) {
-  if (rounds_.empty()) rates_ = MeasureRates(0);
+  for (int i = 0; rounds_.empty() && i < kFirstRates; ++i) rates_ = MeasureRates(0);
   Round round;
   round.before = std::move(rates_);
   const Clock::time_point begin = Clock::now();
@@ -77,17 +80,22 @@ BracketedTiming BracketedRounds::Timing() const {
   BracketedTiming timing = {.compared = std::vector<Compared>(references_.size()),
                             .rounds = static_cast<int64_t>(rounds_.size()),
                             .foreign_cpus = load_.Cpus()};
-  std::vector<const Round*> quiet, all;
+  std::vector<const Round*> quiet, all, others;
   for (const Round& round : rounds_) {
     all.push_back(&round);
     const Kind kind = KindOf(round);
-    if (kind == Kind::kQuiet) quiet.push_back(&round);
+    (kind == Kind::kQuiet ? quiet : others).push_back(&round);
     if (kind == Kind::kAbove) ++timing.above;
   }
   timing.quiet = static_cast<int64_t>(quiet.size());
   std::vector<const Round*>& chosen = quiet.empty() ? all : quiet;
   if (chosen.empty()) return timing;
-  std::sort(chosen.begin(), chosen.end(), [](auto* a, auto* b) { return a->seconds < b->seconds; });
+  const auto sort = [](std::vector<const Round*>& some) {
+    std::sort(some.begin(), some.end(), [](auto* a, auto* b) { return a->seconds < b->seconds; });
+  };
+  sort(chosen);
+  sort(others);
+  if (!quiet.empty() && !others.empty()) timing.busy = others[others.size() / 2]->seconds;
   const Round& best = *chosen.front();
   timing.best = best.seconds;
   timing.median = chosen[chosen.size() / 2]->seconds;

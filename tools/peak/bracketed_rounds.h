@@ -32,7 +32,8 @@ struct Compared {
 };
 
 struct BracketedTiming {
-  double best = 0, median = 0;  ///< seconds per call: of the quiet rounds, or of all where none is quiet
+  double best = 0, median = 0;      ///< seconds per call: of the quiet rounds, or of all where none is quiet
+  std::optional<double> busy = {};  ///< the median of the others, where both are
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
   int64_t above = 0;                        ///< rounds in which the call beat both references

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 namespace fa::bench {
@@ -14,8 +13,19 @@ using ::testing::HasSubstr;
 
 constexpr double kWork = 100;  // per call
 
+constexpr size_t kFirstRates = 20;
+
+/// The rates after `first` others.
+std::vector<double> After(double first, const std::vector<double>& rates) {
+  std::vector<double> all(kFirstRates - 1, first);
+  all.insert(all.end(), rates.begin(), rates.end());
+  return all;
+}
+
 /// The outcome of rounds of these seconds per call, with these rates around them: one more than rounds.
-BracketedTiming TimingOf(const std::vector<double>& seconds, const std::vector<double>& rates) {
+/// @param first  the rates that are measured before
+BracketedTiming TimingOf(const std::vector<double>& seconds, const std::vector<double>& around, double first = 80) {
+  const std::vector<double> rates = After(first, around);
   size_t next = 0;
   BracketedRounds rounds({{.per_call = kWork, .rate = [&](double) { return rates.at(next++); }}});
   for (const double each : seconds) EXPECT_EQ(rounds.Time([each] { return each; }), each);
@@ -39,6 +49,7 @@ TEST(BracketedRounds, ARoundWhoseRatesDifferIsBusy) {
   EXPECT_EQ(timing.quiet, 2);
   EXPECT_EQ(timing.best, 2);
   EXPECT_EQ(timing.median, 3);
+  EXPECT_EQ(timing.busy, 4) << "of 1.5 and 4";
   EXPECT_EQ(timing.compared[0].fraction, 0.5);
 }
 
@@ -46,6 +57,12 @@ TEST(BracketedRounds, ARoundFarBelowTheFastestRateIsBusy) {
   const BracketedTiming timing = TimingOf({2, 4, 3}, {100, 100, 60, 60});
   EXPECT_EQ(timing.quiet, 1);
   EXPECT_EQ(timing.compared[0].fraction, 0.5) << "and not 3 s at a rate of 60: 0.56";
+}
+
+TEST(BracketedRounds, ARoundFarBelowARateThatWasMeasuredBeforeIsBusy) {
+  const BracketedTiming timing = TimingOf({4}, {60, 60}, /*first=*/100);
+  EXPECT_EQ(timing.quiet, 0);
+  EXPECT_FALSE(timing.compared[0].fraction);
 }
 
 TEST(BracketedRounds, ACallIsNeverFasterThanTheRateThatItIsComparedWith) {
@@ -74,10 +91,10 @@ TEST(BracketedRounds, WithoutAQuietRoundThereIsNoFraction) {
 }
 
 TEST(BracketedRounds, EveryReferenceHasToBeQuiet) {
-  const std::vector<std::pair<double, double>> both = {{100, 50}, {100, 50}, {100, 30}, {80, 30}};
-  size_t unit = 0, memory = 0;
-  BracketedRounds rounds({{.per_call = kWork, .rate = [&](double) { return both.at(unit++).first; }},
-                          {.per_call = 60, .rate = [&](double) { return both.at(memory++).second; }}});
+  const std::vector<double> units = After(100, {100, 100, 100, 80}), reads = After(50, {50, 50, 30, 30});
+  size_t unit = 0, read = 0;
+  BracketedRounds rounds({{.per_call = kWork, .rate = [&](double) { return units.at(unit++); }},
+                          {.per_call = 60, .rate = [&](double) { return reads.at(read++); }}});
   for (const double seconds : {2.0, 1.5, 1.6}) (void)rounds.Time([seconds] { return seconds; });
   const BracketedTiming timing = rounds.Timing();
   EXPECT_EQ(timing.quiet, 1);

@@ -81,7 +81,7 @@ void PrintText(const nlohmann::ordered_json& result, const char* bytes_of) {
 
 void AddTiming(const bench::BracketedTiming& timing, double flops, const char* unit, nlohmann::ordered_json& json) {
   const std::string doubt = timing.Doubt();
-  json["seconds"] = {{"best", timing.best}, {"median", timing.median}};
+  json["seconds"] = {{"best", timing.best}, {"median", timing.median}, {"busy", OrNull(timing.busy)}};
   json["flops"] = flops;
   json["gflops"] = flops / timing.best * 1e-9;
   json["peak"] = unit;

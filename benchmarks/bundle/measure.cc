@@ -1,0 +1,266 @@
+// Tests and measures one machine in one run, from a folder that bundle.sh has made; its script `measure` calls this
+// program. It finds the CPUs that others disturb least, runs the kernel and operator tests, which try every level of
+// the CPU, and measures: the arithmetic units and the memory, every operator of `fa bench` on one, half and all CPUs,
+// next to PyTorch where python3 has it, and the kernels alone. Timings are those of quiet rounds
+// (peak/bracketed_rounds.h).
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bundle/command.h"
+#include "bundle/report.h"
+#include "fa/context.h"
+#include "peak/peak_rate.h"
+#include "peak/read_bandwidth.h"
+
+namespace fa::bundle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string root, out = "fa-measure.json";
+  double seconds = 300;
+};
+
+// Parts of the whole time.
+constexpr double kTestShare = 0.35, kRateShare = 0.05, kCaseShare = 0.35, kTorchShare = 0.15, kKernelShare = 0.1;
+
+struct Machine {
+  Options options;
+  std::vector<int> cpus;  ///< the quietest first
+
+  [[nodiscard]] std::string Program(const char* name) const { return options.root + "/bin/" + name; }
+  [[nodiscard]] std::vector<int> Quietest(int count) const { return {cpus.begin(), cpus.begin() + count}; }
+  /// One, half of the CPUs, and all.
+  [[nodiscard]] std::vector<int> ThreadCounts() const {
+    const int all = static_cast<int>(cpus.size());
+    std::vector<int> counts = {1, std::max(1, all / 2), all};
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+    return counts;
+  }
+};
+
+void Say(const std::string& what) { fmt::print(stderr, "{}\n", what); }
+
+double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// As many tests at once as there are CPUs. What has not ended in time is "late" and says nothing.
+Json RunTests(const Machine& machine) {
+  std::vector<std::string> programs;
+  for (const auto& file : std::filesystem::directory_iterator(machine.options.root + "/tests")) {
+    programs.push_back(file.path());
+  }
+  std::sort(programs.begin(), programs.end());
+  const Clock::time_point begin = Clock::now();
+  const double limit = kTestShare * machine.options.seconds;
+  std::mutex guard;
+  size_t next = 0;
+  Json results = Json::array();
+  const auto work = [&] {
+    for (;;) {
+      std::unique_lock lock(guard);
+      if (next == programs.size()) return;
+      const std::string program = programs[next++];
+      lock.unlock();
+      const Clock::time_point started = Clock::now();
+      const double left = limit - SecondsSince(begin);
+      const Outcome outcome =
+          left > 0 ? Run(program + " --gtest_brief=1", left, machine.cpus) : Outcome{.exit_code = 124};
+      const char* word = outcome.ok() ? "passed" : outcome.late() ? "late" : "failed";
+      lock.lock();
+      results.push_back({{"name", std::filesystem::path(program).filename()},
+                         {"outcome", word},
+                         {"seconds", SecondsSince(started)},
+                         {"output", outcome.ok() || outcome.late() ? "" : outcome.out}});
+    }
+  };
+  std::vector<std::future<void>> workers;
+  for (size_t i = 0; i < machine.cpus.size(); ++i) workers.push_back(std::async(std::launch::async, work));
+  for (std::future<void>& worker : workers) worker.get();
+  return results;
+}
+
+/// Best, median and lowest tenth of many short measurements.
+Json RateOf(const std::string& name, int threads, double seconds, const std::function<double(double)>& measure) {
+  std::vector<double> rates;
+  const Clock::time_point begin = Clock::now();
+  while (rates.size() < 10 || (SecondsSince(begin) < seconds && rates.size() < 1000)) rates.push_back(measure(1e-3));
+  std::sort(rates.begin(), rates.end());
+  return {{"unit", name},
+          {"threads", threads},
+          {"best", rates.back()},
+          {"median", rates[rates.size() / 2]},
+          {"low", rates[rates.size() / 10]}};
+}
+
+Json MeasureRates(const Machine& machine) {
+  Json rates = Json::array();
+  const std::vector<int> counts = machine.ThreadCounts();
+  const double seconds = kRateShare * machine.options.seconds / static_cast<double>(4 * counts.size());
+  for (const int threads : counts) {
+    std::string last;
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+      bench::PeakRate peak(threads, DetectIsa(), dtype);
+      const std::string name = std::string(peak.unit()) + (dtype == DType::kI8 ? ", GOP/s" : ", GFLOP/s");
+      if (peak.unit() == last) continue;  // a level without a unit of its own for the type
+      last = peak.unit();
+      rates.push_back(RateOf(name, threads, seconds, [&](double each) { return peak.Gflops(each); }));
+    }
+    const double memory = bench::MeasureReadBandwidth(threads, bench::kReadBufferBytes / 4, seconds);
+    rates.push_back({{"unit", "memory read, GB/s"}, {"threads", threads}, {"best", memory}});
+  }
+  return rates;
+}
+
+struct Case {
+  const char* op;
+  const char* dtype;
+  bool causal = false;
+  const char* shape = "";  ///< empty: heads as below, or the operator's own
+};
+constexpr Case kCases[] = {{"forward", "f32"},
+                           {"forward", "f32", true},
+                           {"forward", "bf16"},
+                           {"forward", "bf16", true},
+                           {"backward", "f32"},
+                           {"backward", "f32", true},
+                           {"backward", "bf16"},
+                           {"backward", "bf16", true},
+                           {"prompt", "int8"},
+                           {"prompt", "int8", true},
+                           {"decode", "f32", false, "8,32,8,1,4096,128"},
+                           {"decode", "bf16", false, "8,32,8,1,4096,128"},
+                           {"sparse-forward", "bf16"},
+                           {"sparse-backward", "bf16"},
+                           {"indexer", "bf16"},
+                           {"indexer-backward", "bf16"},
+                           {"indexer-kl-loss", "bf16"},
+                           {"dense-indexer-kl-loss", "bf16"}};
+constexpr int kRows = 1024, kHeadSize = 128;
+/// So many that every thread has work.
+int HeadsFor(int threads) { return std::max(8, threads); }
+bool IsDense(const Case& each) { return std::string(each.op) == "forward" || std::string(each.op) == "backward"; }
+
+Json MeasureCase(const Machine& machine, const Case& each, int threads, double seconds) {
+  // A part of the time goes to data, the check of the result and the references.
+  constexpr double kCallShare = 0.4, kPatience = 8;
+  std::string shape = each.shape;
+  if (shape.empty() && (IsDense(each) || std::string(each.op) == "prompt")) {
+    shape = fmt::format("1,{0},{0},{1},{1},{2}", HeadsFor(threads), kRows, kHeadSize);
+  }
+  const std::string words = fmt::format("bench {} --dtype {}{}{}", each.op, each.dtype, each.causal ? " --causal" : "",
+                                        shape.empty() ? "" : " --shape " + shape);
+  const Outcome outcome = Run(fmt::format("{} {} --threads {} --seconds {} --json", machine.Program("fa"), words,
+                                          threads, kCallShare * seconds),
+                              kPatience * seconds, machine.Quietest(threads));
+  if (outcome.ok()) return Json::parse(outcome.out);
+  return {{"op", each.op},
+          {"dtype", each.dtype},
+          {"threads", threads},
+          {"outcome", outcome.late() ? "late" : "failed"},
+          {"command", "fa " + words}};
+}
+
+Json MeasureCases(const Machine& machine) {
+  Json results = Json::array();
+  const std::vector<int> counts = machine.ThreadCounts();
+  const double seconds = kCaseShare * machine.options.seconds / static_cast<double>(counts.size() * std::size(kCases));
+  for (const int threads : counts) {
+    for (const Case& each : kCases) results.push_back(MeasureCase(machine, each, threads, seconds));
+  }
+  return results;
+}
+
+/// The dense cases by PyTorch; null where python3 has none.
+Json MeasureTorch(const Machine& machine) {
+  constexpr double kImportSeconds = 60, kCallShare = 0.5;
+  if (!Run("python3 -c 'import torch'", kImportSeconds, machine.cpus).ok()) return nullptr;
+  Json results = Json::array();
+  const std::vector<int> counts = machine.ThreadCounts();
+  const double limit = kTorchShare * machine.options.seconds / static_cast<double>(counts.size());
+  const double seconds =
+      kCallShare * limit / static_cast<double>(std::count_if(std::begin(kCases), std::end(kCases), IsDense));
+  for (const int threads : counts) {
+    const std::string file = machine.options.root + "/torch_cases";
+    std::ofstream cases(file);
+    for (const Case& each : kCases) {
+      if (!IsDense(each)) continue;
+      cases << Json{{"op", each.op},       {"heads", HeadsFor(threads)}, {"s", kRows},         {"d", kHeadSize},
+                    {"dtype", each.dtype}, {"causal", each.causal},      {"threads", threads}, {"seconds", seconds}}
+                   .dump()
+            << "\n";
+    }
+    cases.close();
+    const Outcome outcome = Run(fmt::format("sh -c 'python3 {} <{}'", machine.Program("torch_times.py"), file),
+                                kImportSeconds + 2 * limit, machine.Quietest(threads));
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) results.push_back(Json::parse(line));
+  }
+  return results;
+}
+
+/// Products and scores of the heads that cases have.
+Json MeasureKernels(const Machine& machine) {
+  constexpr double kMinTime = 0.02;
+  const double limit = 3 * kKernelShare * machine.options.seconds;
+  const Outcome outcome = Run(fmt::format("{} --benchmark_format=json --benchmark_min_time={} "
+                                          "--benchmark_filter='BM_(scores|product|outer).*/d128'",
+                                          machine.Program("kernels_benchmark"), kMinTime),
+                              limit, machine.Quietest(1));
+  return outcome.ok() ? Json::parse(outcome.out)["benchmarks"] : Json::array();
+}
+
+int Main(const Options& options) {
+  Machine machine = {.options = options, .cpus = QuietestCpus()};
+  Json report = {{"machine", Json::parse(Run(machine.Program("fa") + " info --json", 10, machine.cpus).out)},
+                 {"cpus", machine.cpus},
+                 {"seconds", options.seconds}};
+  const auto part = [&](const char* name, const char* text, Json (*measure)(const Machine&)) {
+    Say(text);
+    report[name] = measure(machine);
+  };
+  part("tests", "tests of every level", RunTests);
+  part("rates", "rates of the units", MeasureRates);
+  part("cases", "operators", MeasureCases);
+  part("pytorch", "PyTorch", MeasureTorch);
+  part("kernels", "kernels alone", MeasureKernels);
+  std::ofstream(options.out) << report.dump(1) << "\n";
+  PrintReport(report);
+  Say("all of it as JSON: " + options.out);
+  const auto any_failed = [](const Json& results) {
+    return std::any_of(results.begin(), results.end(),
+                       [](const Json& each) { return each.value("outcome", "") == "failed"; });
+  };
+  return any_failed(report["tests"]) || any_failed(report["cases"]) ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace fa::bundle
+
+int main(int argc, char** argv) {
+  fa::bundle::Options options;
+  CLI::App app{"Tests and measures fa on this machine"};
+  app.add_option("--root", options.root, "Where the bundle is unpacked")->required()->group("");
+  app.add_option("--seconds", options.seconds, "For all of it, about; default 300")->check(CLI::Range(1.0, 86400.0));
+  app.add_option("--out", options.out, "The report as JSON; default fa-measure.json");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return fa::bundle::Main(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "measure: {}\n", error.what());
+    return 1;
+  }
+}
