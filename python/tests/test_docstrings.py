@@ -16,6 +16,7 @@ WITHOUT_TENSORS = {
     "uninstall",
     "get_scheduler_metadata",
     "traffic",
+    "report",
 }
 MODULES = [
     "fa",

@@ -5,7 +5,7 @@
 
 It registers an attention function and a mask function (transformers 5's AttentionInterface and AttentionMaskInterface).
 Masks stay rules: causal ones, windows, chunks, packed sequences and padding at either end of a sequence reach the engine
-as an interval of keys per query row. Other masks are tensors, as "sdpa" has them.
+as an interval of keys per query row. Other masks are tensors. A model takes either for the mask that "eager" has.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.utils import logging
 
 from ._model import pages as _model_pages
+from ._model import support as _model_support
+from ._model.calls import count, report
 from ._model.masks import mask_of_model
-from ._model.ops import ModelCall, model_attention, rows_of_sequences
+from ._model.model_mask import ModelMask
+from ._model.ops import ModelCall, inside, model_attention, rows_of_sequences
 from ._torch.dropout import new_state
 from ._torch.shapes import keys_side_by_side
 
-__all__ = ["NAME", "attention_forward", "mask_of_model"]
+__all__ = ["NAME", "attention_forward", "mask_of_model", "report"]
 
 NAME = "fa"
 _COPY = "_fa_keys_side_by_side"
@@ -55,16 +58,16 @@ def attention_forward(
     Args:
         query: [B, N, Sq, D]; float32, bfloat16 or float16. key, value: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], N a multiple
             of Nkv.
-        attention_mask: what `mask_of_model` made: None, int32 [B, 1, Sq, 2] (intervals of keys), or bool [B, 1, Sq, Sk]
-            (True = look at the key); or the caller's own: float, added to the scores. The last dimension of a tensor of
-            scores may be longer than Sk.
+        attention_mask: None; what `mask_of_model` made; or a tensor that broadcasts to [B, N, Sq, Sk]: bool (True = look
+            at the key) or float, added to the scores. Its last dimension may be longer than Sk.
         scaling: None: 1 / sqrt(D).
-        is_causal: None: the module's. It counts where there is no mask and more than one row: j <= i.
+        is_causal: None: the module's, and True if it has none. It counts where there is no mask and more than one row:
+            j <= i.
         softcap: c turns scaled scores s into c * tanh(s / c), before masks and biases.
         s_aux: [N], sinks: a key of that score and value 0.
         position_bias: [B|1, N|1, Sq, Sk], added to the scores. It may require a gradient.
         cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count where there is
-            no mask; so does sliding_window then.
+            no mask of the caller's; sliding_window where there is no mask at all.
         cache: a PagedAttentionCache, of continuous batching: the tokens of all requests are one sequence here, and the
             other arguments say which is whose.
 
@@ -72,8 +75,10 @@ def attention_forward(
         [B, Sq, N, Dv], and no weights.
 
     Raises:
-        ValueError: an argument is wrong; the message names it.
+        ValueError: an argument is wrong, or a keyword that is not known may change the result; the message names it.
     """
+    _model_support.check_keywords(module, others)
+    count(module)
     if others.get("output_attentions"):
         _logger.warning_once('"fa" returns no attention weights; attn_implementation="eager" does')
     query, key, value = _autocast(query, key, value)
@@ -83,23 +88,26 @@ def attention_forward(
         call = ModelCall(sink=sink, scale=scaling, softcap=softcap or 0.0)
         return _model_pages.attend_pages(module.layer_idx, query, key, value, cache, call, batch), None
     rows = dense_mask = bias = None
-    causal = module.is_causal if is_causal is None else is_causal
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    packed = cu_seq_lens_q is not None and query.shape[0] == 1
+    ends = cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
     if attention_mask is None:
-        if cu_seq_lens_q is not None and query.shape[0] == 1:
-            ends_k = cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
-            rows = rows_of_sequences(cu_seq_lens_q, ends_k, query.shape[2], causal, sliding_window)
-    elif attention_mask.dtype == torch.int32:
-        rows = attention_mask
+        rows = rows_of_sequences(*ends, query.shape[2], causal, sliding_window) if packed else None
+    elif isinstance(attention_mask, ModelMask):
+        held = attention_mask.of_layer(query, key)
+        rows, dense_mask = (None, held) if held.dtype == torch.bool else (held, None)
+        if packed and rows is not None:
+            rows = inside(rows, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))
     elif attention_mask.dtype == torch.bool:
-        dense_mask = attention_mask[..., : key.shape[2]]
+        dense_mask = _scores(attention_mask, "attention_mask", query, key)
     else:
-        bias = _bias(attention_mask, query, key)
+        bias = _bias(attention_mask, "attention_mask", query, key)
     if position_bias is not None:
         position_bias = _position_bias(position_bias, query, key)
         bias = position_bias if bias is None else bias + position_bias
     call = ModelCall(
         rows=rows,
-        dense_mask=_of_batch(dense_mask, query),
+        dense_mask=None if dense_mask is None else dense_mask.expand(query.shape[0], -1, query.shape[2], -1),
         pse=None if bias is None else bias.expand(-1, query.shape[1], query.shape[2], -1),
         sink=sink,
         dropout_state=new_state(dropout),
@@ -116,16 +124,32 @@ def _requires_grad(*tensors: Tensor | None) -> bool:
     return any(t is not None and t.requires_grad for t in tensors)
 
 
-def _bias(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The mask of the keys that there are, in a type that the operator takes together with the query's."""
-    bias = bias[..., : key.shape[2]]
+def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
+    """[B|1, N|1, Sq|1, Sk] of a tensor that broadcasts to scores and may have more keys.
+
+    Raises:
+        ValueError: it does not broadcast.
+    """
+    want = [query.shape[0], query.shape[1], query.shape[2], key.shape[2]]
+    whole = given[(None,) * (4 - given.dim())][..., : want[3]]
+    fits = whole.dim() == 4 and all(size in (1, wanted) for size, wanted in zip(whole.shape, want, strict=True))
+    if not fits:
+        raise ValueError(f"invalid argument: {name}.shape={list(given.shape)}, want {want} (query and key)")
+    return whole.expand(-1, -1, -1, want[3])
+
+
+def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
+    """What is added to scores, in a type that the operator takes together with the query's."""
+    if not bias.is_floating_point():
+        raise ValueError(f"invalid argument: {name}.dtype={bias.dtype}, want bool or a floating type")
+    bias = _scores(bias, name, query, key)
     return bias if bias.dtype in (query.dtype, torch.float32) else bias.to(query.dtype)
 
 
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """As _bias, with keys side by side. Layers share one tensor, so a copy is kept with it; not where gradients are recorded,
     since checkpoints compute layers again one by one."""
-    bias = _bias(position_bias, query, key)
+    bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)
     copied = getattr(position_bias, _COPY, None)
@@ -135,11 +159,6 @@ def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
         if copied[1] is not bias:
             setattr(position_bias, _COPY, copied)
     return copied[1]
-
-
-def _of_batch(mask: Tensor | None, query: Tensor) -> Tensor | None:
-    """[B, 1|N, Sq, Sk] of [B|1, 1|N, Sq|1, Sk]."""
-    return None if mask is None else mask.expand(query.shape[0], mask.shape[1], query.shape[2], mask.shape[3])
 
 
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -153,3 +172,4 @@ def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 AttentionInterface.register(NAME, attention_forward)
 AttentionMaskInterface.register(NAME, mask_of_model)
 _model_pages.accept(NAME)
+_model_support.refuse_others(NAME)

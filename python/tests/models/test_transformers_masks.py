@@ -66,22 +66,27 @@ def _arguments(function, padding, **others):
 
 
 def _check(arguments) -> Tensor:
-    rows = mask_of_model(**arguments)
-    assert rows.dtype == torch.int32
-    want = utils.sdpa_mask(**arguments | {"allow_is_causal_skip": False})
-    assert rows.shape == (*want.shape[:3], 2)
-    assert torch.equal(_of_rows(rows, want.shape[3]), want)
-    return rows
+    mask = mask_of_model(**arguments)
+    assert mask.held.dtype == torch.int32
+    want = utils.sdpa_mask(**arguments | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+    assert mask.held.shape == (*want.shape[:3], 2)
+    assert torch.equal(_of_rows(mask.held, want.shape[3]), want)
+    assert mask.shape == want.shape
+    assert torch.equal(mask + 0, _eager(arguments))
+    return mask.held
+
+
+def _eager(arguments) -> Tensor:
+    return utils.eager_mask(**arguments | {"allow_is_bidirectional_skip": False})
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_intervals_are_the_masks_of_transformers(name, padding):
     arguments = _arguments(FUNCTIONS[name], padding)
-    if padding == "none" and name in ("causal", "both_ways"):
+    if padding == "none" and name == "both_ways":
         assert mask_of_model(**arguments | {"allow_is_bidirectional_skip": True}) is None
-    else:
-        _check(arguments | {"allow_is_bidirectional_skip": name == "both_ways"})
+    _check(arguments | {"allow_is_bidirectional_skip": name != "both_ways"})
 
 
 @pytest.mark.parametrize("name", ["causal", "window", "chunks", "both_ways"])
@@ -113,17 +118,19 @@ def test_one_row_that_looks_at_all_keys_takes_no_mask():
     ],
     ids=["gaps", "blocks_in_two_runs", "more", "less"],
 )
-def test_masks_that_are_no_intervals_are_those_of_sdpa(function, padding):
+def test_masks_that_are_no_intervals_hold_every_pair(function, padding):
     mask = None if padding is None else torch.tensor(padding).bool()
     arguments = _arguments(function, "none", attention_mask=mask, use_vmap=padding is None, allow_is_causal_skip=False)
     got = mask_of_model(**arguments)
-    assert got.dtype == torch.bool
-    assert torch.equal(got, utils.sdpa_mask(**arguments))
+    assert got.held.dtype == torch.bool
+    assert torch.equal(got.held, utils.sdpa_mask(**arguments))
+    assert torch.equal(got + 0, _eager(arguments))
 
 
 def test_a_model_that_works_with_its_mask_gets_one():
-    arguments = _arguments(CAUSAL, "none", allow_is_causal_skip=False)
-    assert torch.equal(mask_of_model(**arguments), utils.sdpa_mask(**arguments))
+    for function, size in ((CAUSAL, {}), (FUNCTIONS["both_ways"], {}), (CAUSAL, {"q_length": 1, "q_offset": 10})):
+        arguments = _arguments(function, "none", allow_is_causal_skip=False, **size)
+        assert torch.equal(mask_of_model(**arguments) + 0, _eager(arguments))
 
 
 @pytest.mark.parametrize("padding", PADDINGS)

@@ -2,9 +2,8 @@
 
 transformers describes a mask as a function of indices, made of nested closures, and a padding mask. Those that it makes
 itself (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per row, whose ends
-do not decrease; so does what contiguous padding leaves of them. They become int32 [B, 1, Sq, 2], which
-`fa.transformers` hands to the layers in place of a mask. All others become what transformers has for "sdpa": bool
-[B, 1, Sq, Sk].
+do not decrease; so does what contiguous padding leaves of them. They become int32 [B, 1, Sq, 2]. All others become what
+transformers has for "sdpa": bool [B, 1, Sq, Sk]. Layers get either inside a `ModelMask`, which stands for eager's mask.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from transformers import masking_utils
 
-from .ops import inside, kept_interval, rows_inside
+from .model_mask import ModelMask
+from .ops import kept_interval, rows_inside
 
 
 class Unlisted(Exception):
@@ -76,17 +76,6 @@ def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
         raise Unlisted
     cells = function.__closure__ or ()
     return kind, dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
-
-
-def is_plain(function: Callable) -> bool:
-    """Whether it is causal or a window or chunk of that, or looks both ways, and nothing has been added."""
-    try:
-        kind, held = parts_of(function)
-    except Unlisted:
-        return False
-    if kind == "and":
-        return all(is_plain(part) for part in held["mask_functions"])
-    return kind in ("causal", "all", "window", "window_both_ways", "chunk")
 
 
 def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -> _Interval:
@@ -197,6 +186,11 @@ def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tenso
     """`listed_rows` without a look at closures or contents, for compiled models: the ends of the interval around each
     row's own place are searched by evaluating the function. It takes that there is one interval, which is so of all that
     transformers makes itself."""
+    if function is masking_utils.causal_mask_function:
+        ends = torch.arange(size.rows) + (size.q_offset + 1 - size.kv_offset)
+        rows = torch.stack((torch.zeros_like(ends), ends.clamp(0, size.keys)), -1).to(torch.int32)
+        rows = rows[None, None].expand(size.batch, 1, size.rows, 2)
+        return rows if padding is None else rows_inside(rows, padding)
     batch = torch.arange(size.batch)[:, None, None, None]
     head = torch.zeros((1, 1, 1, 1), dtype=torch.int64)
     row = (torch.arange(size.rows) + size.q_offset)[None, None, :, None]
@@ -232,63 +226,39 @@ def mask_of_model(
     allow_is_causal_skip: bool = True,
     allow_is_bidirectional_skip: bool = False,
     use_vmap: bool = False,
+    dtype: torch.dtype = torch.float32,
     **others: Any,
-) -> Tensor | None:
-    """The mask function that is registered as "fa"; arguments as transformers' sdpa_mask.
+) -> ModelMask | None:
+    """The mask function that is registered as "fa"; arguments as transformers' eager_mask and sdpa_mask.
 
     Returns:
-        None where the layer's own rule (causal if the module says so, counted from the first row and key) is all; int32
-        [B, 1, Sq, 2], the interval of keys of each row; else bool [B, 1, Sq, Sk].
+        None where `allow_is_bidirectional_skip` and rows look both ways without padding, and where
+        `allow_is_causal_skip` and a single row looks at all keys. Else a mask that stands for eager's, [B, 1, Sq, Sk] of
+        `dtype`: it holds the interval of keys of each row, or a bool per pair if the mask is none of intervals.
     """
-    dense = {
-        "batch_size": batch_size,
-        "q_length": q_length,
-        "kv_length": kv_length,
-        "q_offset": q_offset,
-        "kv_offset": kv_offset,
-        "mask_function": mask_function,
-        "attention_mask": attention_mask,
-        "allow_is_causal_skip": False,
-        "use_vmap": use_vmap,
-        **others,
-    }
-    moves = isinstance(q_offset, Tensor)  # of a cache of fixed size
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length]
-    if is_compiling():
-        return _traced(mask_function, padding, dense, allow_is_causal_skip)
-    size = Size(batch_size, q_length, kv_length, int(q_offset), kv_offset)
-    if not (allow_is_causal_skip or allow_is_bidirectional_skip or moves) and is_plain(mask_function):
-        return masking_utils.sdpa_mask(**dense)  # the model goes on to work with it
-    if padding is not None and bool(padding.all()):
+    size = Size(batch_size, q_length, kv_length, q_offset, kv_offset)
+
+    def pairs() -> Tensor:
+        arguments = size._asdict() | {"mask_function": mask_function, "attention_mask": attention_mask}
+        arguments["q_length"], arguments["kv_length"] = arguments.pop("rows"), arguments.pop("keys")
+        arguments["batch_size"] = arguments.pop("batch")
+        return masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False, use_vmap=use_vmap, **others)
+
+    if padding is not None and not is_compiling() and bool(padding.all()):
         padding = None
-    if padding is None and _layer_knows(mask_function, size):
+    if padding is None and allow_is_bidirectional_skip and mask_function is masking_utils.bidirectional_mask_function:
         return None
+    if is_compiling():
+        held = pairs() if use_vmap else traced_rows(mask_function, size, padding)
+        return ModelMask(held, 1, kv_length, dtype)
+    size = size._replace(q_offset=int(q_offset))
     try:
-        rows = listed_rows(mask_function, size, padding)
+        held = listed_rows(mask_function, size, padding)
     except Unlisted:
-        return masking_utils.sdpa_mask(**dense)
-    if q_length == 1 and bool(((rows[..., 0] <= 0) & (rows[..., 1] >= kv_length)).all()):
+        return ModelMask(pairs(), 1, kv_length, dtype)
+    if allow_is_causal_skip and q_length == 1 and bool(((held[..., 0] <= 0) & (held[..., 1] >= kv_length)).all()):
         return None
-    return rows
-
-
-def _layer_knows(function: Callable, size: Size) -> bool:
-    """A single row is known by what it looks at alone: all keys."""
-    if function is masking_utils.causal_mask_function:
-        ahead = size.q_offset - size.kv_offset
-        return ahead + 1 >= size.keys if size.rows == 1 else ahead == 0
-    return function is masking_utils.bidirectional_mask_function
-
-
-def _traced(function: Callable, padding: Tensor | None, dense: dict[str, Any], may_skip: bool) -> Tensor | None:
-    size = Size(*(dense[name] for name in ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset")))
-    if dense["use_vmap"]:
-        return masking_utils.sdpa_mask(**dense)
-    if padding is None and function is masking_utils.bidirectional_mask_function:
-        return None
-    square = function is masking_utils.causal_mask_function and not isinstance(size.q_offset, Tensor)
-    if padding is None and may_skip and square and size.q_offset == size.kv_offset and size.rows == size.keys:
-        return None
-    return traced_rows(function, size, padding)
+    return ModelMask(held, 1, kv_length, dtype)

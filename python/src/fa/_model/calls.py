@@ -1,0 +1,45 @@
+"""Which modules of a model called attention by `fa`, and how often."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+_calls: weakref.WeakKeyDictionary[Module, int] = weakref.WeakKeyDictionary()
+
+
+def count(module: Any) -> None:
+    """One call of a module. Compiled models do not count."""
+    if isinstance(module, Module) and not torch.compiler.is_compiling():
+        _calls[module] = _calls.get(module, 0) + 1
+
+
+def has_called(model: Module) -> bool:
+    return any(module in _calls for module in model.modules())
+
+
+def report(model: Module) -> str:
+    """Which attention modules of `model` have run on `fa` so far: one line per class, with modules and calls.
+
+    Modules whose class is named after attention and that never called `fa` have lines of their own. Calls inside
+    torch.compile are not counted: run the model once as it is.
+    """
+    modules, calls, idle = Counter(), Counter(), Counter()
+    for module in model.modules():
+        name = type(module).__name__
+        if module in _calls:
+            modules[name] += 1
+            calls[name] += _calls[module]
+        elif "Attention" in name and not any("Attention" in type(m).__name__ for m in _below(module)):
+            idle[name] += 1
+    lines = [f"{name}: {modules[name]} modules, {calls[name]} calls" for name in modules]
+    lines += [f"{name}: {number} modules, never called fa" for name, number in idle.items()]
+    return "\n".join([f"{type(model).__name__}: {sum(calls.values())} calls of fa", *lines])
+
+
+def _below(module: Module) -> list[Module]:
+    return list(module.modules())[1:]

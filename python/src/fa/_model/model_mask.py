@@ -1,0 +1,150 @@
+"""A mask of a model that holds a rule and stands for eager's mask.
+
+`ModelMask` has the shape, type and contents of the mask that transformers makes for "eager": [B, 1, Sq, Sk], 0 where a row
+looks at a key and finfo.min where it does not. It holds the interval of keys of each row, O(Sq), or a bool per pair.
+Attention by `fa` reads what it holds. A model that cuts rows, batch elements or trailing keys gets another ModelMask.
+Every other operation gets the tensor of eager, made at that moment, and returns plain tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+_ATEN = torch.ops.aten
+_COPIES = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.clone.default, _ATEN.lift_fresh.default)
+_WRITTEN = "invalid argument: attention_mask: {} changes a mask of fa.transformers, which is a rule; want mask + 0, a tensor"
+
+
+class ModelMask(Tensor):
+    """[B, H, Sq, Sk] in the type of the model's scores.
+
+    `held` is int32 [B, 1, Sq, 2], intervals: row i looks at keys held[..., 0] <= j < held[..., 1], whose ends do not
+    decrease with i. Or it is bool [B, 1, Sq, Sk], True = look at the key.
+    """
+
+    held: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, held: Tensor, heads: int, keys: int, dtype: torch.dtype) -> ModelMask:
+        shape = (held.shape[0], heads, held.shape[2], keys)
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=held.device)
+
+    def __init__(self, held: Tensor, heads: int, keys: int, dtype: torch.dtype) -> None:
+        self.held = held
+
+    def scores(self) -> Tensor:
+        """The tensor that eager has."""
+        kept, zero = self.held, torch.zeros((), dtype=self.dtype, device=self.held.device)
+        if kept.dtype != torch.bool:
+            places = torch.arange(self.shape[3], device=kept.device)
+            kept = (kept[..., :1] <= places) & (places < kept[..., 1:])
+        return torch.where(kept, zero, torch.finfo(self.dtype).min).expand(self.shape)
+
+    def of_layer(self, query: Tensor, key: Tensor) -> Tensor:
+        """`held` for query [B, N, Sq, D] and key [B, Nkv, Sk, D].
+
+        Raises:
+            ValueError: the mask has other rows, or fewer keys.
+        """
+        (batch, heads, rows), keys = query.shape[:3], key.shape[2]
+        b, h, sq, sk = self.shape
+        if b not in (1, batch) or h not in (1, heads) or sq not in (1, rows) or sk < keys:
+            want = [batch, 1, rows, keys]
+            raise ValueError(f"invalid argument: attention_mask.shape={list(self.shape)}, want {want} (query and key)")
+        return _keys(self.held, sk, keys).expand(batch, 1, rows, -1)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise ValueError(_WRITTEN.format("an assignment to its elements"))
+
+    def __repr__(self, **_: Any) -> str:
+        return f"ModelMask(shape={list(self.shape)}, dtype={self.dtype}, held={self.held})"
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return ModelMask, (self.held, self.shape[1], self.shape[3], self.dtype)
+
+    def __deepcopy__(self, memo: dict) -> ModelMask:
+        return ModelMask(self.held.clone(), self.shape[1], self.shape[3], self.dtype)
+
+    def __tensor_flatten__(self) -> tuple[list[str], torch.dtype]:
+        return ["held"], self.dtype
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], dtype: torch.dtype, size: Any, stride: Any) -> ModelMask:
+        return ModelMask(inner["held"], size[1], size[3], dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), keywords=None):
+        keywords = keywords or {}
+        result = _as_rule(function, *arguments, **keywords)
+        if result is not None:
+            return result
+        _check_unchanged(function, arguments, keywords)
+        return function(*tree_map(_scores, arguments), **tree_map(_scores, keywords))
+
+
+def _scores(value: Any) -> Any:
+    return value.scores() if isinstance(value, ModelMask) else value
+
+
+def _keys(held: Tensor, before: int, keys: int) -> Tensor:
+    """`held` for the first `keys` of `before` keys."""
+    if keys == before:
+        return held
+    return held[..., :keys] if held.dtype == torch.bool else held.clamp(max=keys)
+
+
+def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> ModelMask | None:
+    """What the operation makes of the rule; None if that is no rule."""
+    if not isinstance(mask, ModelMask):
+        return None
+    (_, heads, _, keys), dtype = mask.shape, mask.dtype
+    if function in _COPIES:
+        return ModelMask(mask.held, heads, keys, dtype)
+    if function is _ATEN._to_copy.default:
+        dtype, device = keywords.get("dtype") or dtype, keywords.get("device") or mask.device
+        return ModelMask(mask.held, heads, keys, dtype) if dtype.is_floating_point and device == mask.device else None
+    if function is _ATEN.expand.default:
+        return _expanded(mask, *arguments)
+    if function is _ATEN.slice.Tensor:
+        return _cut(mask, *arguments)
+    return None
+
+
+def _expanded(mask: ModelMask, shape: list[int], implicit: bool = False) -> ModelMask | None:
+    """The keys stay as they are: one key for all would be no rule."""
+    _, heads, _, keys = mask.shape
+    if len(shape) != 4 or shape[3] not in (-1, keys) or (heads != 1 and shape[1] not in (-1, heads)):
+        return None
+    held = mask.held.expand(shape[0], 1, shape[2], -1)
+    return ModelMask(held, heads if shape[1] == -1 else shape[1], keys, mask.dtype)
+
+
+def _cut(
+    mask: ModelMask, dim: int = 0, begin: int | None = None, end: int | None = None, step: int = 1
+) -> ModelMask | None:
+    _, heads, _, keys = mask.shape
+    dim, begin = dim % 4, begin or 0
+    if dim in (0, 2):
+        return ModelMask(_ATEN.slice.Tensor(mask.held, dim, begin, end, step), heads, keys, mask.dtype)
+    size = mask.shape[dim]
+    end = size if end is None or end > size else end + size if end < 0 else end
+    if begin != 0 or step != 1 or end < 0:
+        return None
+    if dim == 1:
+        return ModelMask(mask.held, end, keys, mask.dtype)
+    return ModelMask(_keys(mask.held, keys, end), heads, end, mask.dtype)
+
+
+def _check_unchanged(function: Any, arguments: tuple, keywords: dict[str, Any]) -> None:
+    """ValueError for a function that would write into a mask of rules."""
+    wanted = function._schema.arguments
+    given = [*zip(wanted, arguments, strict=False), *((a, keywords[a.name]) for a in wanted if a.name in keywords)]
+    for argument, value in given:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if written and any(isinstance(leaf, ModelMask) for leaf in tree_leaves(value)):
+            raise ValueError(_WRITTEN.format(function))

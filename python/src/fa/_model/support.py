@@ -1,0 +1,100 @@
+"""Which models and which keywords of theirs attention by `fa` takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from .calls import has_called
+
+_logger = logging.get_logger("transformers.fa")
+
+# Keywords that reach an attention function and change nothing there.
+HARMLESS = frozenset(
+    {
+        "cache_position",
+        "deterministic",
+        "kernel_options",
+        "max_length_k",
+        "max_length_q",
+        "num_items_in_batch",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "position_ids",
+        "return_dict",
+        "use_cache",
+    }
+)
+
+
+def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
+    """ValueError for a keyword that is not known and has the shape of something that selects keys or changes scores."""
+    for name, value in keywords.items():
+        if name not in HARMLESS and isinstance(value, Tensor) and value.dim() >= 3:
+            text = f'"fa" does not know the keyword {name} of {type(module).__name__}; it may change the result.'
+            raise ValueError(f'{text} Use attn_implementation="eager"')
+
+
+def check_model(model: PreTrainedModel, name: str) -> None:
+    """ValueError for a model with attention code of its own. One that then calls no attention function gets a warning
+    after its first forward."""
+    kind = type(model)
+    if kind._supports_sdpa or kind._supports_attention_backend:
+        # Transformers finds that in the source, which models of a notebook do not have. Parts of a model are asked apart.
+        whole = kind.__module__.startswith("transformers.models.") and not model.config.sub_configs
+        own = whole and not kind._can_set_attn_implementation()
+        why = "its attention functions are not chosen by name" if own else None
+    else:
+        why = "_supports_sdpa and _supports_attention_backend are both False"
+    if why is not None:
+        raise ValueError(
+            f'{kind.__name__} does not take attn_implementation="{name}": transformers marks it as a model with attention '
+            f'code of its own ({why}). Use attn_implementation="eager", for one part of a model '
+            '{"": "fa", "vision_config": "eager"}'
+        )
+    model._forward_hooks.setdefault(_HOOK, _warn_unless_called)
+
+
+_HOOK = -1  # next to the numbers that PyTorch gives
+
+
+def _warn_unless_called(model: Module, *_: Any) -> None:
+    """After a model's first forward. Compiled models do not count their calls."""
+    if torch.compiler.is_compiling():
+        return
+    model._forward_hooks.pop(_HOOK, None)
+    if not has_called(model):
+        _logger.warning(f'{type(model).__name__} was given attn_implementation="fa" and calls no attention function')
+
+
+def refuse_others(name: str) -> None:
+    """Lets transformers ask `check_model` wherever a model is given that attention."""
+    correct, switch = PreTrainedModel.get_correct_attn_implementation, PreTrainedModel.set_attn_implementation
+    if hasattr(correct, "__wrapped__"):
+        return
+
+    @functools.wraps(correct)
+    def get_correct_attn_implementation(self, requested_attention, *arguments, **keywords):
+        if (requested_attention or "").removeprefix("paged|") == name:
+            check_model(self, name)
+        return correct(self, requested_attention, *arguments, **keywords)
+
+    @functools.wraps(switch)
+    def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
+        asked = attn_implementation.get("", "") if isinstance(attn_implementation, dict) else attn_implementation
+        if (asked or "").removeprefix("paged|") != name:
+            for module in self.modules():
+                module._forward_hooks.pop(_HOOK, None)
+        elif not self._can_set_attn_implementation():
+            check_model(self, name)  # which transformers does not ask, since it changes nothing
+        return switch(self, attn_implementation, *arguments, **keywords)
+
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+    PreTrainedModel.set_attn_implementation = set_attn_implementation
