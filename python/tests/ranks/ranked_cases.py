@@ -481,11 +481,49 @@ def transformers_models(rank, ranks):
         padding[:, 0] = rank < ranks - 1
         text = f"rank {ranks - 1}: attention_mask: padding is not taken over ranks"
         raises_on_all(ValueError, text, llama, own, position_ids=at, attention_mask=padding)
-        text = "rank 0: position_ids: 5, want .*: the positions of this rank's rows"
+        text = r"rank 0: position_ids: 5, want .*: position_ids=positions\(700\)"
         packed = at.clone()
         packed[:, -5:] = torch.arange(5, 10)
         raises_on_all(ValueError, text, llama, own, position_ids=packed, use_cache=False)
+        text = r"rank 0: position_ids.shape=.*, want \[1, \d+\]: position_ids=positions\(700\)"
+        raises_on_all(ValueError, text, llama, own, position_ids=cp.positions(own.shape[1])[None])
+    with cp.enable(cut="contiguous"), torch.no_grad():
+        own = cp.shard(tokens, 1, cut="contiguous")
+        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the default of the model
+    models_with_few_rows(llama, tokens[:, :100])
+    chunks()
     assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]
+
+
+def models_with_few_rows(model, tokens):
+    """Fewer than a block of 128: one rank holds them all, and transformers' models fail on the others."""
+    own, at = cp.shard(tokens, 1), cp.positions(tokens.shape[1])[None]
+    with torch.no_grad(), cp.enable():
+        text = r"input_ids: rows \[100, 0\] on the ranks"
+        raises_on_all(ValueError, text, model, own, position_ids=at)
+        raises_on_all(ValueError, text, model, own, position_ids=at, use_cache=False)
+
+
+def chunks():
+    """Llama 4 has chunks in some layers. Those that hold the whole sequence are no rule."""
+    from transformers import Llama4ForCausalLM, Llama4TextConfig
+
+    sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "intermediate_size_mlp": 48}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    sizes |= {"num_local_experts": 2, "layer_types": ["chunked_attention", "full_attention"]}
+    tokens = torch.randint(3, 97, (1, 300), generator=torch.Generator().manual_seed(4))
+    own, at = cp.shard(tokens, 1), cp.positions(300)[None]
+    for chunk in (300, 299):
+        model = Llama4ForCausalLM(Llama4TextConfig(**sizes, attention_chunk_size=chunk)).eval()
+        model.set_attn_implementation("fa")
+        with torch.no_grad(), cp.enable():
+            if chunk < 300:
+                text = "attention_chunk_size=299, want at least 300"
+                raises_on_all(ValueError, text, model, own, position_ids=at, use_cache=False)
+                continue
+            got = model(own, position_ids=at, use_cache=False).logits
+        want = cp.shard(model(tokens, use_cache=False).logits.detach(), 1)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 def own_masks_of_a_model(model, tokens, ranks):

@@ -8,6 +8,7 @@ caller made has own rows and the keys of all ranks.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 
 from .._errors import in_names
 from .._fa import Mask
-from .._torch.agreement import Proposal, agree
+from .._torch.agreement import Agreed, Proposal, agree
 from .._torch.dropout import new_state
 from .._torch.ops import EVERY_KEY, Call
 from .._torch.ranked import NAMES, Attention, Ranks, attend, ranks_of
@@ -26,17 +27,23 @@ from .._torch.ranked_models import current
 from .._torch.sdpa import autocast
 from .._torch.shapes import broadcast_attention, check_types, rows_in_memory
 from .._torch.shards import rows_held
+from .calls import count
 from .masks import Unlisted, parts_of
+from .support import check_keywords
 
+_REPLACED = ("sdpa", "fa")
 _UNLIMITED = (1 << 63) - 1
 _NAMES = NAMES | {"q": "query", "k": "key", "v": "value", "sink": "s_aux", "mask.pre": "attention_mask"}
 
 
 def replace(undo: contextlib.ExitStack) -> None:
-    """Registers the functions below; `undo` registers those before them."""
+    """Registers the functions below, and checks positions; `undo` puts back what was before."""
+    before = masking_utils._preprocess_mask_arguments
+    undo.callback(setattr, masking_utils, "_preprocess_mask_arguments", before)
+    masking_utils._preprocess_mask_arguments = _with_checked_positions(before)
     for interface, function in ((AttentionInterface, attention_forward), (AttentionMaskInterface, mask_of_model)):
         registered = interface()
-        for name in ("sdpa", "fa"):
+        for name in _REPLACED:
             if name in registered:
                 undo.callback(interface.register, name, registered[name])
                 interface.register(name, function)
@@ -65,7 +72,9 @@ def attention_forward(
         for name, given in (("position_bias", position_bias), ("cache", cache)):
             if given is not None:
                 raise ValueError(f"invalid argument: {name}: not taken over ranks")
-        causal = module.is_causal if is_causal is None else is_causal
+        check_keywords(module, others)
+        count(module)
+        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         mask, rows = None, None
         if attention_mask is None:
             mask = Mask.causal_top_left() if causal else Mask.none()
@@ -121,23 +130,30 @@ def mask_of_model(
             raise ValueError("invalid argument: attention_mask: padding is not taken over ranks")
         return Proposal(ranks, ranks.facts(), [q_length])
 
-    agreed = agree(group, "rows of a mask", rows)
-    whole = sum(numbers[0] for numbers in agreed.numbers)
-    held = rows_held(whole, group, agreed.prepared)
+    whole = _whole(agree(group, "rows of a mask", rows))
 
     def band() -> Proposal:
         try:
-            found = _band(mask_function, held)
+            found = _band(mask_function, whole)
         except Unlisted:
             text = "want causal masks, windows, or none, and no packed sequences"
-            raise ValueError(f"invalid argument: attention_mask: not taken over ranks, {text}") from None
-        return Proposal(found, {"attention_mask": found}, [])
+            raise ValueError(f"invalid argument: mask_function: not taken over ranks, {text}") from None
+        return Proposal(found, {"mask_function": found}, [])
 
     return torch.tensor(agree(group, "mask", band).prepared, dtype=torch.int64, device="cpu").view(1, 1, 1, 2)
 
 
-def _band(function: Callable, held: Tensor) -> tuple[int, int]:
-    """How far before and behind its row a key may stand."""
+def _whole(agreed: Agreed) -> int:
+    """Rows of the whole sequence. ValueError, on all ranks, if a rank has none: models of transformers fail there."""
+    counts = [numbers[0] for numbers in agreed.numbers]
+    if 0 in counts:
+        text = f"{counts} on the ranks, want some on each: {sum(counts)} rows are cut into blocks of 128"
+        raise ValueError(f"invalid argument: input_ids: rows {text}")
+    return sum(counts)
+
+
+def _band(function: Callable, whole: int) -> tuple[int, int]:
+    """How far before and behind its row a key of a sequence of `whole` rows may stand."""
     kind, closure = parts_of(function)
     match kind:
         case "all":
@@ -148,20 +164,54 @@ def _band(function: Callable, held: Tensor) -> tuple[int, int]:
             return closure["sliding_window"] - 1, _UNLIMITED
         case "window_both_ways":
             return closure["sliding_window"], closure["sliding_window"]
-        case "by_position":
-            # Rows that are not neighbours in the whole sequence look like packed sequences.
-            positions = closure["position_ids"]
-            if positions.shape[-1] != len(held):
-                raise Unlisted
-            if not bool((positions == held).all()):
-                given, want = positions[positions != held][0].item(), held[(positions != held).any(0)][0].item()
-                text = f"{given}, want {want}: the positions of this rank's rows"
-                raise ValueError(f"invalid argument: position_ids: {text}")
-            return _band(closure["mask_function"], held)
+        case "chunk":
+            if (chunk := closure["chunk_size"]) < whole:
+                text = f"{chunk}, want at least {whole}, the rows of the sequence: chunks are not taken over ranks"
+                raise ValueError(f"invalid argument: attention_chunk_size={text}")
+            return _UNLIMITED, _UNLIMITED
         case "and":
-            kinds = {parts_of(part)[0]: part for part in closure["mask_functions"]}
-            if "same_sequence" in kinds and "by_position" in kinds:
-                del kinds["same_sequence"]
-            bands = [_band(part, held) for part in kinds.values()]
+            bands = [_band(part, whole) for part in closure["mask_functions"]]
             return min(before for before, _ in bands), min(behind for _, behind in bands)
     raise Unlisted
+
+
+def _with_checked_positions(before: Callable) -> Callable:
+    """transformers takes rows that are not neighbours in the whole sequence for packed sequences. Over ranks they are
+    those of one sequence, which is checked here."""
+
+    @functools.wraps(before)
+    def preprocess(config, inputs_embeds, attention_mask, past_key_values, position_ids, *others, **keywords):
+        if position_ids is not None and config._attn_implementation in _REPLACED:
+            _check_positions(position_ids, inputs_embeds.shape[1])
+            position_ids = None
+        return before(config, inputs_embeds, attention_mask, past_key_values, position_ids, *others, **keywords)
+
+    return preprocess
+
+
+def _check_positions(given: Tensor, rows: int) -> None:
+    """ValueError, on all ranks, unless every rank has the positions of its rows."""
+    settings = current()
+    group = settings["group"]
+
+    def count() -> Proposal:
+        ranks = ranks_of(**settings)
+        return Proposal(ranks, ranks.facts(), [rows])
+
+    agreed = agree(group, "rows of a model", count)
+    whole = _whole(agreed)
+    held = rows_held(whole, group, agreed.prepared)
+
+    def compare() -> Proposal:
+        hint = f"position_ids=positions({whole})[None] has the positions of this rank's rows"
+        if given.shape[-1] != rows:
+            text = f".shape={list(given.shape)}, want [1, {rows}]"
+            raise ValueError(f"invalid argument: position_ids{text}: {hint}")
+        if len(held) == rows and not bool((given == held).all()):
+            wrong = (given != held).reshape(-1, rows)
+            first = int(wrong.any(0).to(torch.uint8).argmax())
+            got = given.reshape(-1, rows)[wrong[:, first]][0, first].item()
+            raise ValueError(f"invalid argument: position_ids: {got}, want {held[first].item()}: {hint}")
+        return Proposal(None, {}, [])
+
+    agree(group, "positions of a model", compare)
