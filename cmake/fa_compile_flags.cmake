@@ -27,6 +27,18 @@ if(FA_SANITIZE)
   endif()
 endif()
 
+# With FA_QUICK: kernels are written out, so that these optimisations find nothing in them.
+set(fa_quick_flags "")
+set(fa_quick_kernel_flags "")
+if(FA_QUICK)
+  set(fa_quick_flags -O1)
+  set(fa_quick_kernel_flags -O2)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND fa_quick_kernel_flags -fno-code-hoisting -fno-gcse -fno-thread-jumps -fno-tree-pre -fno-tree-slp-vectorize
+         -fno-tree-vectorize -fno-tree-vrp)
+  endif()
+endif()
+
 # Results must not depend on where the compiler sees a product next to a sum: it contracts only where the code asks for
 # it. No target may be compiled for the build machine (-march=native) or with -ffast-math.
 add_library(fa_library_flags INTERFACE)
