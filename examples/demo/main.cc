@@ -46,7 +46,7 @@ class Direction {
                                  .references = {fa::bench::GigaflopsOf(peak_, plan.info().flops)}});
     const double gigaflops = plan.info().flops * 1e-9;
     const fa::bench::Compared& peak = timing.compared[0];
-    if (layers_++ == 0) plan_in_words_ = plan.Describe();
+    ++layers_;
     gigaflops_ += gigaflops;
     seconds_ += timing.best;
     peak_seconds_ += gigaflops / peak.rate;
@@ -56,21 +56,20 @@ class Direction {
 
   void AddErrors(double error, double of_bound) {
     error_ = fa::demo::WorseOf(error_, error);
-    within_bound_ = within_bound_ && of_bound <= 1;
+    of_bound_ = fa::demo::WorseOf(of_bound_, of_bound);
   }
 
-  /// @param error_kind  "max abs error"
-  void PrintSummary(const char* error_kind) const {
+  /// The direction's line of the table at the end.
+  [[nodiscard]] std::string Summary(const char* name) const {
+    if (layers_ == 0) return fmt::format("{:9}  no layer has gradients here\n", name);
     const auto share = quiet_ ? std::optional(peak_seconds_ / seconds_) : std::nullopt;
-    fmt::print(
-        "\nall {} layers: {} {:.2e} against float64, {:.1f} GFLOP/s, of the {} peak around the calls: {}\n\n"
-        "The plan of a layer:\n{}\n",
-        layers_, error_kind, error_, gigaflops_ / seconds_, peak_.unit(), Percent(share), plan_in_words_);
-    std::fflush(stdout);
+    return fmt::format("{:9}  {:6}  {:13.1e}  {:23.1f} %  {:7.1f}  {:>8}\n", name, layers_, error_, 100 * of_bound_,
+                       gigaflops_ / seconds_, Percent(share));
   }
 
-  [[nodiscard]] int layers() const { return layers_; }
-  [[nodiscard]] bool within_bound() const { return within_bound_; }
+  /// False for NaN.
+  [[nodiscard]] bool within_bound() const { return of_bound_ <= 1; }
+  [[nodiscard]] bool quiet() const { return quiet_; }
 
  private:
   static std::string Percent(std::optional<double> share) {
@@ -78,12 +77,10 @@ class Direction {
   }
 
   fa::bench::PeakRate peak_;
-  std::string plan_in_words_;
   int layers_ = 0;
-  double error_ = 0, gigaflops_ = 0, seconds_ = 0;
+  double error_ = 0, of_bound_ = 0, gigaflops_ = 0, seconds_ = 0;
   double peak_seconds_ = 0;  ///< that the unit needs for the same
   bool quiet_ = true;        ///< every layer had a quiet round
-  bool within_bound_ = true;
 };
 
 void RunForward(int index, fa::demo::Layer& layer, fa::Context& context, Direction& forward) {
@@ -124,14 +121,15 @@ int Run(const std::filesystem::path& folder) {
   ThrowUnlessOk(created.status());
   fa::Context& context = **created;
   std::vector<fa::demo::Layer> layers = LoadLayers(folder);
-  fmt::print("fa {}: attention of every layer in {}\n{}\n\nForward\n", FA_VERSION_STRING, folder.string(),
-             context.Describe());
+  const std::string machine = context.Describe();
+  fmt::print("fa {}, {}, level {}, {} threads\nEvery layer of {}, next to PyTorch's results in float64\n\nForward\n",
+             FA_VERSION_STRING, machine.substr(0, machine.find('\n')), Name(context.isa()), context.threads(),
+             folder.string());
   fmt::print("layer  heads  tokens     D  max abs error        rms  of bound   time us   GFLOP/s  of peak\n");
   Direction forward(context), backward(context);
   for (size_t i = 0; i < layers.size(); ++i) RunForward(static_cast<int>(i), layers[i], context, forward);
-  forward.PrintSummary("max abs error");
 
-  fmt::print("Backward, errors relative to the largest value of each gradient\n");
+  fmt::print("\nBackward, errors relative to the largest value of each gradient\n");
   fmt::print("layer      dq error      dk error      dv error  of bound   time us   GFLOP/s  of peak\n");
   for (size_t i = 0; i < layers.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -139,11 +137,12 @@ int Run(const std::filesystem::path& folder) {
       RunBackward(index, layers[i], *gradients, context, backward);
     }
   }
-  if (backward.layers() > 0) {
-    backward.PrintSummary("max relative error");
-  } else {
-    fmt::print("no layer has gradients here\n");
+  fmt::print("\n           layers  largest error  of what rounding allows  GFLOP/s  of the CPU's peak\n{}{}",
+             forward.Summary("forward"), backward.Summary("backward"));
+  if (!forward.quiet() || !backward.quiet()) {
+    fmt::print("busy: other programs used the cores, so that the rate says little\n");
   }
+  std::fflush(stdout);
   if (!forward.within_bound() || !backward.within_bound()) {
     fmt::print(stderr, "fa_demo: an error is larger than rounding explains\n");
     return 1;

@@ -61,6 +61,9 @@ enum class Isa : uint8_t {
 /// Some hypervisors hide features of the CPU. The environment variable FA_ASSUME_ISA names a level that is taken for
 /// granted. If the CPU lacks that level after all, SIGILL ends the process.
 [[nodiscard]] FA_API Isa DetectIsa();
+/// Whether a context of the level can be made here: the CPU has it, and the library was not built without it (CMake's
+/// FA_LEVELS, docs/packaging.md).
+[[nodiscard]] FA_API bool CanRun(Isa isa);
 
 /// How sums over blocks are ordered.
 enum class Accumulation : uint8_t {
@@ -106,8 +109,8 @@ struct MachineOptions {
 class FA_API Context {
  public:
   /// Makes a context for this machine.
-  /// @return kInvalidArgument if options.threads or FA_NUM_THREADS is out of range; kUnsupported if this CPU lacks
-  /// options.isa, or if FA_FORCE_ISA names no level of this CPU
+  /// @return kInvalidArgument if options.threads or FA_NUM_THREADS is out of range; kUnsupported if this CPU or
+  /// this build lacks options.isa or the level that FA_FORCE_ISA names
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   /// Makes a context for plans of another machine. Its plans have the kernels, tiles, order and load that they would
   /// have there. They do not run, and calls with this context return kUnsupported.

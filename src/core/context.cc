@@ -69,6 +69,11 @@ std::string Context::Impl::Describe() const {
   const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note, tuned_tiles] = settings_;
   std::string text = plans_only ? "cpu: another machine, for plans only\n" : "cpu: " + core::CpuName() + "\n";
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
+  std::string left_out;
+  for (const Isa level : AllIsas()) {
+    if (core::IsLeftOut(level)) left_out.append(left_out.empty() ? "" : ", ").append(Name(level));
+  }
+  if (!left_out.empty()) text += "levels not built (FA_LEVELS): " + left_out + "\n";
 #if defined(__x86_64__)
   if (!plans_only) text += std::string("tile unit (AMX): ") + core::TileUnitOf(core::ReadCpuFeatureWords()) + "\n";
 #endif

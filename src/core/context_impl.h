@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/machine/cpu.h"
 #include "core/machine/topology.h"
 #include "core/pool.h"
 #include "core/run/executor.h"
@@ -44,12 +45,14 @@ struct ContextEnvironment {
   [[nodiscard]] static ContextEnvironment Read();
 };
 
-/// An option wins over the environment, the environment over the machine.
+/// An option wins over the environment, the environment over the machine. Where the build lacks the preferred level,
+/// the highest one below it is taken.
 /// @return kInvalidArgument, kUnsupported
 [[nodiscard]] Result<ContextSettings> ResolveContext(const ContextOptions& options,
                                                      const ContextEnvironment& environment,
                                                      const core::Topology& topology, Isa highest,
-                                                     std::optional<Isa> preferred = {});
+                                                     std::optional<Isa> preferred = {},
+                                                     bool (*left_out)(Isa) = core::IsLeftOut);
 
 /// A machine that is not this one, and the settings of a context for it. @return kInvalidArgument
 struct PlannedMachine {

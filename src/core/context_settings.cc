@@ -48,7 +48,17 @@ Result<TunedTiles> TilesOfEnvironment(const char* text) {
                                  ", want rows x keys as in 128x256; 0: the planner's");
 }
 
-Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest, Isa preferred) {
+/// The highest level up to `preferred` that the library has.
+Isa HighestBuilt(Isa preferred, bool (*left_out)(Isa)) {
+  Isa highest = Isa::kPortable;
+  for (const Isa isa : AllIsas()) {
+    if (isa != Isa::kAmxEmulated && Includes(preferred, isa) && !left_out(isa)) highest = isa;
+  }
+  return highest;
+}
+
+Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa highest, Isa preferred,
+                       bool (*left_out)(Isa)) {
   ErrorText source = ErrorText::Argument("isa");
   std::optional<Isa> isa = option;
   if (!isa && environment != nullptr && *environment != '\0') {
@@ -58,9 +68,13 @@ Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa h
       return Status::Unsupported(std::move(source).Is(environment) + ", want " + IsaNames());
     }
   }
-  if (!isa) return preferred;
+  if (!isa) return left_out(preferred) ? HighestBuilt(preferred, left_out) : preferred;
   if (!Includes(highest, *isa)) {
     return Status::Unsupported(std::move(source).Is(Name(*isa)) + ", but this CPU's highest level is " + Name(highest));
+  }
+  if (left_out(*isa)) {
+    return Status::Unsupported(std::move(source).Is(Name(*isa)) +
+                               ", but this library was built without it (FA_LEVELS)");
   }
   return *isa;
 }
@@ -113,10 +127,12 @@ ContextEnvironment ContextEnvironment::Read() {
 }
 
 Result<ContextSettings> ResolveContext(const ContextOptions& options, const ContextEnvironment& environment,
-                                       const core::Topology& topology, Isa highest, std::optional<Isa> preferred) {
+                                       const core::Topology& topology, Isa highest, std::optional<Isa> preferred,
+                                       bool (*left_out)(Isa)) {
   const Result<int> threads = ResolveThreads(options.threads, environment.num_threads, topology);
   if (!threads.ok()) return threads.status();
-  const Result<Isa> isa = ResolveIsa(options.isa, environment.force_isa, highest, preferred.value_or(highest));
+  const Result<Isa> isa =
+      ResolveIsa(options.isa, environment.force_isa, highest, preferred.value_or(highest), left_out);
   if (!isa.ok()) return isa.status();
   const Result<TunedTiles> tiles = TilesOfEnvironment(environment.tuned_tiles);
   if (!tiles.ok()) return tiles.status();

@@ -103,6 +103,22 @@ TEST(ResolveContext, RefusesLevelsThatTheCpuLacksAndUnknownOnes) {
   EXPECT_EQ(unknown.message().find("unsupported: FA_FORCE_ISA=sse9, want portable"), 0u);
 }
 
+TEST(ResolveContext, TakesTheHighestLevelThatWasBuiltAndRefusesOthersByName) {
+  const auto without_512 = [](Isa isa) { return isa == Isa::kAvx512 || isa == Isa::kAvx512Vnni; };
+  const auto isa = [&](const ContextOptions& options, const ContextEnvironment& environment) {
+    return ResolveContext(options, environment, TwoNodesOf64(), Isa::kAvx512Bf16, Isa::kAvx512Vnni, without_512);
+  };
+  EXPECT_EQ(isa({}, {})->isa, Isa::kAvx2);
+  ContextOptions options;
+  options.isa = Isa::kAvx512Bf16;
+  EXPECT_EQ(isa(options, {})->isa, Isa::kAvx512Bf16);
+  const Status status = isa({}, {.force_isa = "avx512"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.message(), "unsupported: FA_FORCE_ISA=avx512, but this library was built without it (FA_LEVELS)");
+  EXPECT_EQ(ResolveContext({}, {}, TwoNodesOf64(), Isa::kNeon, {}, [](Isa isa) { return isa != Isa::kPortable; })->isa,
+            Isa::kPortable);
+}
+
 TEST(ContextImpl, MakesOneArenaANodeWhenEachHasTwoWorkers) {
   auto nodes = [](int workers, NumaPolicy numa) {
     return Context::Impl({.workers = workers, .numa = numa}, TwoNodesOf64()).nodes();

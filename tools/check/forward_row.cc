@@ -9,10 +9,6 @@
 namespace fa::check {
 namespace {
 
-double At(const HeadRows& head, int64_t row, int64_t column) {
-  return LoadElement(head.data, head.dtype, head.offset + row * head.row_stride + column);
-}
-
 struct Scores {
   std::vector<double> p;  // exp(score - max), 0 where masked
   double max = 0;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "check/element.h"
 #include "fa/tensor.h"
 
 namespace fa::check {
@@ -17,6 +18,9 @@ struct HeadRows {
   int64_t row_stride = 0;
   int64_t columns = 0;
 };
+[[nodiscard]] inline double At(const HeadRows& rows, int64_t row, int64_t column) {
+  return LoadElement(rows.data, rows.dtype, rows.offset + row * rows.row_stride + column);
+}
 
 /// One row of attention in double and, column by column, how far a correct f32 computation may be from it.
 struct ForwardRow {

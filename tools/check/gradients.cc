@@ -10,10 +10,6 @@ namespace {
 constexpr double kUnit = 0x1p-24;
 constexpr double kFlushed = 0x1p-126;
 
-double At(const HeadRows& head, int64_t row, int64_t column) {
-  return LoadElement(head.data, head.dtype, head.offset + row * head.row_stride + column);
-}
-
 struct Product {
   double value = 0;
   double terms = 0;  // sum of the magnitudes of all terms

@@ -10,10 +10,6 @@ namespace {
 
 constexpr double kU = 0x1p-24;
 
-double At(const HeadRows& rows, int64_t row, int64_t column) {
-  return LoadElement(rows.data, rows.dtype, rows.offset + row * rows.row_stride + column);
-}
-
 std::vector<double> RowOf(const HeadRows& rows, int64_t row) {
   std::vector<double> values(static_cast<size_t>(rows.columns));
   for (size_t c = 0; c < values.size(); ++c) values[c] = At(rows, row, static_cast<int64_t>(c));

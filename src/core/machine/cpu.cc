@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -98,6 +99,11 @@ Isa HighestIsa(const CpuFeatureWords& words) {
   if (!Has(words.leaf7_ecx, kLeaf7Avx512Vnni)) return Isa::kAvx512;
   if (!Has(words.leaf7_1_eax, kLeaf71Avx512Bf16)) return Isa::kAvx512Vnni;
   return ReportsTiles(words) && words.tiles_permitted ? Isa::kAvx512Amx : Isa::kAvx512Bf16;
+}
+
+bool IsLeftOut(Isa isa) {
+  constexpr std::string_view kLeftOut = FA_LEFT_OUT;  // names between spaces
+  return kLeftOut.find(' ' + std::string(Name(isa)) + ' ') != std::string_view::npos;
 }
 
 const char* TileUnitOf(const CpuFeatureWords& words) {
@@ -223,6 +229,8 @@ std::optional<Isa> ParseIsa(const std::string& name) {
   }
   return std::nullopt;
 }
+
+bool CanRun(Isa isa) { return Includes(DetectIsa(), isa) && !core::IsLeftOut(isa); }
 
 Isa DetectIsa() {
   // No static variable of the function: the compiler's guard of it would be held for ever in a child that is forked

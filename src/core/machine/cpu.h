@@ -34,6 +34,9 @@ struct CpuFeatureWords {
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 
+/// Whether the library was built without the level (CMake's FA_LEVELS). Levels of other processors count as built.
+[[nodiscard]] bool IsLeftOut(Isa isa);
+
 /// What a CPU with these features has of the tile unit, in words: "none", "not permitted by the operating system",
 /// "bf16, int8".
 [[nodiscard]] const char* TileUnitOf(const CpuFeatureWords& words);

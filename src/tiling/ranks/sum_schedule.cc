@@ -68,9 +68,9 @@ double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock
   return sender.late + call.message_seconds + call.key_seconds * static_cast<double>(keys);
 }
 
-class Maker {
+class SumMaker {
  public:
-  explicit Maker(const SumCall& call) : call_(call) {}
+  explicit SumMaker(const SumCall& call) : call_(call) {}
 
   SumSchedule Make() {
     for (int64_t s = call_.of.begin; s < call_.of.end; ++s) {
@@ -297,7 +297,7 @@ int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group) {
   return core::SaturatedProduct(std::min(CeilDiv(sk, kColumnKeys), MostChunks(parts, group)), parts, group);
 }
 
-SumSchedule MakeSumSchedule(const SumCall& call) { return Maker(call).Make(); }
+SumSchedule MakeSumSchedule(const SumCall& call) { return SumMaker(call).Make(); }
 
 double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units) {
   // Waiting settles within some units. The time of the later half of these units stands for all that follow.

@@ -10,7 +10,7 @@ namespace {
 using core::CeilDiv;
 
 // Bytes of sums that one task clears or writes, which takes some microseconds.
-constexpr int64_t kTaskBytes = 128 << 10;
+constexpr int64_t kSummedBytes = 128 << 10;
 
 // Task ids have 32 bits.
 constexpr int64_t kMaxKeyTasks = int64_t{1} << 20;
@@ -21,7 +21,7 @@ KeySumPlan MakeKeySumPlan(const SparseSequences& sequences, int64_t columns, int
   KeySumPlan plan{.columns = columns, .units = units, .first_key = {0}, .graph = {}};
   for (const SparseSequence& sequence : sequences.list) plan.first_key.push_back(plan.first_key.back() + sequence.sk);
   const int64_t keys = plan.first_key.back(), row_bytes = columns * static_cast<int64_t>(sizeof(float));
-  plan.keys_per_task = std::max({kTaskBytes / row_bytes, CeilDiv(keys, kMaxKeyTasks), int64_t{1}});
+  plan.keys_per_task = std::max({kSummedBytes / row_bytes, CeilDiv(keys, kMaxKeyTasks), int64_t{1}});
   plan.key_tasks = CeilDiv(keys, plan.keys_per_task);
   plan.graph.task_count = static_cast<int32_t>(units + 2 * plan.key_tasks);
   plan.graph.range_begin.assign(static_cast<size_t>(workers) + 1, plan.graph.task_count);

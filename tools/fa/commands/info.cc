@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "commands/machine_facts.h"
@@ -24,6 +26,15 @@ const char* ForcedIsa(const ContextFlags& flags) {
   return std::getenv("FA_FORCE_ISA");
 }
 
+/// Levels that this CPU has and this library lacks.
+std::vector<std::string> LevelsNotBuilt() {
+  std::vector<std::string> names;
+  for (const Isa isa : AllIsas()) {
+    if (Includes(DetectIsa(), isa) && !CanRun(isa)) names.emplace_back(Name(isa));
+  }
+  return names;
+}
+
 nlohmann::ordered_json ToJson(const Context& context, const char* forced_isa) {
   using Json = nlohmann::ordered_json;
   const MachineFacts machine = ReadMachineFacts(context);
@@ -33,6 +44,7 @@ nlohmann::ordered_json ToJson(const Context& context, const char* forced_isa) {
           {"cpu", machine.cpu},
           {"isa", Name(context.isa())},
           {"isa_detected", Name(DetectIsa())},
+          {"isa_not_built", LevelsNotBuilt()},
           {"isa_note", context.isa_note()},
           {"isa_forced", forced_isa != nullptr ? Json(forced_isa) : Json(nullptr)},
           {"caches", ToJson(machine.data_caches)},

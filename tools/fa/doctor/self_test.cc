@@ -82,11 +82,11 @@ void Test(const Subject& subject, Context& context, double seconds, SelfTestResu
   MeasureCall(context, plan->info(), tested, sizes.dtype, seconds, result);
 }
 
-/// The levels of this CPU, without the one that only tests use.
+/// The levels that run here, without the one that only tests use.
 std::vector<Isa> LevelsHere() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {
-    if (isa != Isa::kAmxEmulated && Includes(DetectIsa(), isa)) levels.push_back(isa);
+    if (isa != Isa::kAmxEmulated && CanRun(isa)) levels.push_back(isa);
   }
   return levels;
 }

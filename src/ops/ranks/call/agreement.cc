@@ -12,7 +12,7 @@ namespace {
 // A text travels in this many bytes. A longer error or description is cut. If two descriptions differ only in the part
 // that is cut, the hashes of the whole descriptions still differ.
 constexpr size_t kTextBytes = 4096;
-using Text = std::array<char, kTextBytes>;  // ends with a 0
+using FixedText = std::array<char, kTextBytes>;  // ends with a 0
 
 struct Record {
   int32_t code = 0;
@@ -53,7 +53,7 @@ class Gathering {
   [[nodiscard]] size_t ranks() const { return ranks_; }
 
   /// Sets texts[i] to the text of rank wanted[i]. Every rank wants the same texts.
-  [[nodiscard]] Status Texts(const Text& mine, std::span<const size_t> wanted, std::span<Text> texts) {
+  [[nodiscard]] Status Texts(const FixedText& mine, std::span<const size_t> wanted, std::span<FixedText> texts) {
     const size_t piece = Room().size() / ranks_;
     for (size_t at = 0; at < kTextBytes; at += piece) {
       const size_t bytes = std::min(piece, kTextBytes - at);
@@ -116,14 +116,14 @@ std::string_view LineOf(std::string_view text, size_t* at) {
   return line;
 }
 
-Text Shortened(std::string_view text) {
-  Text shortened{};
+FixedText Shortened(std::string_view text) {
+  FixedText shortened{};
   std::copy_n(text.begin(), std::min(text.size(), kTextBytes - 1), shortened.begin());
   return shortened;
 }
 
 /// The text of a status as it travels. Without memory for the marks, they are left out.
-Text TextOf(const Status& status) {
+FixedText TextOf(const Status& status) {
   try {
     return Shortened(Marked(status.what()));
   } catch (const std::bad_alloc&) {
@@ -134,7 +134,7 @@ Text TextOf(const Status& status) {
 /// The error of `rank`, the lowest rank with an error. Every rank gets it, with the number of that rank.
 Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   const auto code = static_cast<StatusCode>(all.RecordOf(rank).code);
-  Text text;
+  FixedText text;
   if (Status status = all.Texts(TextOf(mine), {&rank, 1}, {&text, 1}); !status.ok()) return status;
   return {code, "rank " + std::to_string(rank) + ": " + Unmarked(text.data())};
 }
@@ -168,7 +168,7 @@ ErrorText ArgumentOf(std::string_view line_name) {
 /// The error for the first line in which the descriptions of `rank` and of rank 0 differ.
 Status Difference(Gathering& all, size_t rank, const std::string& mine) {
   const std::array<size_t, 2> wanted{0, rank};
-  std::array<Text, 2> texts;
+  std::array<FixedText, 2> texts;
   if (Status status = all.Texts(Shortened(mine), wanted, texts); !status.ok()) return status;
   const std::string_view first = texts[0].data(), other = texts[1].data();
   size_t at = 0, at_of_first = 0;

@@ -46,4 +46,8 @@ const std::byte* UnpackRows(const RowTensor& tensor, std::byte* data, tiling::In
   return from;
 }
 
+layout::Rows RowsOfStatistic(const layout::Stats& statistic) {
+  return {.dtype = DType::kF32, .batch = statistic.batch, .head = statistic.head, .row = statistic.row};
+}
+
 }  // namespace fa::ops

@@ -32,6 +32,9 @@ std::byte* PackRows(const RowTensor& tensor, const std::byte* data, tiling::Inte
 const std::byte* UnpackRows(const RowTensor& tensor, std::byte* data, tiling::Interval heads,
                             std::span<const tiling::PlacedRows> runs, const std::byte* from);
 
+/// The rows of a statistic: each is one f32.
+[[nodiscard]] layout::Rows RowsOfStatistic(const layout::Stats& statistic);
+
 }  // namespace fa::ops
 
 #endif  // FA_OPS_RANKS_ROWS_ROW_TENSOR_H_

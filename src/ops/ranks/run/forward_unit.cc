@@ -10,10 +10,6 @@ namespace {
 
 using tiling::RowAxis;
 
-layout::Rows RowsOfStatistic(const layout::Stats& statistic) {
-  return {.dtype = DType::kF32, .batch = statistic.batch, .head = statistic.head, .row = statistic.row};
-}
-
 }  // namespace
 
 ForwardUnit::ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,

@@ -13,10 +13,6 @@ namespace {
 using tiling::RowAxis;
 using Args = AttentionGradArgs;
 
-layout::Rows RowsOfStatistic(const layout::Stats& statistic) {
-  return {.dtype = DType::kF32, .batch = statistic.batch, .head = statistic.head, .row = statistic.row};
-}
-
 /// Sets the sign of every element of a row.
 void SetSigns(std::byte* row, const RowTensor& tensor) {
   const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
