@@ -1,4 +1,4 @@
-// Nothing that a call writes may share memory with its other tensors, whatever way it takes to the library.
+// The outputs of a call may not share memory with its other tensors, however a tensor is passed to the library.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -192,7 +192,7 @@ TEST(IncreBits, Int8KeysAndPages) {
   }
 }
 
-// [B,N,1,D] as [B,1,N,D].
+// Views [B,N,1,D] as [B,1,N,D].
 TensorView RowsBeforeHeads(TensorView tensor) {
   if (tensor.stride.empty()) tensor.stride = DenseStride(tensor.shape);
   std::swap(tensor.shape[1], tensor.shape[2]);
@@ -200,7 +200,8 @@ TensorView RowsBeforeHeads(TensorView tensor) {
   return tensor;
 }
 
-// Layout BSND takes [pages, Nkv, blockSize, D], the device's order, also where as many rows as heads fit both orders.
+// Layout BSND takes the device's page order [pages, Nkv, blockSize, D], even when a page has as many rows as heads and
+// its shape fits either order.
 TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
   for (const int64_t page_rows : {2, 16}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {
@@ -240,7 +241,7 @@ TEST(IncreBits, Int8Results) {
   }
 }
 
-// Int8 queries are those of prompt attention.
+// Int8 queries give the bits of fa::PromptAttention.
 TEST(IncreBits, Int8Queries) {
   for (const DecodeVersion version : {DecodeVersion::kV2, DecodeVersion::kV3, DecodeVersion::kV4}) {
     PromptCase c;
@@ -304,7 +305,8 @@ TEST(IncreBits, Int8ResultsOfScalesWithAnyStrides) {
   }
 }
 
-// Keys that end before the end of their tensor are those of a list whose tensors begin later.
+// kvPaddingSize: keys that end before the end of their tensor give the bits of a list whose tensors begin at the first
+// key.
 TEST(IncreBits, PaddedKeys) {
   constexpr int64_t kPadding = 3;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {

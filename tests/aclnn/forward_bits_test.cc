@@ -46,7 +46,7 @@ TEST_P(ForwardLayouts, GivesTheBitsOfCpp) {
   c.dtype = dtype;
   EXPECT_TRUE(SameAsCpp(c, version));
   c.padding = {.inner = 3, .middle = 5, .outer = 7};
-  if (layout == Layout::kBSH || layout == Layout::kSBH) c.padding.inner = 0;  // heads lie side by side
+  if (layout == Layout::kBSH || layout == Layout::kSBH) c.padding.inner = 0;  // all heads of a row lie side by side
   EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 3}), version)) << "causal, with gaps";
   c.packing = Packing::kTogether;
   EXPECT_TRUE(SameAsCpp(c, version)) << "all in one buffer";
@@ -220,7 +220,7 @@ TEST(ForwardBits, HeadsInTwoParts) {
   }
 }
 
-// Any sizes, strides, masks and biases; what one of the two refuses, the other refuses too.
+// Any sizes, strides, masks and biases: the interface refuses a call exactly when C++ refuses it.
 TEST(ForwardBits, RandomCases) {
   int accepted = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {

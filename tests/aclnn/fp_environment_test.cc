@@ -1,5 +1,5 @@
-// Programs with floating-point settings of their own: the scale, which no float holds exactly, is rounded as in a
-// program without them, so that every operator gives the same bits; afterwards the settings are the program's again.
+// Programs may have floating-point settings of their own. The scale, which no float holds exactly, is then rounded as
+// in any other program, so every operator gives the same bits. After the call the program's settings are back.
 #include <gtest/gtest.h>
 
 #include <cstddef>

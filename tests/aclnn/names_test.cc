@@ -1,4 +1,4 @@
-// Every argument of the library's that an operator of the device has is called as its header calls the parameter.
+// Errors name every argument of the library as the operator's header names the parameter.
 #include "aclnn/operations/names.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ struct Operator {
   const char* header;    ///< below include/aclnnop
   const char* function;  ///< the newest version
   CallFields fields;
-  std::vector<std::string> options;  ///< that errors name
+  std::vector<std::string> options;  ///< options that errors name
   std::vector<std::string> without;  ///< arguments that the device's operator does not have
 };
 

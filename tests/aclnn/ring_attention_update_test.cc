@@ -141,7 +141,7 @@ class Merged {
   }
 
  private:
-  // In the device's order, eight times.
+  // The values in the device's order, each eight times.
   [[nodiscard]] std::vector<float> Placed(const std::vector<float>& values) const {
     std::vector<float> placed(values.size() * kCopies);
     const auto put = [&](size_t unit, float value) {

@@ -1,7 +1,7 @@
-// The calls of the vendor's case table that pass are computed in both directions and compared with the double-precision
-// reference on every instruction-set level, and they go through the interface. Their features are those of the table.
-// Where the table's sizes only make work (heads, batch elements, rows beyond several tiles) they are smaller here, with
-// pre, next and prefix in proportion.
+// The calls of the vendor's case table that pass are computed in both directions on every instruction-set level and
+// compared with the double-precision reference. They also go through the interface. Their features are those of the
+// table. Sizes that only make work (heads, batch elements, rows beyond several tiles) are smaller here, and pre, next
+// and prefix shrink with them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,7 +24,7 @@ struct Rule {
   int mode = 0;
   int64_t pre = 2147483647, next = 2147483647;
   std::vector<int64_t> prefix = {};
-  MaskForm dense = MaskForm::kNone;  ///< kNone: a compressed mask
+  MaskForm dense = MaskForm::kNone;  ///< with kNone the mask is compressed
 };
 
 struct Shape {

@@ -1,4 +1,4 @@
-"""Cases: kept work counted, keys, selection."""
+"""Cases: their work, their keys, and how patterns select them."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""The modules of benchmarks/ import each other in one direction, and nothing inside a function."""
+"""The modules of benchmarks/ import each other without a cycle, and import nothing inside a function."""
 
 import ast
 import graphlib

@@ -1,4 +1,5 @@
-"""fa_peer and naive_peer answer compare.py's requests, and their results are those of plain loops. No numpy."""
+"""fa_peer and naive_peer answer compare.py's requests, and their results equal those of plain loops. No numpy is
+needed."""
 
 import argparse
 import ast
@@ -114,7 +115,8 @@ class PeersTest(unittest.TestCase):
             peer.close()
 
     def test_the_read_rate_is_that_of_the_case_s_keys_and_values(self):
-        big, small = (1, 1, 1, 1, 64, 64), (1, 1, 1, 1, 2, 8)  # K of 16 KiB; K of 64 bytes, less than a thread reads at once
+        # K of 16 KiB, and K of 64 bytes, which is less than a thread reads at once
+        big, small = (1, 1, 1, 1, 64, 64), (1, 1, 1, 1, 2, 8)
         for name in ("fa", "naive"):
             with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as log:
                 peer = Peer(name, BUILD, 1, log)
@@ -134,7 +136,8 @@ class PeersTest(unittest.TestCase):
         self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
 
     def fake_driver(self, answers):
-        """A driver of fa alone, whose answers are the next ones of each list; and what it was asked."""
+        """Returns a driver of fa alone, whose answers come from the lists of `answers`, and the list of requests that
+        it got."""
         asked = []
 
         def ask(what, **_details):

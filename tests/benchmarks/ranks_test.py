@@ -1,4 +1,4 @@
-"""What ranks_load.py, ranks_simulation.py and ranks_orders.py say of measurements and of predictions."""
+"""What ranks_load.py, ranks_simulation.py and ranks_orders.py report of measurements and of predictions."""
 
 import unittest
 
@@ -37,7 +37,7 @@ class SimulationTest(unittest.TestCase):
         columns = len(ranks_simulation.CUTS) * len(ranks_simulation.NETWORKS)
         self.assertTrue(all(row.count("50.0 %") == columns for row in rows))
         self.assertTrue(rows[-1].startswith("| 1024 | 1 | heads | 1.00 | 0.00 |"))
-        self.assertFalse(any("Backward" in line for line in lines))  # what was not predicted is not told
+        self.assertFalse(any("Backward" in line for line in lines))  # no section without predictions
 
     def test_weak_scaling_keeps_the_rows_of_a_rank(self):
         self.assertEqual(ranks_simulation.rows_of("weak", 64), 64 * 16384)

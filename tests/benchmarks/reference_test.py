@@ -1,4 +1,5 @@
-"""The double reference of the peers' check: against plain loops, finite differences, and planted errors."""
+"""The double-precision reference of the peers' check, compared with plain loops and finite differences, and with
+planted errors."""
 
 import unittest
 from dataclasses import replace
@@ -79,7 +80,7 @@ class CompareTest(unittest.TestCase):
         self.expected = reference.expected_rows(self.case, self.inputs)
 
     def exact(self):
-        """Results that hold what is expected, and nothing else."""
+        """Returns results that equal the expected ones exactly."""
         shapes = {"dq": "q", "dk": "k", "dv": "v"}
         results = {name: np.full_like(self.inputs[like], np.nan) for name, like in shapes.items()}
         for row in self.expected:

@@ -1,4 +1,4 @@
-"""Tables: figures, ratios, order, what is told of peers that have no figure."""
+"""Tables: figures, ratios, order, and the text for peers that have no figure."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def peer(best):
 
 
 def collection(*entries):
-    """(case, peers, peak) triples as results."""
+    """Returns the results file of (case, peers, peak) triples."""
     measured = {}
     for case, peers, peak in entries:
         measured[case.key] = {"case": case.request(), "flops": case.flops(), "peers": peers, "peak_gflops": peak,
@@ -35,7 +35,7 @@ def case_of(shape, operation="forward", dtype="f32", mask="full", threads=2):
 class TableTest(unittest.TestCase):
     def test_a_row_has_rates_fraction_and_the_ratio_to_the_best_other(self):
         case = case_of("B")
-        unit = case.flops() * 1e-9  # 1 GFLOP/s takes so many seconds
+        unit = case.flops() * 1e-9  # seconds of the case at 1 GFLOP/s
         peers = {"fa": peer(unit / 300), "torch": peer(unit / 200), "naive": peer(unit / 150)}
         results = collection((case, peers, 400))
         text = report.rates_table(store.entries_of(results))

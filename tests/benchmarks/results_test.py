@@ -1,4 +1,4 @@
-"""The results file: resumed, refused, asked."""
+"""The results file: runs resume it, refuse a foreign one, and read figures from it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Rounds: which count, in which order, what they say."""
+"""Rounds: which of them count, their order, and their summary."""
 
 import unittest
 
@@ -53,8 +53,8 @@ class SummaryTest(unittest.TestCase):
     def test_a_call_is_held_against_the_read_rate_around_it(self):
         # 10 GB in 1, 0.5 and 2 s are 10, 20 and 5 GB/s.
         rounds, reads = [[3.0, 1.0], [0.5], [2.0]], [(20.0, 10.0), (20.0, 25.0), (10.0, 1.0)]
-        self.assertAlmostEqual(read_fraction(10e9, rounds, reads), 0.5)  # of 0.5, 0.8 and 0.5
-        # One round in which reading was disturbed moves nothing.
+        self.assertAlmostEqual(read_fraction(10e9, rounds, reads), 0.5)  # the median of 0.5, 0.8 and 0.5
+        # One round whose read rate was disturbed does not move the result.
         self.assertAlmostEqual(read_fraction(10e9, rounds, [reads[0], (2.0, 2.0), reads[2]]), 0.5)
         with self.assertRaises(ValueError):
             read_fraction(10e9, rounds, reads[:2])

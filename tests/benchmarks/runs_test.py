@@ -1,4 +1,4 @@
-"""The benchmark programs run to their end, and every line of theirs is a measurement."""
+"""The benchmark programs run to their end, and every line that they print is a measurement."""
 
 import json
 import math
@@ -11,7 +11,7 @@ RATES = ("GFLOP/s", "GOP/s", "GB/s", "Gelem/s", "of_peak")
 
 
 def run(program, *flags):
-    """@return the benchmarks of a run, as Google Benchmark's JSON has them; raises CalledProcessError"""
+    """@return the benchmarks of a run as in Google Benchmark's JSON; raises CalledProcessError"""
     command = [program, "--benchmark_format=json", "--benchmark_min_time=0.0001", *flags]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300).stdout)["benchmarks"]
 

@@ -1,4 +1,5 @@
-"""The sweeps: equal tiles are tried once, the best calls count, and a variant of libfa is what its name says."""
+"""The sweeps: equal tiles are tried once, the best calls count, and a variant of libfa has the change that its name
+states."""
 
 import ctypes
 import os
@@ -65,7 +66,8 @@ class VariantsTest(unittest.TestCase):
                   *(variant for shape in tune.FETCHED for variant in variants.fetch_distances(level, shape)))]
         for variant in every:
             with self.subTest(variant.name):
-                for file, text in variants.edited(variant).items():  # raises where a text is not there once
+                # edited() raises if the text to replace is not in the file exactly once.
+                for file, text in variants.edited(variant).items():
                     self.assertNotEqual(text, variants.read(file))
                 for source in variant.sources:
                     self.assertTrue(os.path.exists(os.path.join(variants.SOURCES, source)))

@@ -162,7 +162,7 @@ TEST(ContextImpl, SurvivesManyBorrowersAtOnce) {
       for (int i = 0; i < 2000; ++i) {
         const auto workspace = impl.BorrowWorkspace();
         if (!workspace->Reserve(4).ok()) return;
-        // Plain memory: if a workspace were lent twice, there would be a race and a wrong sum.
+        // The word is not atomic: if a workspace were lent twice, there would be a race and a wrong sum.
         int& word = *reinterpret_cast<int*>(workspace->data());
         word = sum;
         sum = word + 1;

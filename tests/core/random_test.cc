@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// kat_vectors of Random123.
+// The vectors are from kat_vectors of Random123.
 TEST(Philox4x32, GivesThePublishedVectors) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -109,7 +109,7 @@ TEST_P(FillKeepBitsTest, KeepsTheShareAskedFor) {
   FillKeepBits({.seed = 3, .offset = 0}, KeepThreshold(0.9f), 0, kBits, words, GetParam());
   int64_t kept = 0;
   for (uint32_t word : words) kept += std::popcount(word);
-  // Five standard deviations of a binomial count.
+  // The bound is five standard deviations of a binomial count.
   EXPECT_NEAR(static_cast<double>(kept), 0.9 * kBits, 5 * std::sqrt(0.9 * 0.1 * kBits));
 }
 

@@ -58,7 +58,7 @@ TEST(Workspace, MovesItsBlock) {
   const std::byte* const block = first.data();
   Workspace second(std::move(first));
   EXPECT_EQ(second.data(), block);
-  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): the moved-from state is what is tested
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): the test is about the moved-from state
   Workspace third;
   ASSERT_TRUE(third.Reserve(10).ok());
   third = std::move(second);

@@ -14,7 +14,7 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__
 namespace fa::test {
 namespace {
 
-// Plain memory, which a signal handler may read.
+// The note is plain memory, which a signal handler may read.
 std::array<char, 4096> note;
 std::size_t note_size = 0;
 

@@ -5,7 +5,7 @@
 
 namespace fa::test {
 
-/// Text that goes to stderr if the program ends by a signal or a sanitizer before the next note; one line.
+/// Notes one line of text, which goes to stderr if a signal or a sanitizer ends the program before the next note.
 void NoteForACrash(const std::string& text);
 
 }  // namespace fa::test

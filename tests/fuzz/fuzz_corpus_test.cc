@@ -1,5 +1,5 @@
-// The fuzzers' targets without libFuzzer: every input of the corpus, then changed ones, from a printed seed, for
-// FA_FUZZ_SECONDS (default 1; under a sanitizer 15). scripts/fuzz.sh runs the targets with libFuzzer.
+// The fuzzers' targets without libFuzzer: every input of the corpus, then changed inputs for FA_FUZZ_SECONDS (default
+// 1, under a sanitizer 15) from a seed that is printed. scripts/fuzz.sh runs the targets with libFuzzer.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -40,7 +40,7 @@ size_t Place(const Input& input, RandomChoices& random) {
   return static_cast<size_t>(random.Pick(0, static_cast<int64_t>(input.size())));
 }
 
-/// Bytes set, put in, taken out, and the end of another input.
+/// Sets, inserts or removes bytes, or appends the end of another input.
 void Change(Input& input, const std::vector<Input>& corpus, RandomChoices& random) {
   const size_t at = Place(input, random);
   switch (random.Pick(0, 4)) {

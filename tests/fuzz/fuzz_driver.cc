@@ -35,7 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Run& run) {
   return out << (run.moved ? ", moved tensors" : "");
 }
 
-/// Runs the call as it is, from poisoned outputs, and says whether memory around them changed.
+/// Runs the call from poisoned outputs, and says whether memory outside the outputs changed.
 AssertionResult RunsCleanly(FuzzCall* call, Context* context, const Run& run, MovedTensors* moved) {
   const Snapshot before = call->TakeSnapshot();
   before.Forget();
@@ -76,7 +76,7 @@ AssertionResult GivesTheSameBits(FuzzCall* call, Isa isa, RandomChoices* random)
   return AssertionSuccess();
 }
 
-/// One input whose elements along one dimension are equal gives the same bits with a stride of 0 and with copies.
+/// Makes the elements of one input equal along one dimension: a stride of 0 has to give the bits of copies.
 AssertionResult BroadcastsByStride(FuzzCall* call, Isa isa, RandomChoices* random) {
   std::vector<std::pair<TensorField, int>> choices;
   for (const TensorField& field : call->Tensors()) {

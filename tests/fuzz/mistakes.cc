@@ -99,7 +99,8 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
       break;
     default: {
       const TensorField other = OneOf(all, random);
-      // An output may not share elements with another tensor, so no harm is done if its memory is too small.
+      // Sharing is safe if the other tensor's memory is too small, because a call is refused whose output shares
+      // elements with another tensor.
       const bool shares = field.is_output() && Extent(other.view().shape, other.view().stride) > 0;
       if (shares) now.data = const_cast<void*>(other.view().data);
       what_ += "data=" + other.name() + ".data";

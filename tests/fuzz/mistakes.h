@@ -11,10 +11,10 @@
 
 namespace fa::test {
 
-/// A change of one argument of a valid call, which its destructor undoes.
+/// A change of one argument of a valid call. The destructor undoes it.
 class Mistake {
  public:
-  /// A call that is valid nevertheless reads and writes only what the tensors have memory for.
+  /// Changes one argument so that a call that is still valid reads and writes only memory that its tensors have.
   Mistake(FuzzCall* call, RandomChoices* random);
   ~Mistake();
   Mistake(const Mistake&) = delete;

@@ -1,5 +1,6 @@
-// result_hashes [FIRST_SEED [CASES]]: a line per random call, level of this CPU and number of threads: a hash of every
-// byte of its outputs, and one of what its plan says. Two builds that give the same lines give the same bits.
+// result_hashes [FIRST_SEED [CASES]] prints one line per random call, level of this CPU and number of threads. The line
+// has a hash of all bytes of the outputs, and one of the text of the plan. Two builds that print the same lines give
+// the same bits.
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>

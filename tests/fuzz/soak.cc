@@ -1,7 +1,7 @@
-// A soak of FA_SOAK_SECONDS (default 120): eight threads at a time call every operator on shared contexts, and make and
-// destroy contexts of their own. Threads end and new ones begin 60 times. Each result has the bits that the call has
-// alone, and resident memory, looked at whenever no thread runs, stays within 1 MiB of what it is after the warm-up, a
-// quarter of the time. The exit status is 1 if bits differ, a call fails or memory grows.
+// A soak of FA_SOAK_SECONDS (default 120). Eight threads at a time call every operator on shared contexts, and make and
+// destroy contexts of their own. Threads end and new ones begin 60 times. Each result must have the bits that the call
+// has alone. After a warm-up of a quarter of the time, resident memory may grow by at most 1 MiB; it is measured
+// whenever no thread runs. The exit status is 1 if bits differ, a call fails or memory grows.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kThreads = 8, kMostThreads = 3, kUsualSeconds = 120, kShifts = 60, kWarmShifts = kShifts / 4;
 constexpr int64_t kMostGrowthBytes = 1 << 20;
 
-/// What the process holds, without what it has freed and the C library keeps for later.
+/// The resident memory, without freed memory that the C library keeps.
 int64_t ResidentBytes() {
   malloc_trim(0);
   std::ifstream file("/proc/self/statm");
@@ -59,7 +59,7 @@ class Caller {
   void CallEveryOperator(Counts& counts) {
     for (size_t at = 0; at < calls_.size(); ++at)
       Call(at, ContextOf(DetectIsa(), 1 + static_cast<int>(at % kMostThreads)), counts);
-    // Of one thread: oneTBB 2021.8 keeps 7 KiB of each arena that is destroyed while a thread leaves it
+    // The context has one thread: oneTBB 2021.8 keeps 7 KiB of each arena that is destroyed while a thread leaves it
     // (docs/reliability.md).
     ContextOptions options;
     options.threads = 1;
@@ -85,8 +85,8 @@ class Caller {
   size_t turn_ = 0;
 };
 
-/// A call of at least so much work that all callers, started at once, are inside it at the same time on any machine.
-/// After it a context has as many executors and workspaces as the soak will ever need at once.
+/// A call that is long enough for all callers, started at once, to be inside it together on any machine. After it a
+/// context has as many executors and workspaces as the soak will ever need.
 class LongCall {
  public:
   explicit LongCall(Context* context) : context_(context) {}
@@ -104,14 +104,14 @@ class LongCall {
   Context* context_;
 };
 
-/// Makes all workspaces of a context as large as the largest of them, and resident.
+/// Makes all workspaces of a context resident and as large as the largest of them.
 void EqualWorkspaces(Context* context) {
   Context::Impl& impl = core::ImplOf(*context);
   using Lease = Context::Impl::WorkspaceLease;
   std::vector<std::unique_ptr<Lease>> all;
   size_t largest = 0;
   for (int caller = 0; caller < kThreads; ++caller) {
-    all.emplace_back(new Lease(impl.BorrowWorkspace()));  // which cannot be moved
+    all.emplace_back(new Lease(impl.BorrowWorkspace()));  // a lease cannot be moved
     largest = std::max(largest, (**all.back()).size());
   }
   for (const auto& workspace : all) {
@@ -119,8 +119,8 @@ void EqualWorkspaces(Context* context) {
   }
 }
 
-/// The pools of a context hold as many executors and workspaces as calls were ever inside it at once, each workspace as
-/// large as the largest call that it was lent to. Chance would let both grow for hours.
+/// Fills the pools of all contexts. A context keeps as many executors and workspaces as calls were ever inside it at
+/// once, and each workspace stays as large as its largest call. Left to chance, both would grow for hours.
 void FillPools(std::vector<Caller>& callers, Counts& counts) {
   for (int threads = 1; threads <= kMostThreads; ++threads) {
     Context* context = ContextOf(DetectIsa(), threads);
@@ -139,7 +139,7 @@ void FillPools(std::vector<Caller>& callers, Counts& counts) {
   }
 }
 
-/// Every caller at work in a thread of its own until `end`.
+/// Lets every caller work in a thread of its own until `end`.
 void WorkAShift(std::vector<Caller>& callers, Clock::time_point end, Counts& counts) {
   std::vector<std::thread> threads;
   for (Caller& caller : callers) {
@@ -151,8 +151,7 @@ void WorkAShift(std::vector<Caller>& callers, Clock::time_point end, Counts& cou
 }
 
 int Soak(int seconds) {
-  // One arena of the C library: of others it does not give back the free memory at the end, in whichever thread's it
-  // is.
+  // The C library has one arena, because it does not return the free memory at the end of other arenas.
   mallopt(M_ARENA_MAX, 1);
   std::vector<Caller> callers;
   for (int thread = 0; thread < kThreads; ++thread) callers.emplace_back(2001 + static_cast<uint64_t>(thread));

@@ -50,7 +50,7 @@ TEST(Half, EveryBf16ComesBack) {
   }
 }
 
-// Between two neighbours: below the middle goes down, above goes up, the middle to the even one.
+// Between two neighbours, values below the middle round down, values above it round up, and the middle rounds to even.
 template <typename Widen, typename Narrow>
 void ExpectNearestEven(uint16_t low, Widen widen, Narrow narrow) {
   const auto high = static_cast<uint16_t>(low + 1);

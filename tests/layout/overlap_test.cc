@@ -183,7 +183,7 @@ TEST(Overlap, EmptyTensorsOverlapNothing) {
 }
 
 TEST(Overlap, HostileStridesEndSoonAndNeverMissAnOverlap) {
-  // Pairwise coprime strides over eight dimensions each: more sums than can be searched.
+  // Strides over eight dimensions each, pairwise coprime, give more sums than can be searched.
   const TensorView a =
       View(0, DType::kU8, {40, 40, 40, 40, 40, 40, 40, 40}, {10007, 20011, 30011, 40009, 50021, 60013, 70001, 80021});
   const TensorView b =

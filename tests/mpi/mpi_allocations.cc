@@ -1,5 +1,5 @@
-// What MPI allocates is not the library's: its functions, which the test and libfa_mpi find here before they find them
-// in MPI's own library, do not count.
+// Allocations of MPI do not count as the library's. The test and libfa_mpi find these definitions of MPI's functions
+// before those of MPI's own library.
 #include <mpi.h>
 
 #include "support/allocation_counter.h"

@@ -1,6 +1,6 @@
-// Forward and backward over the processes of mpirun against one process: every rank computes the whole call alone too
-// and compares the bytes of its own rows. Transports are made short of memory too. The exit status says whether all was
-// right. `mpi_ranks ROWS`: sequences of so many rows, for emulators.
+// Forward and backward over the processes of mpirun, compared with one process. Every rank also computes the whole call
+// alone, and compares the bytes of its own rows. Some transports run short of memory. The exit status says whether all
+// was right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ auto PlanOver(const AttentionGradArgs& args, const AttentionOptions& options, co
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport));
 }
 
-/// A run over a transport of its own, which counts what it moves.
+/// Runs a call over a transport of its own, and checks the bytes that the transport moves.
 template <typename Args>
 void RunCounted(const Args& args, const AttentionOptions& options, const SequenceShards& shards,
                 const std::string& name) {
@@ -111,14 +111,15 @@ void CallOverACommunicator(int rank, int ranks) {
 
 /// What the last rank does differently.
 struct Fault {
-  const char* message;  ///< of all ranks, behind the number of that rank
+  // The message on all ranks, which follows the number of the last rank.
+  const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   float softcap = 0;
   int64_t head_size = 16;
 };
 
-/// One error on all ranks, before any tensor is written.
+/// Expects one error on all ranks before any tensor is written.
 void ExpectOneError(const Fault& fault, int rank, int ranks) {
   ForwardCase c;
   c.lengths = EqualLengths(1, 300, 300);
@@ -183,7 +184,7 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  BackwardCase packed;  // parts rows that kernels of pairs sum at once
+  BackwardCase packed;  // cuts between rows that kernels of pairs add at once
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;
   packed.forward.sink = true;
@@ -194,7 +195,7 @@ void RunAll(int64_t sequence) {
   ExpectOneErrorOfEachFault(rank, ranks);
 }
 
-/// Each allocation of rank 0 fails in turn: all ranks hear of it, none waits for ever.
+/// Each allocation of rank 0 fails in turn. All ranks get the error, and none waits for ever.
 void MakeTransportsWithoutMemory() {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -234,8 +235,8 @@ template <typename Args>
 using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&, const SequenceShards&, MPI_Comm,
                                            Context*);
 
-/// Allocations of the library on rank 0 in a run fail in turn, the first sixteen one by one: the messages of the run
-/// need none, and threads that it does not get it does without, so no rank is left waiting.
+/// Allocations of the library on rank 0 fail in turn during a run, the first sixteen one by one. The run's messages
+/// need no allocation, and the rank computes without the threads that it does not get. So no rank is left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {
@@ -266,7 +267,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   }
 }
 
-/// No rank allocates anything in a second run, but what MPI does.
+/// In a second run no rank allocates anything except what MPI allocates.
 template <typename Problem, typename Args>
 void RunTwice(const Problem& problem, const Args& args, const SequenceShards& shards,
               const std::vector<Output>& outputs, PlanCall<Args> plan_call) {
@@ -321,7 +322,7 @@ void RunAllWithoutMemory(int64_t sequence, int threads, std::initializer_list<Se
   }
 }
 
-/// After an error nothing arrives any more, and every later call has the same error.
+/// After an error of a transport no message arrives any more, and every later call returns the same error.
 void ATransportThatFailedLetsGo() {
   constexpr int kTag = 3;
   int rank = 0, ranks = 1;
@@ -364,7 +365,8 @@ int main(int argc, char** argv) {
   fa::test::RunAllWithoutMemory(sequence, 1, {kSequence, kHeads});
   fa::test::ATransportThatFailedLetsGo();
   fa::test::RunAllWithoutMemory(sequence, 2,
-                                {kSequence});  // the last: oneTBB is not used any more when it has found no memory
+                                // This comes last, because oneTBB is not used any more after it has found no memory.
+                                {kSequence});
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();

@@ -29,8 +29,8 @@ struct Seed {
   uint64_t seed = 0, offset = 0;
 };
 
-/// One dense attention call. Tensors are canonical: batch element after batch element, each [heads, rows, size], in
-/// double whatever the type under test is.
+/// One dense attention call. Tensors are canonical: one batch element after another, each [heads, rows, size]. Values
+/// are double, whatever the type under test is.
 struct Problem {
   int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
   Lengths lengths = {};
@@ -41,10 +41,10 @@ struct Problem {
   MaskRule mask = {};
   PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
   PseType pse_type = PseType::kNone;
-  PairValues<double> pse = {};  ///< types 0 and 1
+  PairValues<double> pse = {};  ///< of types 0 and 1
   bool pse_compressed =
-      false;  ///< 1024 rows: the last ones; the bias of earlier rows is found by their distance from the diagonal
-  std::vector<double> slopes = {};  ///< types 2 and 3: [B, N]
+      false;  ///< pse has the last 1024 rows; earlier rows find their bias by their distance from the diagonal
+  std::vector<double> slopes = {};  ///< of types 2 and 3: [B, N]
   int64_t q_start = 0, kv_start = 0;
   double keep_prob = 1;
   std::vector<uint8_t> drop_bits = {};  ///< LSB first, 1 = keep
@@ -52,22 +52,23 @@ struct Problem {
   std::vector<double> sink = {};  ///< [N] or empty
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
-  /// Rows of all batch elements before b: a tensor of `size` columns and `n` heads starts there at n*size*...
+  /// The number of rows of all batch elements before b. There a tensor of `size` columns and `n` heads has n * size *
+  /// rows elements.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
   /// Start of row i of head n of batch element b in q or out (`columns` = d or dv) and in a statistic (`columns` = 1).
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
-  /// The same for k and v.
+  /// Start of key j of kv head n_kv of batch element b in k or v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
 };
 
-/// Whether query i of head n sees key j: the rule and the dense mask.
+/// Whether query i of head n sees key j by the rule and the dense mask.
 [[nodiscard]] bool Keeps(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
 /// Where pair (i, j) reads pse.values. The pair must be kept.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Sums of magnitudes that a rounding-error analysis needs (support/compare/tolerance.h), with P normalised and z the
-/// factor of dropout. Like out or like max.
+/// Sums of magnitudes that a rounding-error analysis needs (support/compare/tolerance.h). P is normalised, and z is the
+/// factor of dropout. Each has the shape of out or of max.
 struct Magnitudes {
   std::vector<double> abs_out;     ///< sum_j P z |v|
   std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)
@@ -81,14 +82,14 @@ struct Magnitudes {
 struct ForwardResult {
   std::vector<double> out;            ///< like q with dv columns
   std::vector<double> max, sum, lse;  ///< [N, Sq_b], batch element after batch element
-  Magnitudes magnitudes;              ///< Forward only
+  Magnitudes magnitudes;              ///< written by Forward only
 };
 
 /// Attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// The yardstick of exactness: the same loops in f32 from inputs of `format`. They treat the whole row at once, round P
-/// to a 16-bit format before it meets V, and round the output once.
+/// A naive forward, with which the library's accuracy is compared: the same loops in f32 from inputs of `format`. They
+/// process whole rows, round P to a 16-bit format before it meets V, and round the output once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
@@ -98,13 +99,13 @@ struct Gradients {
   std::vector<double> dsink;                         ///< [N]
 };
 
-/// Gradients of sum(out * d_out) in double. `forward` gives out, max and sum (Forward's, or those of a library, which
-/// are rounded).
+/// Gradients of sum(out * d_out) in double. `forward` gives out, max and sum: exact ones from Forward, or rounded ones
+/// from a library.
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// The yardstick of exactness: in f32, with P and dS rounded to a 16-bit format before their products, and gradients
-/// rounded once.
+/// A naive backward, with which the library's accuracy is compared: in f32, with P and dS rounded to a 16-bit format
+/// before their products, and gradients rounded once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

@@ -19,7 +19,7 @@ void AddScaled(Real factor, const double* x, int64_t size, Real* y) {
   for (int64_t c = 0; c < size; ++c) y[c] += factor * static_cast<Real>(x[c]);
 }
 
-/// Everything that one query row adds.
+/// Adds the terms of one query row to all gradients.
 template <typename Real>
 class RowGradient {
  public:
@@ -50,7 +50,7 @@ class RowGradient {
 
  private:
   [[nodiscard]] Real Rounded(Real x) const {
-    if (format_ == Format::kF32) return x;  // f32 inputs: products take values as the arithmetic gives them
+    if (format_ == Format::kF32) return x;  // products of f32 inputs are not rounded first
     return static_cast<Real>(RoundTo(format_, static_cast<double>(x)));
   }
 

@@ -1,4 +1,5 @@
-// O = drop(softmax(S)) V, one row at a time: all scores of the row, their maximum, the sum, then the weighted values.
+// O = drop(softmax(S)) V, one row at a time: first all scores of the row, then their maximum, their sum, and the
+// weighted values.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -14,7 +15,7 @@ namespace {
 constexpr double kNoKeysMax = -static_cast<double>(FLT_MAX);
 constexpr double kNoKeysSum = static_cast<double>(FLT_MAX);
 
-/// Which values are rounded. In double none are.
+/// Which values are rounded. In double no value is.
 struct Rounding {
   bool on = false;
   Format format = Format::kF32;

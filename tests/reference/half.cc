@@ -11,11 +11,11 @@ struct Shape {
   int exponent_bits, fraction_bits;
   [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] int smallest_exponent() const { return 1 - bias(); }
-  /// Of a normal number: the bits of a double that a format of 16 bits does not have.
+  /// The number of fraction bits of a double that a normal number of a 16-bit format lacks.
   [[nodiscard]] int dropped_bits() const { return 52 - fraction_bits; }
-  /// Of a normal number: how much larger the exponent's bits are in a double.
+  /// How much larger the exponent bits of a normal number are in a double.
   [[nodiscard]] int64_t exponent_offset() const { return 1023 - bias(); }
-  /// The smallest subnormal number, 2^(smallest_exponent - fraction_bits), and what makes it 1.
+  /// The smallest subnormal number, 2^(smallest_exponent - fraction_bits), and its inverse.
   [[nodiscard]] double unit() const { return fraction_bits == 10 ? 0x1p-24 : 0x1p-133; }
   [[nodiscard]] double per_unit() const { return fraction_bits == 10 ? 0x1p24 : 0x1p133; }
 };
@@ -52,11 +52,11 @@ uint16_t Encode16(Format format, double value) {
   if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (shape.fraction_bits - 1));
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
   const double magnitude = std::fabs(value);
-  const double units = magnitude * shape.per_unit();  // exact, or infinite
-  // nearbyint rounds ties to even. A carry out of the subnormal numbers is the smallest normal one.
+  const double units = magnitude * shape.per_unit();  // exact, or infinite if it overflows
+  // nearbyint rounds ties to even. A carry out of the subnormal numbers gives the smallest normal number.
   if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));
-  // The last bit that stays makes the addition a carry where the bits that go are more than half of it, or half of an
-  // odd one. A carry into the next binade is a carry of the bits.
+  // Rounds to nearest even: adds just under half of the last kept bit, and a little more if that bit is odd, so that
+  // larger remainders carry. A carry into the next binade is the carry of the integer.
   const auto exact = std::bit_cast<int64_t>(magnitude);
   const int64_t last = exact >> shape.dropped_bits() & 1;
   const int64_t rounded = (exact + (int64_t{1} << (shape.dropped_bits() - 1)) - 1 + last) >> shape.dropped_bits();

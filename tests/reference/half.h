@@ -5,19 +5,18 @@
 
 namespace reference {
 
-/// The number formats of tensors, from their definitions: sign, exponent, fraction. They share nothing with the
-/// library.
+/// The number formats of tensors by their definitions (sign, exponent, fraction), without code of the library.
 enum class Format : uint8_t { kF32, kF16, kBF16 };
 
-/// The value of a 16-bit pattern; exact.
+/// The exact value of a 16-bit pattern.
 [[nodiscard]] double Decode16(Format format, uint16_t bits);
-/// The nearest 16-bit number, ties to even; NaN stays NaN, too large becomes inf.
+/// The nearest 16-bit number, ties to even. NaN stays NaN, and a number that is too large becomes inf.
 [[nodiscard]] uint16_t Encode16(Format format, double value);
 /// The nearest number of the format, as double.
 [[nodiscard]] double RoundTo(Format format, double value);
-/// Unit roundoff: half the distance between 1 and the next number.
+/// The unit roundoff: half the distance between 1 and the next number.
 [[nodiscard]] double UnitRoundoff(Format format);
-/// Half the smallest positive number: the rounding error next to 0.
+/// Half the smallest positive number, which is the rounding error next to 0.
 [[nodiscard]] double SmallestError(Format format);
 
 }  // namespace reference

@@ -6,14 +6,14 @@
 
 namespace reference {
 
-/// The structural masks, by the number of their sparse mode; one line of the table each.
+/// The structural masks by the number of their sparse mode.
 struct MaskRule {
   int mode = 1;       ///< 0..8, or kRows
-  bool band = false;  ///< mode 0 with a mask given: pre and next count
+  bool band = false;  ///< mode 0 with a mask: pre and next hold
   int64_t pre = 0, next = 0;
-  std::vector<int64_t> prefix = {};  ///< modes 5 and 6, one per batch element
-  static constexpr int kRows = 9;    ///< no sparse mode: row_begin <= j < row_end
-  /// Bounds of the rows of all batch elements, one after another; bounds of one batch element alone hold for each.
+  std::vector<int64_t> prefix = {};  ///< for modes 5 and 6, one entry per batch element
+  static constexpr int kRows = 9;    ///< not a sparse mode: keeps row_begin <= j < row_end
+  /// Bounds of the rows of all batch elements, one element after another. Bounds of only one element hold for all.
   std::vector<int64_t> row_begin = {}, row_end = {};
 
   bool operator==(const MaskRule&) const = default;

@@ -10,8 +10,8 @@ namespace {
 
 double Saturate(double x) { return std::clamp(std::nearbyint(x), -128.0, 127.0); }
 
-/// Relative error of an exponential computed in f32: a polynomial is exact to 3e-6; the score's own rounding is some
-/// units in the last place of its distance from the maximum and of the terms that it is the sum of.
+/// The relative error of an exponential in f32. A polynomial is exact to 3e-6. The score is rounded by some units in
+/// the last place of its distance from the maximum and of its terms.
 double ExpError(double distance, double magnitude) { return 4e-6 + 0x1p-22 * (distance + magnitude); }
 
 }  // namespace

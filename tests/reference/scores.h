@@ -18,15 +18,15 @@ struct Score {
   int64_t key = 0;
   Real value = 0;
   Real drop = 1;         ///< factor of dropout: 0 or 1/keep_prob
-  Real cap_slope = 1;    ///< d value / d (scale * QK) / scale
-  Real distance = 0;     ///< the factor of the slope
+  Real cap_slope = 1;    ///< derivative of value by scale * QK, over scale
+  Real distance = 0;     ///< multiplies the slope
   double magnitude = 0;  ///< the sum of the magnitudes of the value's terms
 };
 
-/// The factor of dropout: 0, or that of a kept pair.
+/// The factor of dropout of a pair: 0 if it is dropped, 1 / keep_prob if it is kept.
 [[nodiscard]] double DropFactor(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// f32 adds one product after the other, as plain loops do whose errors are the yardstick.
+/// In f32 the products are added one after the other, as in the plain loops of a naive computation.
 template <typename Real>
 Real Dot(const double* a, const double* b, int64_t size, Real sum, double* magnitude) {
   if constexpr (std::is_same_v<Real, double>) return sum + SumOfProducts(a, b, size, magnitude);
@@ -69,7 +69,7 @@ Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j
     const Real tanh = std::tanh(score.value / cap);
     score.value = cap * tanh;
     score.cap_slope = 1 - tanh * tanh;
-    // An infinite score is the cap, whatever the error of its product.
+    // If the score is infinite, the result is exactly the cap, whatever the error of the product.
     if (std::isinf(score.magnitude) && std::fabs(tanh) == 1) score.magnitude = 0;
   }
   if (p.pse_type == PseType::kScaleThenAdd) {

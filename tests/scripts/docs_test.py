@@ -1,4 +1,4 @@
-"""scripts/docs: what must fail in a documentation site fails."""
+"""scripts/docs: each check of the documentation site fails where it must."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ GOOD = '<html><body id="top"><a href="b/index.html#here">b</a> <a href="https://
 
 class SiteTest(unittest.TestCase):
     def problems(self, page, style=""):
-        """@return what check_site says of a site of three files, of which `page` is the first"""
+        """@return the problems that check_site finds in a site of three files, of which `page` is the first"""
         with tempfile.TemporaryDirectory() as folder:
             site = Path(folder).resolve()
             (site / "b").mkdir()

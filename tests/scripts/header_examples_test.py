@@ -11,9 +11,9 @@ INCLUDE = Path(__file__).resolve().parents[2] / "include"
 HEADERS = sorted((INCLUDE / "fa").glob("*.h"))
 BEGINNING = re.compile(r"#ifndef \w+\n#define \w+\n\n/// @file\n((?:///.*\n)+)\n")
 EXAMPLE = re.compile(r"/// @code\{\.cpp\}\n((?:///.*\n)+?)/// @endcode\n")
-# At namespace scope; other examples are the body of a function.
+# An example with such a line stands at namespace scope; other examples are the body of a function.
 DECLARATIONS = re.compile(r"^(struct|int main|static_assert|fa::Status \w+\()", re.MULTILINE)
-# What the build makes, and what MPI has: declarations are enough for a compiler that makes no code.
+# Headers that the build or MPI would provide. Declarations are enough, because the compiler only checks syntax.
 STUBS = {"fa/export.h": "#define FA_API\n",
          "mpi.h": "using MPI_Comm = int;\ninline constexpr MPI_Comm MPI_COMM_WORLD = 0;\n"}
 STANDARD = ("algorithm", "cstdio", "string", "string_view", "utility", "vector")
@@ -26,7 +26,7 @@ def example_of(header):
 
 
 def program(examples):
-    """@return a program that has the example of each header, {name: example}"""
+    """@return a program that contains the example of each header, from {name: example}"""
     parts = [f"#include <{name}>" for name in STANDARD] + ['#include "fa/fa.h"', '#include "fa/mpi.h"']
     for name, example in examples.items():
         example = example.replace('#include "fa/fa.h"\n', "")
@@ -37,7 +37,7 @@ def program(examples):
 
 
 def errors_of(examples):
-    """@return what the compiler says of the examples; empty: nothing"""
+    """@return the compiler's messages about the examples, or an empty text"""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in STUBS.items():
             path = Path(folder) / name

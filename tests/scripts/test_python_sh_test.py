@@ -1,4 +1,5 @@
-"""scripts/test_python.sh with a Python, pip and pytest of a few lines: a package that is not found is a failure."""
+"""scripts/test_python.sh with a fake Python, pip and pytest of a few lines. A package that is not found is a failure.
+"""
 
 import os
 import subprocess
@@ -8,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# python3, and the python of the environments it makes: installs all but $MISSING, builds an empty wheel, and its tests
-# return $PYTEST.
+# A fake python3, which is also the python of the environments that it makes. It installs all packages except $MISSING
+# and builds an empty wheel. Its tests return $PYTEST.
 FAKE_PYTHON = """\
 #!/bin/sh
 echo "$*" >>"$CALLS"

@@ -1,4 +1,5 @@
-"""scripts/test.sh in a made-up tree: real ctest on tests of one line of shell, no compiler. Each way to fail fails."""
+"""scripts/test.sh in a made-up tree: real ctest with tests of one line of shell, and no compiler. Each way to fail is
+tested."""
 
 import os
 import re
@@ -9,7 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# Configures by copying a prepared build folder, and builds unless the folder says no. Notes what it is told.
+# A fake cmake: it configures by copying a prepared build folder, and builds unless the folder says no. It notes its
+# arguments.
 FAKE_CMAKE = """\
 #!/bin/sh
 echo "cmake $*"
@@ -19,7 +21,7 @@ case $1 in
 esac
 """
 
-# Two cases in the whole suite, the first of them in both subsets too; the Python suite has two more.
+# The whole suite has two cases, and both subsets have the first of them. The Python suite has two more.
 SOURCES = {
     "tests/a_test.cc": "TEST(A, One) {}\nTEST_P(A, Two) {}\n",
     "tests/race_test.cc": "TEST_F(Race, IsSeen) {}\n",
@@ -28,13 +30,13 @@ SOURCES = {
 
 
 def report_of(*cases):
-    """A JUnit report of `cases`: (classname, name[, what is inside])."""
+    """A JUnit report of `cases`: (classname, name[, XML inside the case])."""
     lines = [f'<testcase classname="{group}" name="{name}">{"".join(inside)}</testcase>' for group, name, *inside in cases]
     return f"<testsuite>{''.join(lines)}</testsuite>"
 
 
 class Tree:
-    """A tree that passes; tests take something out of it or put something in."""
+    """A tree whose tests pass. Tests remove something from it or add something."""
 
     def __init__(self, root):
         self.root = Path(root)
@@ -62,11 +64,11 @@ class Tree:
         self.reporting("asan-ubsan", "a_test", report_of(("A", "One"), ("Some/A", "Two/0")))
 
     def on(self, machine):
-        """Runs on a machine of that name, which decides what is cross-compiled."""
+        """Makes the machine one of that name, which decides what is cross-compiled."""
         self.write("bin/uname", f"#!/bin/sh\necho {machine}\n", executable=True)
 
     def with_aarch64(self):
-        """Runs on x86-64, where one more case is cross-compiled."""
+        """Makes the machine an x86-64, where one more case is cross-compiled."""
         self.on("x86_64")
         self.registered["aarch64-subset"] = {"a_test": ["tests/a_test.cc"]}
         self.tests["aarch64-subset"] = {}
@@ -79,7 +81,7 @@ class Tree:
         file.chmod(0o755 if executable else 0o644)
 
     def reporting(self, preset, test, report, status=0):
-        """Makes `test` leave `report` and return `status`."""
+        """Makes the test `test` write `report` and return `status`."""
         self.write(f"reports/{preset}-{test}.xml", report)
         copy = f"mkdir -p test_reports; cp {self.root}/reports/{preset}-{test}.xml test_reports/{test}.xml"
         self.tests[preset][test] = f"{copy}; exit {status}"

@@ -5,18 +5,18 @@
 
 namespace fa::test {
 
-/// Calls of operator new since the start of the program. In a program that links allocation_counter.cc, every operator
-/// new is replaced, also in the libraries that it loads.
+/// The number of calls of operator new since the start of the program. A program that links allocation_counter.cc
+/// replaces every operator new, also in the libraries that it loads.
 [[nodiscard]] int64_t Allocations();
 
-/// Blocks of operator new that were not freed.
+/// The number of blocks of operator new that are not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
 /// While such an object lives, calls of operator new fail: call number `first` (1 is the next call), and with
-/// `all_later` every later call too. Only one may live at a time.
+/// `all_later` every later call too. Only one such object may live at a time.
 class FailingAllocations {
  public:
-  /// @param this_thread  calls of other threads do not count, and do not fail
+  /// @param this_thread  calls of other threads neither count nor fail
   explicit FailingAllocations(int64_t first, bool all_later, bool this_thread = false);
   ~FailingAllocations();
   FailingAllocations(const FailingAllocations&) = delete;
@@ -26,8 +26,8 @@ class FailingAllocations {
   [[nodiscard]] int64_t failed() const;
 };
 
-/// While such an object lives, allocations of its thread do not count, and do not fail: what a library makes that is
-/// not tested.
+/// While such an object lives, allocations of its thread neither count nor fail. It is for allocations of a library
+/// that is not under test.
 class UncountedAllocations {
  public:
   UncountedAllocations();

@@ -1,5 +1,6 @@
-// Hypervisors hide features that the CPUs below them have. Tests of every level that the CPU reports would leave those
-// levels out, so each test program tries the instruction in a child process before any code asks for the level.
+// Hypervisors hide features of the CPUs below them. Tests run every level that the CPU reports, so they would leave
+// such levels out. Therefore each test program tries the instruction in a child process before any code asks for the
+// level.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@ namespace fa::test {
 namespace {
 
 #if defined(__x86_64__)
-/// Whether VDPBF16PS runs here; a core without it ends the child by SIGILL.
+/// Whether VDPBF16PS runs here. On a core without it the child ends by SIGILL.
 bool ExecutesPairsOfBf16() {
   const pid_t child = fork();
   if (child < 0) return false;
@@ -22,7 +23,7 @@ bool ExecutesPairsOfBf16() {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The first priority that programs may use, because other static objects may ask for the level.
+// The function runs at the first priority that programs may use, because other static objects may ask for the level.
 __attribute__((constructor(101))) void AssumeWhatExecutes() {
   if (std::getenv("FA_ASSUME_ISA") == nullptr && ExecutesPairsOfBf16()) setenv("FA_ASSUME_ISA", "avx512_bf16", 1);
 }

@@ -3,8 +3,8 @@
 
     equal_bits.py RESULT_HASHES EMULATOR ...
 
-Runs result_hashes (tests/fuzz) on emulated CPUs, each of which has the levels of the ones before it too: every level runs
-on two of them. Fails if two lines of one call and level have different outputs, if a CPU has other levels than it should, or if
+Runs result_hashes (tests/fuzz) on emulated CPUs. Each has the levels of the CPUs before it too, so every level runs on
+two CPUs. Fails if two lines of one call and level have different outputs, if a CPU has other levels than it should, or if
 nothing was compared.
 """
 

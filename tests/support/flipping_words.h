@@ -30,7 +30,7 @@ class FlippingWords {
     };
     std::vector<int32_t> before;
     for (const int32_t* word : words_) before.push_back(*word);
-    // The pauses have all lengths up to some microseconds, so that a call's check sees one value and its tasks the
+    // The pauses take all lengths up to some microseconds, so that a call's check may see one value and its tasks the
     // other.
     for (uint32_t round = 0; !stop_.load(std::memory_order_relaxed); ++round) {
       for (int32_t* word : words_) write(word, other_);

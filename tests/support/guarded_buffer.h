@@ -16,10 +16,10 @@ enum class Place : uint8_t {
 };
 
 /// Memory filled with 0xFF, which is NaN in every floating-point format and "drop" in a mask. Pages that cannot be read
-/// or written stand before and after it; the rest of the pages between is canary, filled with 0xFF too.
+/// or written lie before and after it. The rest of the pages between is canary, filled with 0xFF too.
 class GuardedBuffer {
  public:
-  /// @param past_alignment  kInside: bytes past a 64-byte boundary
+  /// @param past_alignment  with kInside: bytes past a 64-byte boundary
   explicit GuardedBuffer(size_t bytes, Place place = Place::kInside, size_t past_alignment = 0);
   ~GuardedBuffer();
   GuardedBuffer(const GuardedBuffer&) = delete;

@@ -7,12 +7,12 @@
 
 namespace fa::test {
 
-/// The seconds after which something hangs: under an emulator, which takes some twenty times as long where limits are
-/// far more than any machine needs, ten times as many.
+/// The limit in seconds after which something counts as hanging. Limits are far more than any machine needs, so under
+/// an emulator, which is some twenty times as slow, ten times the limit is enough.
 inline unsigned HangSeconds(unsigned seconds) { return Emulated() ? 10 * seconds : seconds; }
 
-/// Ends the process by SIGALRM if its scope takes longer: a hang is a failure of its own and not a time-out of the
-/// whole suite. The limit is far more than any machine needs; it is no bound on speed.
+/// Ends the process by SIGALRM if its scope takes longer, so that a hang is a failure of its own and no time-out of the
+/// whole suite. The limit is far more than any machine needs, and no bound on speed.
 class HangAlarm {
  public:
   explicit HangAlarm(unsigned seconds = 60) { alarm(HangSeconds(seconds)); }

@@ -1,6 +1,6 @@
-// Support for allocation_counter.h one floor lower: in a program that links this file instead of allocation_counter.cc,
-// the C library's own functions count and fail, and with them operator new, C++ streams, the loader, pthread_create and
-// what else uses them. Not for sanitizer builds, which bring their own allocator.
+// Implements allocation_counter.h below operator new. In a program that links this file, the C library's own functions
+// count and fail. So all their users fail too: operator new, C++ streams, the loader, pthread_create. Sanitizer builds
+// cannot use it, because they bring their own allocator.
 #include <dlfcn.h>
 #include <malloc.h>
 
@@ -31,7 +31,7 @@ constinit std::atomic<bool> only_one_thread{false};
 constinit thread_local bool is_the_one = false;
 constinit thread_local int uncounted = 0;
 
-/// Whether the allocation that begins is to fail.
+/// Whether an allocation that begins has to fail.
 bool Fails() {
   if (uncounted > 0 || (only_one_thread.load(std::memory_order_relaxed) && !is_the_one)) return false;
   const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -5,11 +5,11 @@
 
 namespace fa::test {
 
-/// Puts `poison` wherever no query may look: keys, values and biases that every row masks, queries without keys.
-/// @return number of poisoned elements
+/// Puts `poison` where no query may look: keys, values and biases that every row masks, and queries without keys.
+/// @return the number of poisoned elements
 int64_t PoisonUnseen(double poison, reference::Problem* problem);
 
-/// The largest finite number of the type: products with it overflow.
+/// The largest finite number of the type. Products with it overflow.
 [[nodiscard]] double LargestFinite(DType dtype);
 
 }  // namespace fa::test

@@ -1,1 +1,1 @@
-// Of a target that only makes the precompiled headers.
+// The source of the target that only makes the precompiled headers.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What nearly every test includes, for fa_precompile_tests.
+// The headers that nearly every test includes, for fa_precompile_tests.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

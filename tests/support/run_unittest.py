@@ -2,7 +2,7 @@
 
     run_unittest.py a_test.py report.xml
 
-The exit status is 0 only if there are cases and none failed. The file's folder is not on the path: imports are those of
+The exit status is 0 only if there are cases and none failed. The file's folder is not on the path, so imports come from
 PYTHONPATH.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class ReportedResult(unittest.TextTestResult):
-    """Notes a <testcase> per case: "module.Class" and "test_name", as pytest does."""
+    """Notes a <testcase> per case, with the names "module.Class" and "test_name", as pytest does."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

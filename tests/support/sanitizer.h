@@ -15,13 +15,13 @@ __attribute__((weak)) void __tsan_init();
 
 namespace fa::test {
 
-/// Whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these functions.
-/// It makes a test five to ten times as slow and watches how memory is reached, not values: tests that try combinations
-/// try fewer of them, and every feature and every type still comes up. Asked for when the program runs: the objects of
-/// a test may be those of a build without sanitizers (FA_TEST_OBJECTS).
+/// Whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these functions. A
+/// sanitizer makes a test five to ten times as slow, and it watches accesses, not values. So tests try fewer
+/// combinations under it, but still every feature and every type. The answer comes at run time, because the objects of
+/// a test may come from a build without sanitizers (FA_TEST_OBJECTS).
 [[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
-/// All features with all types; under a sanitizer each feature with one type, the types in turn.
+/// All features with all types. Under a sanitizer each feature has one type, and the types take turns.
 template <typename Features>
 [[nodiscard]] auto WithTypes(const Features& features) {
   constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

@@ -48,7 +48,7 @@ std::byte* Tensor::Address(int64_t offset) const {
 
 namespace {
 
-/// An element of 16 bits, of the format f16 or bf16.
+/// A 16-bit element of format f16 or bf16.
 template <reference::Format kFormat>
 struct Half {
   uint16_t bits;
@@ -64,14 +64,14 @@ struct Number {
   [[nodiscard]] double value() const { return static_cast<double>(number); }
 };
 
-/// Eight bytes.
+/// Eight bytes as one word.
 uint64_t WordAt(const std::byte* bytes) {
   uint64_t word = 0;
   std::memcpy(&word, bytes, sizeof word);
   return word;
 }
 
-/// Calls visit.operator()<Element>() with the one that elements of `dtype` are.
+/// Calls visit.operator()<Element>() with the element class of `dtype`.
 template <typename Visit>
 void WithElement(DType dtype, const Visit& visit) {
   switch (dtype) {
@@ -196,7 +196,7 @@ HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding p
 }
 
 HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding, Placement placement) {
-  // A head of one element per row and copy.
+  // A statistic is a head whose rows have one column per copy.
   const Layout order = packed ? Layout::kTND : Layout::kBNSD;
   sizes.size = copies;
   const HeadStrides stride = StridesOf(order, sizes, {.middle = padding.middle, .outer = padding.outer});
@@ -226,7 +226,7 @@ void Snapshot::Allow(const Tensor& tensor) {
   Add(tensor);
   Saved* saved = Find(tensor);
   const Dims& shape = tensor.shape();
-  // The last axis, where its elements are neighbours, is one run of bytes.
+  // If the elements of the last axis are neighbours, they form one run of bytes.
   const int last = shape.rank() - 1;
   const bool run = last >= 0 && tensor.stride()[last] == 1;
   const size_t bytes = SizeOf(tensor.dtype()) * (run ? static_cast<size_t>(shape[last]) : 1);

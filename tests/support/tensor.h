@@ -41,7 +41,7 @@ class Tensor {
 
   [[nodiscard]] double Get(int64_t offset) const;
   void Set(int64_t offset, double value) const;
-  /// The elements from `offset` on: appended to `values`, or set to those from `values` on, or all to one value.
+  /// The elements from `offset` on are appended to `values`, set to the elements of `values`, or all set to one value.
   void AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const;
   void SetRun(int64_t offset, const double* values, int64_t count) const;
   void Fill(int64_t offset, int64_t count, double value) const;
@@ -56,16 +56,16 @@ class Tensor {
   int64_t first_element_ = 0;
 };
 
-/// Number of elements from the first to the last, both included; 0 for an empty tensor.
+/// The number of elements from the first to the last, both included, or 0 for an empty tensor.
 [[nodiscard]] int64_t Extent(const Dims& shape, const Dims& stride);
 [[nodiscard]] Dims DenseStride(const Dims& shape);
 
-/// Strides of (b, n, s) in elements; the stride of d is 1.
+/// Strides of (b, n, s) in elements. The stride of d is 1.
 struct HeadStrides {
   int64_t batch = 0, head = 0, row = 0;
 };
 
-/// A tensor over (b, n, s, d), in any layout. In TND b is 0 and s the packed row.
+/// A tensor over (b, n, s, d) in any layout. In TND b is 0 and s is the packed row.
 struct HeadTensor {
   Tensor tensor;
   HeadStrides stride;
@@ -79,16 +79,17 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// Elements left free after each head's row (where the layout has room), after each row of heads, and so on outwards.
+/// Elements that are left free after each head's row (where the layout has room), after each row of heads, and so on
+/// outwards.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 
   bool operator==(const Padding&) const = default;
 };
 
-/// The layout of a tensor of the input's form; BNSD_BSND's output is BSND.
+/// The strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
-/// Shape and stride of a TensorView in the layout, from the strides.
+/// Shape and stride of a TensorView in the layout that these strides describe.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
 [[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
 
@@ -106,10 +107,10 @@ class Snapshot {
   void Add(const Tensor& tensor);
   /// Lets the elements of `tensor` change.
   void Allow(const Tensor& tensor);
-  /// Overwrites what may change with a number that no result has (3.4e38, or a NaN, or a key that no sequence has), so
-  /// that elements show that a call does not write.
+  /// Overwrites the bytes that may change with a number that no result has (3.4e38, a NaN, or a key that no sequence
+  /// has). So elements that a call does not write are noticed.
   void Forget() const;
-  /// Number of the first byte that changed although it must not, counted from the start of its buffer, or -1.
+  /// The number of the first byte that changed although it must not, counted from the start of its buffer, or -1.
   [[nodiscard]] int64_t FirstChange() const;
 
  private:

@@ -23,10 +23,11 @@ std::vector<int64_t> LoadsOfParts(const std::vector<int64_t>& before, const std:
   return loads;
 }
 
-// The smallest greatest load of any contiguous partition, by dynamic programming over all cuts.
+// The smallest possible load of the most loaded part, over all contiguous partitions, by dynamic programming over all
+// cuts.
 int64_t LeastGreatestLoad(const std::vector<int64_t>& before, size_t parts) {
   const size_t n = before.size();
-  std::vector<int64_t> best(before);  // with one part
+  std::vector<int64_t> best(before);  // loads of one part
   for (size_t part = 1; part < parts; ++part) {
     std::vector<int64_t> next(n, 0);
     for (size_t end = 0; end < n; ++end) {
@@ -91,7 +92,7 @@ TEST(Partition, FewerUnitsThanPartsLeaveEmptyParts) {
 }
 
 TEST(Partition, NodesAreCutBetweenHeadsWhereThatBalances) {
-  // 6 heads of 16 units over 2 nodes of 8 workers: 3 heads per node.
+  // 6 heads of 16 units over 2 nodes of 8 workers give 3 heads per node.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(96, 10));
   const std::vector<int64_t> head_begin{0, 16, 32, 48, 64, 80, 96};
   const std::vector<int64_t> cuts = PartitionOverNodes(before, head_begin, 16, 2);
@@ -101,14 +102,14 @@ TEST(Partition, NodesAreCutBetweenHeadsWhereThatBalances) {
 }
 
 TEST(Partition, NodesAreCutInsideAHeadWhereANodeWouldBeShortOfWork) {
-  // 3 heads over 2 nodes: whole heads would give one node twice the other's load.
+  // 3 heads over 2 nodes: with whole heads one node would have twice the other's load.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(96, 10));
   const std::vector<int64_t> cuts = PartitionOverNodes(before, std::vector<int64_t>{0, 32, 64, 96}, 16, 2);
   for (const int64_t load : LoadsOfParts(before, cuts)) EXPECT_EQ(load, 60);
 }
 
 TEST(Partition, UnequalNodesGetWorkByTheirWorkers) {
-  // 5 workers on 2 nodes: 3 and 2.
+  // 5 workers on 2 nodes are 3 and 2 workers.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(50, 1));
   std::vector<int64_t> head_begin;
   for (int64_t head = 0; head <= 50; head += 2) head_begin.push_back(head);

@@ -1,4 +1,4 @@
-// Planning is part of every one-call FlashAttention: what it allocates is bounded, and does not grow with the items.
+// Planning is part of every one-call FlashAttention. So its allocations are bounded, and do not grow with the items.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -38,7 +38,7 @@ TEST(PlanAllocation, ASingleTileTakesAHandful) {
   EXPECT_LE(AllocationsOfPlanning(problem, MakeMachine(2), 1), 16);
 }
 
-// Vectors are reserved or double; a simulation's queues come in blocks of about a hundred tasks.
+// Vectors are reserved or double their size. The queues of a simulation come in blocks of about a hundred tasks.
 TEST(PlanAllocation, AHundredThousandItemsTakeFarFewer) {
   const AttentionProblem causal = MakeProblem(
       {.lengths = {{131072, 131072}}, .heads = 100, .heads_kv = 100, .d = 128, .dv = 128, .mask = Mask::Causal()});

@@ -1,4 +1,4 @@
-// Sizes that no plan can have are refused by arithmetic, before the plan is made.
+// Sizes that no plan can have are refused by arithmetic before a plan is made.
 #include "tiling/plan_limits.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ std::string RefusedForward(const Sizes& sizes, const Machine& machine) {
   return RefusalBy([&] { return MakeForwardPlan(MakeProblem(sizes), machine); });
 }
 
-// As CountPairTiles is defined: column by column.
+// Counts column by column, which is the definition of CountPairTiles.
 double CountOneByOne(const RowRule& rule, const BackwardCut& cut) {
   const auto groups = [&](Interval rows) {
     return rows.empty() ? 0 : (rows.end + cut.block_q - 1) / cut.block_q - rows.begin / cut.block_q;
@@ -134,7 +134,7 @@ TEST(PlanLimits, BackwardIsRefusedForTheMemoryOfItsTasksAndOfOneSlot) {
 TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
   for (const int exponent : {38, 50, 60}) {
     const int64_t s = Power(exponent);
-    // The keys are decoded in 32 parts, whose costs are within 64 bits.
+    // The keys are cut into 32 parts, whose costs fit 64 bits.
     const HangAlarm alarm;
     const ForwardPlan decode = MakeForwardPlan(
         MakeProblem({.lengths = {{1, s}}, .heads = 1, .heads_kv = 1, .d = 1, .dv = 1}), MakeMachine(32));
@@ -168,7 +168,7 @@ TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
 }
 
 TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
-  // 32 parts of each sequence; a state has 16 lanes of 64 floats or more.
+  // Each sequence has 32 parts. A state has 16 lanes of at least 64 floats.
   Machine machine = MakeMachine(2);
   const int64_t sequences = 4096;
   const Sizes sizes{.lengths = {sequences, {1, Power(31) - 1}}, .heads = 4, .heads_kv = 2, .d = 64, .dv = 64};
@@ -184,7 +184,7 @@ TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
 
 TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
   const HangAlarm alarm;
-  Machine wide = MakeMachine(2);  // its tiles hold a million heads, so that few tiles make up 2^33
+  Machine wide = MakeMachine(2);  // each tile holds a million heads, so few tiles make 2^33
   wide.strip_rows = 1 << 20;
   wide.l2_bytes = Power(50);
   const int64_t heads = Power(33) + 5;
@@ -200,7 +200,7 @@ TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
 }
 
 TEST(PlanLimits, WorkThatNoMachineEndsIsRefusedWithBothNumbers) {
-  // 2 * (64 + 64) operations forward for each of 2^20 * 2^31 pairs of a head: 2^59.
+  // The forward has 2 * (64 + 64) operations for each of the 2^20 * 2^31 pairs of a head, which are 2^59.
   const auto sizes = [](int64_t heads) {
     return Sizes{.lengths = {{Power(20), Power(31)}}, .heads = heads, .heads_kv = heads, .d = 64, .dv = 64};
   };

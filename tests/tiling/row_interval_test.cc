@@ -1,4 +1,4 @@
-// The mask algebra against dense masks that are written pair by pair from the definitions of the modes.
+// The mask algebra, compared with dense masks that are written pair by pair from the definitions of the modes.
 #include "tiling/row_interval.h"
 
 #include <gtest/gtest.h>
@@ -19,10 +19,10 @@ constexpr int64_t kMaxDistance = 11;
 
 struct ModeCase {
   Mask mask;
-  bool first = false, last = false;  // the element is the first / last non-empty one
+  bool first = false, last = false;  // whether the element is the first or the last non-empty one
 };
 
-// The table of kept pairs, one line per mode. Distances are small enough here for plain arithmetic.
+// The definition of the kept pairs, one line per mode. Distances are small enough here for plain arithmetic.
 bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, int64_t sk) {
   const int64_t delta = sk - sq;
   const int64_t pre = mode.mask.pre(), next = mode.mask.next();
@@ -35,7 +35,7 @@ bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, in
     case Mask::Kind::kPrefix: return j < mode.mask.prefix()[0] || j <= i + delta;
     case Mask::Kind::kCausalBandLast: return j <= i + delta + (mode.last ? next : 0);
     case Mask::Kind::kCausalBandFirst: return j <= (mode.first ? i + sk - std::max<int64_t>(sq - next, 0) : i);
-    case Mask::Kind::kRows: break;  // has tests of its own
+    case Mask::Kind::kRows: break;  // kRows has tests of its own
   }
   return false;
 }
@@ -44,7 +44,7 @@ Mask MaskOfSparseMode(int64_t mode, int64_t pre, int64_t next) {
   return Mask::FromSparseMode(mode, pre, next, {}, false).value();
 }
 
-// Every kind with every small pre, next and prefix.
+// Every kind of mask with every small pre, next and prefix.
 std::vector<ModeCase> AllModes(int64_t sk) {
   std::vector<ModeCase> modes{{Mask::None()}, {Mask::Causal()}, {Mask::CausalTopLeft()}};
   for (int64_t prefix = 0; prefix <= sk; ++prefix) modes.push_back({Mask::Prefix({prefix})});
@@ -72,7 +72,7 @@ void ForAllSizes(Visit visit) {
   }
 }
 
-// The distinct rules that the modes give for a size; everything else follows from the rules.
+// The distinct rules that the modes give for a size. Everything else follows from these rules.
 std::vector<RowRule> DistinctRules(int64_t sq, int64_t sk) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   std::vector<RowRule> rules;
@@ -97,7 +97,7 @@ void ForAllIntervals(int64_t size, Visit visit) {
   }
 }
 
-// Kept pairs counted one by one, from Keys alone: [rows above i][keys left of j].
+// Counts kept pairs one by one, from Keys alone, as a table [rows above i][keys left of j].
 class DenseMask {
  public:
   explicit DenseMask(const RowRule& rule) {
@@ -118,7 +118,7 @@ class DenseMask {
   int64_t before_[kMaxSize + 1][kMaxSize + 1] = {};
 };
 
-// The hull of the indexes x in [0, size) for which `holds`; {0, 0} if there are none.
+// The smallest interval with all x in [0, size) for which `holds`, or {0, 0} if there are none.
 template <typename Holds>
 Interval HullWhere(int64_t size, Holds holds) {
   Interval hull{size, 0};
@@ -223,7 +223,7 @@ TEST(RowInterval, KeptPairsAreCountedExactlyForAllSmallShapes) {
   });
 }
 
-// All lists of 3 rows over 4 keys.
+// Visits all lists of 3 rows over 4 keys.
 template <typename Visit>
 void ForAllLists(Visit visit) {
   constexpr int64_t kRows = 3, kKeys = 4, kPairs = (kKeys + 1) * (kKeys + 1);
@@ -250,7 +250,7 @@ TEST(ListedRows, AreTakenIfNoRowWithKeysIsBeforeOneAboveIt) {
     int64_t got = 0;
     const RowRule rule = ListedRowRule(begins, ends, sk, &got);
     if (got != want) {
-      // A row without keys stands where the row above ends, and what follows may not go back behind it.
+      // A row without keys counts as ending where the row above ends, and no later row may begin before that.
       bool gap = false;
       for (size_t i = 0; i < begins.size(); ++i) gap = gap || begins[i] >= ends[i];
       ASSERT_TRUE(gap && want < 0) << got << " " << want;
@@ -326,7 +326,7 @@ TEST(RowInterval, RectanglesBeyondTheMatrixAreCutToIt) {
   EXPECT_EQ(rule.Classify({0, 4}, {6, 256}), TileClass::kNone);
 }
 
-// Extreme distances mean "no bound" or "no key": they give the masks of pre, next = +-(sq + sk).
+// Extreme distances mean "no bound" or "no key". They give the masks of pre, next = +-(sq + sk).
 TEST(RowInterval, ExtremeDistancesSaturate) {
   const int64_t extremes[] = {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::min() + 1,
                               std::numeric_limits<int64_t>::max() - 1, std::numeric_limits<int64_t>::max()};
@@ -364,7 +364,7 @@ TEST(RowInterval, HugeSizesAreCountedInClosedForm) {
   EXPECT_EQ(pairs(Mask::Causal(), kBillion, kBillion), kBillion * (kBillion + 1) / 2);
   EXPECT_EQ(pairs(Mask::Band(0, 0), kBillion, kBillion), kBillion);
   EXPECT_EQ(pairs(Mask::Prefix({kBillion}), kBillion, kBillion), kBillion * kBillion);
-  // A window of 512 keys: the first 511 rows have fewer.
+  // In a window of 512 keys, the first 511 rows have fewer.
   EXPECT_EQ(pairs(Mask::Band(511, 0), kBillion, kBillion), kBillion * 512 - 511 * 512 / 2);
   EXPECT_EQ(pairs(Mask::None(), int64_t{1} << 40, int64_t{1} << 40), std::numeric_limits<int64_t>::max());
 }

@@ -13,16 +13,16 @@
 
 namespace fa::tiling {
 
-/// Sizes of a call as tests write them: `lengths` are (sq, sk) per sequence.
+/// Sizes of a call as tests write them. `lengths` has (sq, sk) per sequence.
 struct Sizes {
   std::vector<std::pair<int64_t, int64_t>> lengths;
   int64_t heads = 1, heads_kv = 1;
   int64_t d = 64, dv = 64, d_rope = 0;
   Mask mask = {};
-  bool dense = true;  ///< K and V are readable where they are
+  bool dense = true;  ///< K and V can be read in place
 };
 
-/// Rows listed one by one, some of them without keys.
+/// A rule that lists the keys of each row. Some rows have no keys.
 [[nodiscard]] RowRule RandomListedRule(std::mt19937_64& random, int64_t sq, int64_t sk);
 
 [[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);

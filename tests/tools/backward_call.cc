@@ -27,7 +27,7 @@ BackwardCall::BackwardCall(std::string layout, const reference::Problem& problem
   std::normal_distribution<double> normal;
   d_out_.resize(p.q.size() / static_cast<size_t>(p.d) * static_cast<size_t>(p.dv));
   for (double& value : d_out_) value = reference::RoundTo(format, normal(random));
-  // The output of BNSD_BSND lies as BSND.
+  // The output of BNSD_BSND has layout BSND.
   const ForwardCall bsnd("BSND", layout_ == "BNSD_BSND" ? problem : reference::Problem{.lengths = {{1}, {1}}}, format);
   const ForwardCall& owner = layout_ == "BNSD_BSND" ? bsnd : forward;
   npy::Save(PathOf("--dout"), owner.InLayout(d_out_, p.heads, p.lengths.sq, p.dv));
@@ -92,7 +92,7 @@ BackwardCall::References BackwardCall::Compute() const {
   return result;
 }
 
-// The rule for gradients: an error of at most 3 times that of the naive computation in the same type. `exact` is
+// The rule for gradients: the error is at most 3 times the error of the naive computation in the same type. `exact` is
 // rounded to that type, which may hide or add one rounding on either side.
 ::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
                                                        const npy::Array& naive) const {

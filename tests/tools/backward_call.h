@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// One `fa run backward` on the files of a `fa run forward`. Options of the call are given to `forward`.
+/// One `fa run backward` on the files of a `fa run forward`. `forward` has the options of the call.
 class BackwardCall {
  public:
   BackwardCall(std::string layout, const reference::Problem& problem,
@@ -22,11 +22,11 @@ class BackwardCall {
   ForwardCall forward;
   std::string outputs;  ///< appended to the command line: flags of optional gradients
 
-  /// Asks for an optional gradient too.
+  /// Asks for one more optional gradient.
   void Want(const std::string& flag);
-  /// Runs `fa run forward`, which leaves the files that the backward reads.
+  /// Runs `fa run forward`, which writes the files that the backward reads.
   [[nodiscard]] CliResult RunForward() { return forward.Run(); }
-  /// `run backward` with its options and inputs, without outputs.
+  /// The words `run backward`, its options and inputs, without outputs.
   [[nodiscard]] std::string InputWords() const;
   [[nodiscard]] CliResult RunBackward(const std::string& more = "") const;
   /// Runs forward and backward and compares every gradient that was asked for with the reference.

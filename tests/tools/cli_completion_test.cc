@@ -1,4 +1,4 @@
-// Completion and man pages say what the commands' own tables say.
+// Completion and man pages follow the commands' own tables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(CliCompletion, ZshReadsItsScript) {
   EXPECT_THAT(zsh.ZshOffers("fa run forward --threads ''", 5), IsEmpty());
 }
 
-/// What stands in the text between `begin` and the next `end`; nothing where there is no such place.
+/// The text between `begin` and the next `end`, or "" if it is not found.
 std::string Between(const std::string& text, const std::string& begin, const std::string& end) {
   const size_t from = text.find(begin);
   if (from == std::string::npos) return "";
@@ -98,8 +98,8 @@ TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
   EXPECT_GT(flags, 300u);
 }
 
-/// A value that a flag offers is one that its command takes: the error, if there is one, is about something else. The
-/// other commands share these flags.
+/// The command takes every value that its flag offers: an error, if there is one, is about something else. The other
+/// commands share these flags.
 TEST(CliCompletion, OfferedValuesOfPlansAreAccepted) {
   int tried = 0;
   tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {

@@ -32,12 +32,12 @@ TEST(CliDoctor, TestsEveryLevelOfThisCpu) {
     EXPECT_LE(test["error"].get<double>(), 1) << test;
     EXPECT_GT(test["gflops"].get<double>(), 0) << test;
     EXPECT_FALSE(test["peak"].get<std::string>().empty()) << test;
-    if (test["fraction"].is_null()) continue;  // no round was quiet
+    if (test["fraction"].is_null()) continue;  // no round was quiet enough
     EXPECT_DOUBLE_EQ(test["fraction"].get<double>(), test["gflops"].get<double>() / test["peak_gflops"].get<double>());
     EXPECT_LE(test["fraction"].get<double>(), 1) << test;
   }
   EXPECT_EQ(got, want);
-  // Random numbers are rounded somewhere: an error of exactly 0 everywhere would mean that nothing was compared.
+  // Results of random numbers are rounded. An error of exactly 0 everywhere would mean that nothing was compared.
   EXPECT_GT(report["self_test"][0]["error"].get<double>(), 0);
 }
 
@@ -69,7 +69,8 @@ TEST(CliDoctor, ColoursAreForTerminals) {
   }
 }
 
-// A level that the CPU lacks is named; where the CPU has it, or this process may not take it for granted, all is well.
+// The doctor names an assumed level that the CPU lacks. If the CPU has the level, or the process may not assume it,
+// there is no finding.
 TEST(CliDoctor, ALevelTakenForGrantedIsNamed) {
   const CliResult result = RunCli(kShort, "FA_ASSUME_ISA=avx512_bf16");
   if (result.exit_code == 0) {

@@ -38,7 +38,7 @@ class CliErrors : public ::testing::Test {
     npy::Save(call_.scratch().Path(name), array);
     return call_.scratch().Path(name);
   }
-  /// The valid flags with one of them changed.
+  /// Replaces the value of one of the valid flags.
   void Replace(const std::string& flag, const std::string& value) {
     const size_t at = valid_.find(flag + " ");
     const size_t end = valid_.find(' ', at + flag.size() + 1);
@@ -71,7 +71,7 @@ TEST_F(CliErrors, WithoutALayoutItIsThatOfBench) {
   EXPECT_TRUE(call_.Matches());
 }
 
-// Found by libFuzzer: a word that moves a terminal's cursor hid the message.
+// libFuzzer found a word that moved a terminal's cursor and so hid the message.
 TEST_F(CliErrors, ControlCharactersOfWordsAreNotShown) {
   const CliResult result = RunCli("plan forward --shape \"$(printf '1,2\\r\\033[K\\n3')\"");
   EXPECT_EQ(result.exit_code, 2);

@@ -1,4 +1,4 @@
-// What the tool prints with --json is what docs/schema says.
+// The tool's output with --json follows docs/schema.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ struct Line {
   const char* words;
 };
 
-// One line per command with --json.
+// One line for each command that has --json.
 constexpr Line kLines[] = {
     {"info", "info"},
     {"doctor", "doctor --seconds 0.01 --threads 1"},
@@ -93,7 +93,7 @@ TEST(CliJson, EveryCommandWithTheFlagIsTried) {
   EXPECT_EQ(tried, have);
 }
 
-// The schema's own words are looked at: each of these changes to a right answer is found.
+// The schema checks each of its own words: it finds each of these changes to a right answer.
 TEST(JsonSchema, FindsWhatIsWrong) {
   const CliResult result = RunCli("plan forward --shape 1,1,1,8,8,8 --ranks 2 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -1,4 +1,4 @@
-// fa-mpi completion, fa-mpi man: of its own commands, and without mpirun.
+// fa-mpi completion and fa-mpi man describe its own commands and run without mpirun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(MpiMan, PagesAreGoodTroffAndNameTheProgram) {
   }
 }
 
-// A package is built where no MPI can begin.
+// Packages are built on machines where MPI cannot start.
 TEST(MpiMan, DoesNotBeginMpi) {
   const std::string broken = "OMPI_MCA_pml=none OMPI_MCA_ess=none";
   const CliResult page = RunCommand(FA_MPI_CLI, "man", broken);

@@ -1,4 +1,4 @@
-// A signal to mpirun while rank 0 of fa-mpi has files that are not yet published.
+// A signal reaches mpirun while rank 0 of fa-mpi has files that are not yet published.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ pid_t StartRanks(const std::string& arguments) {
   _exit(127);
 }
 
-/// The process of the first NAME.PID-N.part of the folder; 0: there is none.
+/// The process that writes the first file NAME.PID-N.part of the folder, or 0 if there is none.
 pid_t WriterOf(const ScratchFolder& folder) {
   for (const std::string& name : folder.Names()) {
     if (!name.ends_with(".part")) continue;
@@ -39,21 +39,21 @@ pid_t WriterOf(const ScratchFolder& folder) {
   return 0;
 }
 
-/// Of a process that need not be a child of this one.
+/// Whether the process exists. It need not be a child of this one.
 bool Exists(pid_t pid) { return kill(pid, 0) == 0; }
 
 /// A call of two ranks with four outputs.
 class RanksUnderSignals : public ::testing::TestWithParam<int> {
  protected:
   RanksUnderSignals() : before_(call_.scratch().Names()), all_(before_) {
-    prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks that outlive mpirun become children of this process
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks that outlive mpirun then become children of this process
     for (const char* output : {"lse", "out", "softmax-max", "softmax-sum"}) {
       all_.push_back(std::string("new_") + output + ".npy");
       words_ += std::string(" --") + output + " '" + call_.scratch().Path(all_.back()) + "'";
     }
   }
-  /// Starts the ranks and stops the one that writes while its files are not yet published. It may be too quick on a
-  /// busy machine: then all begins again.
+  /// Starts the ranks, and stops the one that writes while its files are not yet published. On a busy machine the rank
+  /// may be too quick; then the call starts again.
   void StartAndStopTheWriter() {
     for (int attempt = 0; attempt < 100; ++attempt) {
       for (const std::string& name : call_.scratch().Names()) {
@@ -73,8 +73,8 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
     }
     FAIL() << "no rank was seen writing";
   }
-  /// Expects that mpirun ends, and not as if all were well, and the writer too: mpirun, interrupted, does not always
-  /// wait for its ranks.
+  /// Expects that mpirun ends with an error, and that the writer ends too. An interrupted mpirun does not always wait
+  /// for its ranks.
   void ExpectAnEnd() {
     int status = 0;
     ASSERT_TRUE(WaitForChild(mpirun_, &status));
@@ -86,7 +86,7 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  /// Notes whether the writer was killed, where mpirun has left it to this process.
+  /// Whether the writer has ended. If mpirun has left it to this process, notes whether it was killed.
   bool WriterHasEnded() {
     int status = 0;
     if (waitpid(writer_, &status, WNOHANG) != writer_) return !Exists(writer_);
@@ -103,14 +103,16 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
 
 TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartAndStopTheWriter());
-  EXPECT_EQ(kill(writer_, GetParam()), 0);  // it comes when the process goes on, before anything else does
+  // The writer gets the signal when it goes on, before it does anything else.
+  EXPECT_EQ(kill(writer_, GetParam()), 0);
   EXPECT_EQ(kill(writer_, SIGCONT), 0);
   ExpectAnEnd();
   EXPECT_EQ(call_.scratch().Names(), before_);
 }
 
-// mpirun lets a stopped process go on before it passes the signal on, and kills it a second later. That second ends
-// with the first rank's end, so it may kill the writer at once, which nothing can answer: then all begins again.
+// mpirun lets a stopped process go on before it passes the signal on, and kills the process a second later. The second
+// ends early with the first rank's end, so mpirun may kill the writer at once, which no program can answer. Then the
+// test starts again.
 TEST_P(RanksUnderSignals, MpirunLeavesAllOrNothing) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     killed_ = false;

@@ -1,4 +1,4 @@
-// fa-mpi under mpirun: its files are those of fa, its errors are said once, and no rank is left waiting.
+// fa-mpi under mpirun. Its files are those of fa, it prints an error once, and no rank is left waiting.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -32,9 +32,9 @@ struct RankCase {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::string flags;  ///< of the call
+  std::string flags;  ///< flags of the call
   int ranks;
-  std::string cut;  ///< and the flags of ranks
+  std::string cut;  ///< flags of the ranks
   Format format = Format::kF32;
 };
 
@@ -86,7 +86,8 @@ reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) 
   return problem;
 }
 
-/// More ranks than this machine may have cores, in both directions: with each mask, layout, type and cut once.
+/// Calls in both directions over more ranks than this machine may have cores. Each mask, layout, type and cut comes
+/// once.
 std::vector<RankCase> ManyRanks() {
   return {
       {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},
@@ -110,15 +111,15 @@ struct BiasedCall {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::vector<int64_t> bias, mask;  ///< shapes; no mask: none
-  std::string flags = {};           ///< of the call
-  bool gradient = true;             ///< of the bias
+  std::vector<int64_t> bias, mask;  ///< shapes; an empty mask means none
+  std::string flags = {};           ///< flags of the call
+  bool gradient = true;             ///< whether the bias has a gradient
 };
 
 class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
 
-/// Rows of --pse and --atten-mask are read, and those of --dpse written, by the rank that holds their queries. What
-/// holds for all queries is read by all ranks, and written by one.
+/// The rank that holds the queries reads their rows of --pse and --atten-mask, and writes their rows of --dpse. Rows
+/// that hold for all queries are read by all ranks and written by one.
 TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
   ForwardCall call(GetParam().layout, GetParam().problem);
   call.flags += " " + GetParam().flags;
@@ -206,12 +207,12 @@ INSTANTIATE_TEST_SUITE_P(Calls, GradientFilesOfRanks,
 INSTANTIATE_TEST_SUITE_P(ManyRanks, GradientFilesOfRanks, ::testing::ValuesIn(ManyRanks()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// A small call whose output is asked for.
+/// A small call with an output.
 class RanksRefuse : public ::testing::Test {
  protected:
   RanksRefuse() : call_("BNSD", Sizes({300}, {300})), before_(call_.scratch().Names()) {}
 
-  /// Expects the message once and nothing written.
+  /// Expects that the message is printed once and that nothing is written.
   void Expect(const CliResult& result, int exit_code, const std::string& message) const {
     EXPECT_EQ(result.exit_code, exit_code) << result.err;
     EXPECT_EQ(Occurrences(result.err, "fa-mpi: "), 1U) << result.err;
@@ -269,7 +270,7 @@ TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   Expect(result, 2, "rank 1: another command line than rank 0's");
 }
 
-/// A process that leaves before the call: MPI ends the others.
+/// If a process leaves before the call, MPI ends the others.
 TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   const ForwardCall call("BNSD", Sizes({300}, {300}));
   const CliResult result = RunCommand(
@@ -281,12 +282,12 @@ TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   EXPECT_THAT(call.scratch().Names(), ::testing::Not(::testing::Contains("out.npy")));
 }
 
-/// What the schema says against what fa-mpi bench has printed.
+/// The errors of a printed result of fa-mpi bench by the schema.
 std::vector<std::string> SchemaErrors(const nlohmann::json& report) {
   return JsonSchema(nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA))).Errors("bench_ranks", report);
 }
 
-// The tests below run each of these.
+// The tests below run each of these commands.
 TEST(RanksBench, TheCommandsWithJsonAreThoseOfTheSchema) {
   const nlohmann::json schema = nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA));
   const nlohmann::json operators = {"forward", "backward"};

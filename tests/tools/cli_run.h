@@ -6,7 +6,7 @@
 
 namespace fa::test {
 
-/// What a run of the command line tool left behind.
+/// The result of a run of the command line tool.
 struct CliResult {
   int exit_code = -1;
   std::string out, err;
@@ -15,14 +15,14 @@ struct CliResult {
   [[nodiscard]] bool HasOneLineOfError() const;
 };
 
-/// Runs `COMMAND ARGUMENTS`, as a shell would; `environment` is put before it ("FA_FORCE_ISA=avx2").
+/// Runs `COMMAND ARGUMENTS` as a shell would, with `environment` before it ("FA_FORCE_ISA=avx2").
 [[nodiscard]] CliResult RunCommand(const std::string& command, const std::string& arguments,
                                    const std::string& environment);
 
-/// Runs `fa ARGUMENTS`, in the same way.
+/// Runs `fa ARGUMENTS` as RunCommand does.
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
 
-/// Runs `fa bench ARGUMENTS` with as few calls as it times: tests look at what it checks and prints, not at rates.
+/// Runs `fa bench ARGUMENTS` with the fewest calls that it times, for tests of its checks and its output, not of rates.
 [[nodiscard]] CliResult RunShortBench(const std::string& arguments);
 
 /// How often `word` occurs in `text`.

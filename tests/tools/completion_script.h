@@ -11,18 +11,18 @@ namespace fa::test {
 /// The text's words, between white space.
 [[nodiscard]] std::vector<std::string> WordsOf(const std::string& text);
 
-/// What a program prints for `completion SHELL`, in a file next to a tensor.npy. The words of a line are as a shell
-/// reads them; the last one is not finished.
+/// The output of a program's `completion SHELL`, in a file next to a tensor.npy. The words of a line are given as a
+/// shell reads them, and the last word is unfinished.
 class CompletionScript {
  public:
-  /// @param program  its name: the function for bash is called _NAME, with underscores
-  /// @param command  runs it
+  /// @param program  name of the program; the function for bash is _NAME, with underscores
+  /// @param command  the command that runs the program
   CompletionScript(std::string program, const std::string& command, const std::string& shell);
 
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] std::vector<std::string> BashOffers(const std::string& words) const;
   [[nodiscard]] std::vector<std::string> FishOffers(const std::string& line) const;
-  /// @param current  the number of the last word, from 1
+  /// @param current  the number of the last word, counted from 1
   [[nodiscard]] std::vector<std::string> ZshOffers(const std::string& words, int current) const;
 
  private:

@@ -1,4 +1,4 @@
-// The demo's comparisons see an error that rounding does not explain, and a NaN wherever it stands.
+// The demo's comparisons find an error that rounding does not explain, and a NaN at any place.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ npy::Array Filled(npy::ElementType type, T value) {
 npy::Array Floats(float value) { return Filled<float>(npy::ElementType::kF32, value); }
 npy::Array Doubles(double value) { return Filled<double>(npy::ElementType::kF64, value); }
 
-/// All values are 1, and so is the output, the mean of ones.
+/// A layer of ones, whose output, a mean of ones, is 1 too.
 Layer OnesLayer() {
   Layer layer;
   for (npy::Array* array : {&layer.q, &layer.k, &layer.v, &layer.out}) *array = Floats(1);
@@ -29,8 +29,8 @@ Layer OnesLayer() {
   return layer;
 }
 
-/// The gradients for an output gradient of ones: dq = dk = 0, because delta is dO V^T; each of three queries adds a
-/// third to dv.
+/// The gradients for an output gradient of ones. dq and dk are 0, because delta equals dO V^T. Each of three queries
+/// adds a third to dv.
 Gradients OnesGradients() {
   Gradients gradients;
   for (npy::Array* array : {&gradients.d_out, &gradients.dv}) *array = Floats(1);

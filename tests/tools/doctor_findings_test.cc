@@ -1,4 +1,4 @@
-// What the doctor says of variables, settings and results that a test makes up.
+// The doctor's findings for invented variables, settings and results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -141,7 +141,7 @@ TEST(DoctorFindings, WrongResultsAreNamed) {
   EXPECT_EQ(findings[0].text, "dq[batch 0] = 1, want 2");
 }
 
-/// A machine whose kernel's files are these.
+/// A machine whose kernel has these files.
 class InventedSystem {
  public:
   void Write(const std::string& path, const std::string& text) const {

@@ -76,7 +76,7 @@ std::vector<std::string> ArgumentsOf(const Command& command) {
   return arguments;
 }
 
-// An entry that no argument of any command finds would be an entry of an argument that is gone or misspelled.
+// An entry that no argument of any command uses would belong to an argument that is gone or misspelled.
 TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   std::set<const FlagName*> used;
   const auto use = [&used](std::span<const FlagName> names, const std::string& argument) {
@@ -89,7 +89,7 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
       if (!use(command.names(), argument)) use(tool::SharedFlagNames(), argument);
     }
   }
-  // Of calls over ranks, whichever command they belong to.
+  // Arguments of calls over ranks, which belong to several commands.
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
   for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {

@@ -15,7 +15,7 @@
 
 namespace fa::test {
 
-/// One `fa run forward`: random inputs, as files in a layout and in double for the reference.
+/// One `fa run forward` with random inputs, both as files in a layout and in double for the reference.
 class ForwardCall {
  public:
   /// Fills q, k, v (and the rope parts, if d_rope > 0) of `problem`, rounded to `format`, and writes them.
@@ -27,12 +27,12 @@ class ForwardCall {
 
   /// Adds ` FLAG path` with a new file that holds the array.
   void AddFile(const std::string& flag, const npy::Array& array);
-  /// A tensor of the problem as it lies in a file of the layout, with `columns` values per row, for q-like or k-like
-  /// rows.
+  /// A tensor of the problem as it lies in a file of the layout, with `columns` values per row. Its rows are those of
+  /// queries or of keys.
   [[nodiscard]] npy::Array InLayout(const std::vector<double>& canonical, int64_t heads,
                                     const std::vector<int64_t>& rows, int64_t columns) const;
 
-  /// Runs the command with every output.
+  /// Runs the command and asks for every output.
   [[nodiscard]] CliResult Run();
   /// Runs the command and compares output, maximum, sum and lse with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();
@@ -63,7 +63,7 @@ class ForwardCall {
   uint64_t seed_ = 1;
 };
 
-/// An array of those numbers.
+/// An array with these numbers.
 template <typename T>
 [[nodiscard]] npy::Array ArrayOf(npy::ElementType type, std::vector<int64_t> shape, const std::vector<T>& numbers) {
   npy::Array array(type, std::move(shape));
@@ -74,7 +74,7 @@ template <typename T>
 /// A problem that is small in every size.
 [[nodiscard]] reference::Problem SmallProblem();
 
-/// Drawn from the normal distribution.
+/// Numbers drawn from the normal distribution.
 [[nodiscard]] std::vector<float> RandomFloats(size_t count, uint64_t seed);
 
 }  // namespace fa::test

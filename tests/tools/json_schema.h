@@ -7,13 +7,13 @@
 
 namespace fa::test {
 
-/// A JSON schema of those words of draft 2020-12 that docs/schema uses. Any other word makes every value wrong, so that
-/// no schema says what is not looked at.
+/// A JSON schema with the words of draft 2020-12 that docs/schema uses. Any other word in a schema makes every value
+/// wrong, so that no word goes unchecked.
 class JsonSchema {
  public:
   explicit JsonSchema(nlohmann::json document) : document_(std::move(document)) {}
 
-  /// What is wrong with the value, line by line, by the schema `name` of $defs; empty: nothing.
+  /// The mistakes in the value, one per line, by the schema `name` of $defs. No lines mean no mistakes.
   [[nodiscard]] std::vector<std::string> Errors(const std::string& name, const nlohmann::json& value) const;
   /// The names of $defs.
   [[nodiscard]] std::vector<std::string> Names() const;

@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// A case as a program calls it: the tensors of a BackwardProblem; the statistics lie apart.
+/// A case as a program calls it: it has the tensors of a BackwardProblem, and statistics of its own.
 class BackwardFace {
  public:
   explicit BackwardFace(const BackwardCase& c, const std::string& softmax_layout = "");

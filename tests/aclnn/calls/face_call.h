@@ -22,7 +22,7 @@ class Handles {
 
   /// Null for a view without data.
   aclTensor* Tensor(const TensorView& view);
-  /// A dense tensor, with strides and storage as published programs write them.
+  /// A dense tensor whose strides and storage are written as published programs write them.
   aclTensor* Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape);
   aclIntArray* Array(const std::vector<int64_t>& values);
   /// Device memory filled with zeros; it is freed at the end.
@@ -38,7 +38,7 @@ class Handles {
 /// The compressed mask of a sparse mode, in bytes.
 [[nodiscard]] const std::vector<uint8_t>& CompressedMask(int64_t sparse_mode);
 
-/// All parameters except tensors that any version of the dense operators has.
+/// All parameters, except tensors, that any version of the dense operators has.
 struct AttentionParameters {
   const aclIntArray* prefix = nullptr;
   const aclIntArray* q_lengths = nullptr;
@@ -103,8 +103,8 @@ aclnnStatus Execute(ForwardVersion version, void* workspace, uint64_t size, aclO
 aclnnStatus Execute(BackwardVersion version, void* workspace, uint64_t size, aclOpExecutor* executor,
                     aclrtStream stream);
 
-/// Both phases on the default stream, with a workspace of exactly the size asked for, and a synchronise. @return the
-/// first code that is not 0
+/// Runs both phases on the default stream, with a workspace of exactly the size asked for, and synchronises.
+/// @return the first code that is not 0
 template <typename Version, typename Parameters>
 aclError RunFace(Version version, const Parameters& parameters) {
   uint64_t size = 0;

@@ -12,9 +12,9 @@
 
 namespace fa::test {
 
-/// What all interfaces to a case share: everything but the tensors.
+/// The parameters of a case without its tensors.
 [[nodiscard]] AttentionParameters ParametersOf(const ForwardCase& c, Handles& handles);
-/// The attenMask of a case: its dense mask, or the compressed one of its sparse mode.
+/// The attenMask of a case: the case's dense mask, or the compressed mask of its sparse mode.
 [[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
 
 /// Removes from a case what the device's interface cannot express. @return whether a case is left
@@ -27,9 +27,9 @@ class Statistics {
 
   [[nodiscard]] aclTensor* Tensor(Handles& handles);
   void Fill(float value) { values_.assign(values_.size(), value); }
-  /// Writes `values`, in the order sequence, head, row, to their places, eight times; elsewhere 0.
+  /// Writes each of `values`, which come in the order sequence, head, row, eight times to its place, and 0 elsewhere.
   void Set(const std::vector<double>& values);
-  /// Whether exactly that stands there.
+  /// Whether the statistics are exactly what Set(values) would write.
   [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;
 
  private:
@@ -43,7 +43,7 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case as a program calls it: the tensors of a ForwardProblem; the statistics lie apart.
+/// A case as a program calls it: it has the tensors of a ForwardProblem, and statistics of its own.
 class ForwardFace {
  public:
   explicit ForwardFace(const ForwardCase& c, const std::string& softmax_layout = "");

@@ -20,7 +20,7 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 5, kSelected = 3;
-constexpr int64_t kSpread = 3, kOffset = 5;  // elements from one to the next, and before the first, of a spread tensor
+constexpr int64_t kSpread = 3, kOffset = 5;  // distance of two elements of a spread tensor, and of its first element
 constexpr int64_t kNoLimit = 2147483647;
 constexpr double kScale = 0.3;  // no float holds it exactly
 

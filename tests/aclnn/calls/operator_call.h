@@ -12,7 +12,7 @@
 
 namespace fa::test {
 
-/// One operator of every family; kPacked: TND, with statistics by sequence where an operator has them.
+/// One operator of every family. kPacked calls have layout TND, with statistics by sequence where an operator has them.
 enum class Family : uint8_t {
   kForward,
   kForwardPacked,
@@ -34,17 +34,18 @@ enum class Family : uint8_t {
 [[nodiscard]] const char* Name(Family family);
 std::ostream& operator<<(std::ostream& os, Family family);
 
-/// How the elements of a call's tensors lie: kSpread tensors go through the workspace.
+/// How the elements of a call's tensors lie. Tensors with kSpread have gaps, so the interface copies them through the
+/// workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// Every dimension of one size, of all tensors of a call, that is said to be of another: inputs have strides of 0, of
-/// outputs no memory exists. Such a call only asks the first phase.
+/// Every dimension of all tensors of a call that has the size `size` is claimed to have the size `claimed`. Inputs then
+/// have strides of 0, and outputs have no memory. Such a call runs its first phase only.
 struct ClaimedSize {
   int64_t size = 0, claimed = 0;
 };
 
-/// A small call that is right, on tensors of its own, made as a program makes it. It leaves nothing behind, whatever
-/// fails in between.
+/// A small valid call on tensors of its own, made as a program makes it. It leaves nothing behind, whichever step
+/// fails.
 class OperatorCall {
  public:
   struct Tensor {
@@ -59,7 +60,8 @@ class OperatorCall {
     [[nodiscard]] int64_t elements() const;
   };
 
-  /// Inputs are small values, outputs NaN. If memory is short, some handles are null, which the operator finds.
+  /// Inputs are small values, and outputs are NaN. If memory is short, some handles are null, which the operator
+  /// reports.
   explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense) : OperatorCall(family, spacing, {}) {}
   OperatorCall(Family family, const ClaimedSize& claim) : OperatorCall(family, Spacing::kDense, claim) {}
   ~OperatorCall();
@@ -77,7 +79,7 @@ class OperatorCall {
 
   /// Destroys the executor if it has not run.
   void Drop();
-  /// Whether a tensor has the size that is claimed to be another.
+  /// Whether any tensor has a dimension of the size that the claim replaces.
   [[nodiscard]] bool has_claim() const { return has_claim_; }
 
   /// The tensors in the order in which aclSetTensorAddr counts them.

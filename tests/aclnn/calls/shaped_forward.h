@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// A forward call that is right until a test changes it. The first phase reads no contents, so its tensors, of any
-/// size, have an address to which no access is made.
+/// A forward call that is valid until a test changes it. The first phase reads no contents. So the tensors, of any
+/// size, have an address that is never accessed.
 class ShapedForward {
  public:
   struct Sizes {
@@ -20,7 +20,7 @@ class ShapedForward {
   ShapedForward() : ShapedForward(Sizes{}) {}
   explicit ShapedForward(const Sizes& sizes, const std::string& layout = "BNSD");
 
-  /// Lengths of the sequences, summed up here.
+  /// Takes the lengths of the sequences, and passes their running sums.
   void SetLengths(std::vector<int64_t> q, std::vector<int64_t> kv);
   /// Adds the mask tensor that the mode wants.
   void SetMode(int64_t mode, int64_t pre = 2147483647, int64_t next = 2147483647);

@@ -52,7 +52,8 @@ struct SparseParameters {
                                            aclOpExecutor** executor);
 aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream);
 
-/// A C++ call in the interface's terms. Lengths of attention and indexer become tensors of that type.
+/// A C++ call in the interface's terms. Lengths of sparse attention and of the indexer become tensors of the type
+/// `lengths`.
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                             Handles& handles, aclDataType lengths = ACL_INT64);
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
@@ -69,7 +70,7 @@ aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExec
 [[nodiscard]] SparseParameters ParametersOf(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                             Handles& handles);
 
-/// A call by the interface writes the bits that C++ writes.
+/// Expects that a call through the interface writes the bits that C++ writes.
 template <typename Call, typename Case>
 void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL_INT64) {
   const Call cpp(c), face(c);
@@ -83,8 +84,8 @@ void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL
 /// Two sequences of few tokens.
 [[nodiscard]] TokenCase UsualTokens(DType dtype);
 
-/// `usual` in every layout and type, with rows that no sequence uses, and as each of `variants` changes it further;
-/// then once without lengths.
+/// The case that `usual` makes, in every layout and type, with rows that no sequence uses. Each of `variants` changes
+/// it further, and every state is a case. The last case has no lengths.
 template <typename Case>
 std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<void(Case*)>>& variants) {
   std::vector<Case> cases;

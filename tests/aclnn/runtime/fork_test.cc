@@ -1,5 +1,5 @@
-// A child of fork has the memory of its parent and none of its threads: it works with streams of its own, is told what
-// belongs to the parent, and ends like any other process.
+// A child of fork has the memory of its parent and none of its threads. The child works with streams of its own, gets
+// an error for what belongs to the parent, and ends like any other process.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@
 namespace fa::test {
 namespace {
 
-// Says what is wrong in the child; the value is its exit code.
+// The exit code of a child that checks one condition.
 int Check(bool right) { return right ? 0 : 1; }
 
 /// Attention over ones, with work for many threads: every output is 1.
@@ -90,7 +90,7 @@ class BusyStream {
   std::thread pusher_;
 };
 
-// 0, or the number of the family that went wrong.
+// Returns 0, or a number that names the family whose call failed.
 int RunEveryFamily(aclrtStream stream) {
   if (LargeCall().Run(stream) != ACL_SUCCESS) return 1;
   for (const Family family : AllFamilies()) {
@@ -159,7 +159,8 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   ASSERT_EQ(aclrtCreateEvent(&queued), ACL_SUCCESS);
   ASSERT_EQ(aclrtRecordEvent(passed, stream_), ACL_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeEvent(passed), ACL_SUCCESS);
-  // The stream waits for an event whose passing the child cannot see.
+  // The stream runs many calls before `queued` is recorded. A child that is forked meanwhile cannot see that the event
+  // was passed.
   OperatorCall call(Family::kForward);
   ASSERT_EQ(call.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor()), ACLNN_SUCCESS);
@@ -167,7 +168,7 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   for (int i = 0; i < 50 && lost == 0; ++i) {
     for (int k = 0; k < 500; ++k) ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
     ASSERT_EQ(aclrtRecordEvent(queued, stream_), ACL_SUCCESS);
-    // 7: the event was passed before the fork after all.
+    // Exit code 7 means that the event was already passed when the child was forked.
     const pid_t pid = StartChild([&] {
       aclrtEventRecordedStatus status{};
       if (aclrtSynchronizeEvent(passed) != ACL_SUCCESS) return 1;
@@ -200,7 +201,8 @@ TEST_F(Fork, WhileStreamsWorkChildrenUseEverything) {
   }
 }
 
-// Another thread makes and destroys descriptors and executors: no lock of theirs may stay held in a child.
+// Another thread makes and destroys descriptors and executors. None of the locks that it takes may stay held in a
+// child.
 TEST_F(Fork, WhileHandlesAreMadeAndDestroyedChildrenMakeTheirOwn) {
   std::atomic<bool> ending = false;
   std::thread churn([&] {

@@ -1,5 +1,5 @@
-// Every allocation of an operator or a function of the runtime fails once alone, and once with all that follow: the
-// program gets a code, the stream goes on, no memory is lost, and the next call is right.
+// Every allocation of an operator or of a runtime function fails: once alone, and once with all later ones. The program
+// gets a code, the stream goes on, no memory is lost, and the next call is right.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t kMostPlaces = 2000;  // of a call that allocates more often, the first ones are tried
+constexpr int64_t kMostPlaces = 2000;  // the first allocations of a call that fail in turn
 
-/// Calls attempt() with failing allocations, at each place until none fails any more, and check() after each attempt.
-/// attempt() allocates nothing of its own.
+/// Calls attempt() once for each place of a failing allocation, until no allocation fails any more, and check() after
+/// each attempt. attempt() itself allocates nothing.
 template <typename Attempt, typename CheckAfter>
 void ForEachPlace(bool all_later, const Attempt& attempt, const CheckAfter& check) {
   for (int64_t place = 1; place <= kMostPlaces; ++place) {
@@ -73,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Families, LowMemory,
                                   (std::get<2>(info.param) ? "_from_there_on" : "_once");
                          });
 
-/// What a program does besides calling operators. Returns the first code, and destroys what it made in any case.
+/// What a program does besides calling operators. `call` returns the first code that is not 0, and destroys in any case
+/// what it made.
 struct RuntimeCase {
   std::string name;
   std::function<aclError()> call;

@@ -107,8 +107,8 @@ TEST(Reloading, TheLibraryHundredTimes) {
   }
 }
 
-// In a process of its own: one thread makes everything that the library makes once; meanwhile a child is forked and
-// computes.
+// Runs in a process of its own. A thread makes the library's first call, which makes all of its singletons; meanwhile a
+// child is forked and computes.
 int ForkWhileFirstUsed(int delay_us) {
   const Library library(FA_ACLNN_LIBRARY);
   Call here, there;

@@ -127,7 +127,8 @@ TEST(Memory, IsZeroAndTwiceWhatWasAskedFor) {
   }
 }
 
-// More than machines have. qemu-user notes every page (support/cases/sparse_memory.cc), of 8 TiB in 50 GB.
+// The size is more than machines have. qemu-user allocates a note for every page (support/cases/sparse_memory.cc), so 8
+// TiB would take 50 GB there.
 TEST(Memory, UntouchedPagesCostNothing) {
   void* memory = nullptr;
   const size_t bytes = size_t{1} << (Emulated() ? 36 : 42);

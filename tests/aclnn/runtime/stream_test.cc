@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// One small attention over ones: every output is the mean of the values, which is exactly 1 if their number is a power
+/// One small attention over ones. Every output is the mean of the values, which is exactly 1 if their number is a power
 /// of two.
 class SmallCall {
  public:
@@ -52,7 +52,7 @@ class SmallCall {
     return std::all_of(out_.begin(), out_.end(), [](float x) { return std::isnan(x); });
   }
   void Forget() { std::fill(out_.begin(), out_.end(), NAN); }
-  /// A compressed mask with a hole: a mistake that only its contents show.
+  /// Uses a compressed mask with a hole, a mistake that only the contents of the mask show.
   void UseWrongMask() {
     mask_ = CompressedMask(2);
     mask_[5 * 2048 + 7] = 0;
@@ -212,7 +212,8 @@ TEST_F(Streams, EventsTellWhenAStreamHasPassedThem) {
   EXPECT_EQ(aclrtDestroyEvent(nullptr), ACL_ERROR_INVALID_PARAM);
 }
 
-// A record counts from the moment that it is in its queue: a wait on the same stream never comes before it.
+// A record counts from the moment when it is in its queue. So a wait on the same stream never comes before the record
+// that it waits for.
 TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
   aclrtEvent event = nullptr;
   ASSERT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS);
@@ -380,7 +381,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   std::vector<float> elsewhere(call.out().size(), NAN);
   call.Plan();
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), ACLNN_SUCCESS);
-  // query, key, value, softmaxMax, softmaxSum, attentionOut
+  // aclSetTensorAddr counts query, key, value, softmaxMax, softmaxSum, attentionOut.
   auto* out = const_cast<aclTensor*>(call.p.out);
   ASSERT_EQ(aclSetTensorAddr(call.executor, 5, out, elsewhere.data()), ACLNN_SUCCESS);
   ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
@@ -413,12 +414,13 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);
-  // ThreadSanitizer does not see how oneTBB orders its own first use in one thread and its end in another.
+  // The first use is in this thread, because ThreadSanitizer does not see how oneTBB orders its first use in one thread
+  // and its end in another.
   SmallCall first(2048);
   first.Plan();
   first.Start(stream);
   aclrtSynchronizeStream(stream);
-  // Not destroyed, because the work outlives main.
+  // The calls are not destroyed, because their work outlives main.
   static SmallCall* const calls[] = {new SmallCall(2048), new SmallCall(2048)};
   for (SmallCall* call : calls) call->Plan();
   calls[0]->Start(stream);

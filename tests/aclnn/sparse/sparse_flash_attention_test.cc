@@ -185,7 +185,7 @@ TEST(AclnnSparseFlashAttention, DescriptorsMayGoBeforeTheRun) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
-// The lengths of a run are those that the stream finds, in a workspace that is large enough for all lengths.
+// A run uses the lengths that the stream reads. Its workspace is large enough for all lengths.
 TEST(AclnnSparseFlashAttention, LengthsAreReadWhenTheStreamReachesTheOperator) {
   SparseCase c = Usual();
   c.tokens.layout = Layout::kTND;
@@ -307,7 +307,7 @@ TEST(AclnnSparseFlashAttentionGrad, MistakesAreNamedInTheFirstPhase) {
   for (const Mistake& mistake : kBackwardMistakes) ExpectRefused<SparseGradCall>(mistake);
 }
 
-/// The first phase passes, the stream finds the mistake, and nothing was written.
+/// Expects that the first phase passes, that the stream finds the mistake, and that nothing was written.
 template <typename Call>
 void ExpectFoundOnTheStream(const Call& call, const SparseParameters& p, const char* message) {
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);

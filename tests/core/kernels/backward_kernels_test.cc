@@ -1,4 +1,4 @@
-// The kernels of the backward, on every line of the registry, against double.
+// The backward kernels of every line of the registry, compared with double.
 
 #include <cmath>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 class BackwardKernelsTest : public KernelTest {
  protected:
-  /// The matrix as `outer` reads it, with NaN behind it.
+  /// Packs the matrix as `outer` reads it, and checks that the NaN behind the panel stays.
   [[nodiscard]] std::vector<float> Panel(Matrix& b) const {
     const auto size = static_cast<size_t>(b.rows() * row_kernels().panel_columns(b.columns()));
     std::vector<float> panel(size + 64, kNan);
@@ -137,7 +137,7 @@ TEST_P(BackwardKernelsTest, ExactOuterProductSkipsMaskedPairsOnly) {
   for (int64_t column = 0; column < columns; ++column) EXPECT_TRUE(std::isfinite(c.at(0, column))) << column;
   EXPECT_TRUE(std::isnan(c.at(1, 4)));
   EXPECT_FALSE(std::isfinite(c.at(1, 5)));
-  EXPECT_TRUE(std::isnan(c.at(2, 5)));  // 0 * inf of a pair that is not masked
+  EXPECT_TRUE(std::isnan(c.at(2, 5)));  // a pair that is not masked gives 0 * inf
 }
 
 TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) {
@@ -146,7 +146,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
     Matrix s(keys, width(), width(), 10), dp(keys, width(), width(), 11);
     Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
     s.at(0, 0) = kMaskedScore;
-    dp.at(0, 0) = kNan;     // belongs to a masked pair: no kernel may look at it
+    dp.at(0, 0) = kNan;     // NaN of a masked pair, which no kernel may read
     shift.at(0, 1) = kInf;  // a row without keys, or a lane without a row
     const Matrix scores = s, gradients = dp;
     kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());

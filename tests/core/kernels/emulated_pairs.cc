@@ -2,32 +2,32 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-// Code that asks for the level's other kernels gets those of any CPU.
+// Code that asks for the level's other kernels gets the portable ones.
 #define FA_LEVEL_ISA Isa::kPortable
 
 namespace fa::core::kernels {
 namespace {
 
 #include "core/kernels/vec/vec_portable.h"
-// The additions of vec_avx512_bf16.h.
+// These are the additions that vec_avx512_bf16.h has.
 #include "core/kernels/register_blocks.inc"
 #include "core/kernels/vec/vec_pairs_emulated.h"
-// The kernels below are written in both vocabularies.
+// The next files are written for both vocabularies.
 #include "core/kernels/dropout.inc"
 #include "core/kernels/exp2.inc"
 #include "core/kernels/softmax_gradient.inc"
 #include "core/kernels/softmax_shift.inc"
-// The kernels below use the kernels above.
+// The next file uses the kernels above.
 #include "core/kernels/pair_words.inc"
-// The products come last.
+// The products use all files above.
 #include "core/kernels/pair_kernels.inc"
-// Two of them at once,
+// This file has two outer products at once.
 #include "core/kernels/pair_outer_both.inc"
-// Their product with a state by rows,
+// This file has the product with a state by rows.
 #include "core/kernels/row_products.inc"
-// and the strips that have it.
+// These strips use that product.
 #include "core/kernels/pair_row_state.inc"
-// The strip in place shares their words.
+// The strip that reads keys in place uses the same pair words.
 #include "core/kernels/pair_heads_in_place.inc"
 
 }  // namespace

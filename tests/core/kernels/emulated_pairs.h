@@ -5,9 +5,9 @@
 
 namespace fa::core::kernels {
 
-/// The kernels of bf16 pairs over a vocabulary that any CPU executes: the text of the avx512_bf16 level with 4 lanes,
-/// whose instruction is computed element by element. Apart from narrower strips, its bits are those that VDPBF16PS
-/// gives.
+/// The kernels of bf16 pairs over a vocabulary that any CPU executes. It is the text of the avx512_bf16 level with 4
+/// lanes, and VDPBF16PS is computed element by element. The bits equal those of VDPBF16PS; only the strips are
+/// narrower.
 [[nodiscard]] const KernelTable& EmulatedPairs();
 
 }  // namespace fa::core::kernels

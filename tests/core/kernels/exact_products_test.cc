@@ -1,5 +1,5 @@
-// The products that skip masked pairs give unmasked elements the bits of the plain products: a value that no row may
-// look at contributes exactly nothing, and does not change the order or rounding of other contributions.
+// Products that skip masked pairs give the unmasked elements the bits of the plain products. A value that no row may
+// read contributes exactly nothing, and does not change the order or rounding of other contributions.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +21,7 @@ struct Products {
   [[nodiscard]] bool by_row() const { return strip->state_by_row || strip->any_dtype; }
 };
 
-/// Every kernel set of this CPU that is within the bit promise, and the emulated ones.
+/// Every kernel set of this CPU whose bits are promised, and the emulated kernel sets.
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
   std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(Isa::kAmxEmulated, DType::kBF16)};
@@ -39,7 +39,7 @@ std::vector<Products> AllProducts() {
   return all;
 }
 
-/// Rounds towards zero.
+/// Rounds x to bf16 towards zero.
 float RoundedToBf16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -48,7 +48,7 @@ float RoundedToBf16(float x) {
   return x;
 }
 
-/// The bits of numbers that are bf16.
+/// The bits of values that bf16 holds exactly.
 std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
   std::vector<uint16_t> bits;
   for (const float value : values) {
@@ -61,7 +61,7 @@ std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
 
 bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-/// rows x columns of bf16 numbers, some of them not finite in `poisoned` and 0 in `clean`.
+/// rows x columns of bf16 numbers. Some of them are not finite in `poisoned` and 0 in `clean`.
 struct PoisonedRows {
   PoisonedRows(int64_t row_count, int64_t column_count, std::mt19937& random) : rows(row_count), columns(column_count) {
     constexpr float kPoison[] = {kNan, kInf, -kInf};
@@ -80,7 +80,7 @@ struct PoisonedRows {
   std::vector<float> clean, poisoned;
 };
 
-/// Weights of pairs [count], a third of them masked: 0 in `plain`, marked in `marked`.
+/// Weights of `count` pairs. A third of the pairs is masked: 0 in `plain`, marked in `marked`.
 struct MaskedWeights {
   MaskedWeights(int64_t count, std::mt19937& random) {
     std::normal_distribution<float> normal;
@@ -180,7 +180,7 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
-  if (GetParam().by_row()) return;  // the level's strips have the same products
+  if (GetParam().by_row()) return;  // the strips of the level have the same outer product
   std::mt19937 random(2);
   const int64_t width = kernels().width;
   int64_t same = 0, spoilt = 0;

@@ -1,4 +1,4 @@
-// attend of few rows: scores, softmax and product in one kernel, against double.
+// attend of few rows, which has scores, softmax and product in one kernel, compared with double.
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// A level, a type of keys, and a count of rows that its kernels attend to it for.
+/// A level, a type of keys, and a number of rows for which the level has a kernel with attend.
 struct Attending {
   Isa isa;
   int64_t rows;
@@ -35,7 +35,7 @@ std::string Name(const Attending& attending) {
   return std::string(Name(attending.isa)) + "_" + std::to_string(attending.rows) + "_" + Name(attending.dtype);
 }
 
-/// @return all kernels of a level that attend to a type
+/// @return all kernels of a level that have attend for a type of keys
 std::vector<const StripKernels*> KernelsFor(Isa isa, DType dtype) {
   const KernelTable& table = Kernels(isa, dtype);
   std::vector<const StripKernels*> all;
@@ -45,7 +45,7 @@ std::vector<const StripKernels*> KernelsFor(Isa isa, DType dtype) {
   return all;
 }
 
-/// Random rows of a type, of numbers that it has, with NaN between and around them.
+/// Random rows of numbers that the type holds exactly, with NaN between and around the rows.
 struct Rows {
   Rows(int64_t rows, int64_t columns, int64_t row_stride, DType of, uint32_t seed)
       : stride(row_stride), dtype(of), bytes(static_cast<size_t>(rows * stride + 64) * SizeOf(of), std::byte{0xff}) {
@@ -60,7 +60,7 @@ struct Rows {
     uint32_t element = bits;
     if (dtype == DType::kBF16) element = bits >> 16;
     if (dtype == DType::kF16) {
-      // Rounded towards zero; what would be subnormal is 0.
+      // Rounds towards zero; a number that would be subnormal becomes 0.
       const uint32_t exponent = bits >> 23 & 0xff, sign = bits >> 16 & 0x8000;
       element = exponent < 113    ? sign
                 : exponent == 255 ? sign | 0x7c00
@@ -90,14 +90,14 @@ struct Rows {
 
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// Columns with loops of their own and without, rows of V that are as long as those of K, longer and shorter.
+/// Head sizes, some of which have loops of their own. Rows of V are as long as rows of K, longer and shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
 constexpr HeadColumns kHeadColumns[] = {{64, 64},  {128, 128}, {256, 256}, {96, 96}, {64, 96},
                                         {96, 160}, {128, 32},  {64, 32},   {96, 32}, {256, 128}};
 
-/// Rows of an online softmax, as the kernels keep them.
+/// The state of online-softmax rows, as the kernels keep it.
 struct State {
   State(const StripKernels& kernels, int64_t dv)
       : row_max(static_cast<size_t>(kernels.width), kMaskedScore),
@@ -152,7 +152,7 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
   const StripKernels* kernels_ = nullptr;
 };
 
-/// @return those to test; of a level that the CPU lacks the first, whose skipped cases stand for all
+/// @return the entries to test; of a level that this CPU lacks only the first entry, which is skipped
 std::vector<Attending> Tested() {
   std::vector<Attending> tested;
   for (const Attending& each : kAttending) {
@@ -210,9 +210,11 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
             max = std::max(max, s);
             magnitude = std::max(magnitude, size);
           }
-          // A score is off by an ulp of its partial sums per addition, and a probability by that much of its exponent.
+          // Each addition of a score adds an error of one ulp of its partial sums. A probability has the relative error
+          // of its exponent.
           const double score_error = kEps * static_cast<double>(d + 1) * magnitude;
-          // Pairs take the short exponential. The other one: 2 ulp, its argument's rounding and its factor's.
+          // Kernels of pairs take the short exponential. The other one is off by 2 ulp; its argument and its factor are
+          // rounded too.
           const double p_error = 2 * kFactor * score_error + (pairs ? 4e-6 : 4 * kEps);
           ASSERT_NEAR(state.row_max[static_cast<size_t>(row)], max, score_error);
           for (double& s : score) sum += s = std::exp2(kFactor * (s - max));
@@ -223,7 +225,7 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
               want += score[static_cast<size_t>(key)] * v.at(key, c);
               size += std::fabs(score[static_cast<size_t>(key)] * v.at(key, c));
             }
-            // Of pairs, a probability is rounded by at most 2^-8 of itself.
+            // Kernels of pairs round a probability by at most 2^-8 of itself.
             const double rounding = pairs ? 0x1p-8 : 0;
             ASSERT_NEAR(state.o.at(row, c), want, (rounding + p_error + kEps * static_cast<double>(keys + 2)) * size)
                 << "keys " << keys << " cut " << cut << " d " << d << " row " << row << " column " << c;
@@ -266,8 +268,8 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
 
 const void* const* ListOf(const test::GuardedBuffer& list) { return reinterpret_cast<const void* const*>(list.data()); }
 
-// The byte after the last row is unreadable, and so is what is fetched ahead and what follows the lists of addresses.
-// Rows of V may be shorter than those of K.
+// The byte after the last row is unreadable. So are the rows to fetch ahead and the bytes behind the lists of
+// addresses. Rows of V may be shorter than rows of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   constexpr int64_t kAhead = AttendArgs::kMostStep;
   for (const HeadColumns& heads : kHeadColumns) {
@@ -314,7 +316,7 @@ TEST_P(FewRowAttendTest, OneKeyGivesItsRowOfV) {
     const Rows q(rows(), kD, kD, dtype(), seed), k(1, kD, kD, dtype(), 100 + seed), v(1, kD, kD, dtype(), 200 + seed);
     State state(kernels(), kD);
     Attend(k.From(0), v.From(0), 1, Pack(q, kD, 1), kD, kD, false, state);
-    // The exponent of pairs keeps a rounding: half an ulp of a score of at most 64.
+    // The exponent of pairs keeps a rounding error: half an ulp of a score of at most 64.
     const double error = kernels().attended.pairs ? 64 * kEps : 0;
     for (int64_t row = 0; row < rows(); ++row) {
       ASSERT_LT(std::fabs(state.row_max[static_cast<size_t>(row)]), 64);
@@ -354,11 +356,11 @@ TEST_P(FewRowAttendTest, ARowWithoutFiniteScoresSpoilsNoOther) {
   }
 }
 
-// Scores whose exponents would lose all their digits: only the largest have a probability, which is 1. Every other row
-// has them, so that a vector has rows of both kinds.
+// Scores whose exponents would lose all their digits: the largest scores have the probability 1, all others 0. Every
+// other row has such scores, so that one vector has rows of both kinds.
 TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   constexpr int64_t kD = 64, kKeys = 44, kEqual = 11;
-  const bool f16 = dtype() == DType::kF16;  // 10^9
+  const bool f16 = dtype() == DType::kF16;  // f16 scores reach 10^9 only
   Rows q(rows(), kD, kD, dtype(), 21), large(rows(), kD, kD, dtype(), 21), k(kKeys, kD, kD, dtype(), 22);
   const Rows v(kKeys, kD, kD, dtype(), 23);
   const auto is_large = [&](int64_t row) { return row % 2 == 0; };
@@ -367,8 +369,8 @@ TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
     large.Set(row, 0, 0);
     for (int64_t c = 0; is_large(row) && c < kD; ++c) large.Set(row, c, c > 0 ? 0.0f : f16 ? 0x1p15f : 0x1p20f);
   }
-  // The scores rise, or fall, from one step of keys to the next, within steps too. Their exponents have more digits
-  // than a float.
+  // The scores rise or fall with the keys, within a step of keys and from one step to the next. Their exponents have
+  // more digits than a float.
   constexpr float kFactors[] = {5, 7, 11, 13};
   static_assert(std::size(kFactors) * kEqual == kKeys);
   for (int64_t key = 0; key < kKeys; ++key) k.Set(key, 0, kFactors[key / kEqual] * (f16 ? 0x1p12f : 0x1p18f));
@@ -398,7 +400,7 @@ TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   }
 }
 
-// The last row's scores are -inf, or one of them is inf: it has no probabilities, or no numbers.
+// All scores of the last row are -inf, so it has no probabilities; or one of them is +inf, so its results are NaN.
 TEST_P(FewRowAttendTest, InfiniteScoresAreThoseOfTheirRow) {
   constexpr int64_t kD = 64, kKeys = 40, kInfinite = 21;
   const Rows q(rows(), kD, kD, dtype(), 24), v(kKeys, kD, kD, dtype(), 26);

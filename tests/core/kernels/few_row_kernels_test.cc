@@ -1,4 +1,4 @@
-// The kernels of few rows, on every line of the registry, against double.
+// The kernels of few rows of every line of the registry, compared with double.
 
 #include <bit>
 #include <cmath>

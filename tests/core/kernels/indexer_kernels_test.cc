@@ -1,4 +1,5 @@
-// The indexer's kernels on every level that this CPU has, against double: all tails of heads and keys, unused lanes.
+// The indexer's kernels of every level that this CPU has, compared with double: all tails of heads and keys, unused
+// lanes.
 
 #include <algorithm>
 #include <array>
@@ -69,7 +70,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
           for (const bool accumulate : {false, true}) {
             Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
             const Matrix weight(1, heads, heads, 2), before = sum;
-            // What unused lanes hold must not count, not even times 0.
+            // The contents of unused lanes must not count, not even times 0.
             for (int64_t key = 0; key < keys; ++key) {
               for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
             }
@@ -140,7 +141,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
             continue;
           }
           const double exponent = static_cast<double>(factor) * before.at(key, lane) - shift.at(0, lane);
-          // 2 ulp of the power and the rounding of its argument, twice without FMA.
+          // The power is off by 2 ulp, and its argument is rounded once, or twice without FMA.
           const double argument =
               std::isinf(exponent) ? 0 : 2 * std::fabs(factor * before.at(key, lane)) + std::fabs(exponent);
           ASSERT_NEAR(got, std::exp2(exponent), (2 + argument) * kEps * std::exp2(exponent));
@@ -154,7 +155,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
 TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
   constexpr int64_t kWidth = 16;
   std::vector<float> x;
-  // All multiples of 1/1024, halves and integers among them, and every 4096th float.
+  // All multiples of 1/1024, which include halves and integers, and every 4096th float.
   for (int64_t i = -130 * 1024; i <= 128 * 1024; ++i) x.push_back(static_cast<float>(i) / 1024);
   for (uint32_t bits = 0; bits <= std::bit_cast<uint32_t>(130.0F); bits += 4096) {
     const auto value = std::bit_cast<float>(bits);
@@ -174,7 +175,8 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
     if (x[i] < -126) {
       ASSERT_EQ(y[i], 0) << "subnormal: x = " << x[i];
     } else if (x[i] <= 127.5F || !std::isinf(y[i])) {
-      // The level decides whether 2^n times a power of a fraction up to 1/2 is in range beyond 127.5.
+      // Beyond 127.5 the result depends on the level: some compute 2^n times a power of a fraction of at most 1/2, and
+      // overflow.
       ASSERT_NEAR(y[i], want, 2 * std::ldexp(1.0, std::ilogb(want) - 23)) << "x = " << x[i];
     } else {
       ASSERT_GT(y[i], 0) << "x = " << x[i];
@@ -189,7 +191,7 @@ TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
   for (const int64_t width : {16, 48}) {
     for (const int64_t keys : {1, 2, 19}) {
       Matrix s(keys, width, width, 1), d_weight(1, width, width, 4);
-      s.at(0, 1) = 0;  // the step of ReLU: no gradient, as the device
+      s.at(0, 1) = 0;  // at the step of ReLU the gradient is 0, as on the device
       s.at(0, 2) = -0.0F;
       const Matrix before = s, weight(1, width, width, 2), d_value(1, keys, keys, 3), d_before = d_weight;
       kernels().relu_gradient(s.data(), keys, width, weight.values(), d_value.values(), d_weight.data());
@@ -210,7 +212,7 @@ TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
   }
 }
 
-/// The scores have ties, both zeros, infinities and NaN among others.
+/// Scores that include ties, both zeros, infinities and NaN.
 std::vector<float> MixedScores(int64_t n) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Matrix values(1, n, n, 11);

@@ -1,4 +1,4 @@
-// Every line of int8_kernels.inc against plain integer loops: exact, whatever the tail.
+// Every line of int8_kernels.inc, compared with plain integer loops: results are exact for every tail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,13 +26,13 @@ std::vector<Line> Lines() {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // these belong to the level below
+    if (table.isa != isa) continue;  // the kernels belong to a lower level
     for (int s = 0; s < table.strip_count; ++s) lines.push_back({&table, s});
   }
   return lines;
 }
 
-/// Rows of random bytes, -128 and 127 among them.
+/// Rows of random bytes, which include -128 and 127.
 struct Bytes {
   Bytes(int64_t rows, int64_t columns, unsigned seed) : columns(columns) {
     std::mt19937 random(seed);
@@ -96,7 +96,7 @@ TEST_P(Int8KernelsTest, ProductsAreExactAndPaddingDoesNotCount) {
       const int64_t stride = (keys + 7) / 8 * 8 / table().group * table().columns;
       std::vector<uint32_t> panel(static_cast<size_t>(table().PanelBlocks(dv) * stride), 0x7f7f7f7f);
       table().pack_values(v.block(), keys, dv, stride, panel.data());
-      // The softmax makes the words, from scores whose exponentials are 1, 1/2, 1/4 and 0.
+      // The softmax makes the words from scores whose exponentials are 1, 1/2, 1/4 and 0.
       std::vector<float> s(static_cast<size_t>((keys + 3) / 4 * 4 * width), 0);
       std::vector<float> max(static_cast<size_t>(width), 0), sum(static_cast<size_t>(width));
       const auto score = [](int64_t j, int64_t lane) {
@@ -137,7 +137,7 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
   EXPECT_EQ(sum[1], 0);
   const auto* words = reinterpret_cast<const uint32_t*>(s.data());
   if (Includes(table().isa, Isa::kNeonDotprod)) {
-    EXPECT_EQ(words[0], 0xf7u | 0xfbu << 8 | 0xfeu << 16);  // of signed bytes, -P8: -9, -5, -2
+    EXPECT_EQ(words[0], 0xf7u | 0xfbu << 8 | 0xfeu << 16);  // -9, -5, -2: signed bytes of -P8
     EXPECT_EQ(words[1], 0u);
   } else if (table().group == 4) {
     EXPECT_EQ(words[0], 9u | 5u << 8 | 2u << 16);  // min(10, 9), 5, rint(2.5)
@@ -149,7 +149,7 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
   }
 }
 
-// The bits are the same on every level: probabilities are added and multiplied separately, in one order.
+// The bits are the same on every level, because probabilities are added and multiplied separately and in one order.
 TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   const Int8Table& portable = Int8KernelsFor(Isa::kPortable);
   const Int8Kernels& other = portable.strips[portable.strip_count - 1];
@@ -169,12 +169,12 @@ TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   EXPECT_EQ(sum_of(kernels()), sum_of(other));
 }
 
-// So nothing is compared with the limit where quant does not pass it.
+// So a kernel need not clamp probabilities when the quantization factor is at most the limit.
 TEST_P(Int8KernelsTest, NoProbabilityPassesOne) {
   const int64_t width = kernels().width;
   for (int step = 0; step < 4000; ++step) {
     std::vector<float> s(static_cast<size_t>(4 * width)), max(static_cast<size_t>(width), 0), sum(max);
-    // Around 0 and around -1/2, where the polynomial takes the other side.
+    // Scores around 0 and around -1/2, where the polynomial's argument changes its sign.
     for (int64_t lane = 0; lane < width; ++lane) {
       const auto distance = static_cast<float>(step * width + lane) * 0x1p-24f;
       s[static_cast<size_t>(lane)] = step % 2 == 0 ? -distance : -0.5f - distance;
@@ -206,7 +206,7 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonBf16);
 }
 
-// For which tests leave the level out under sanitizers (IsaLevels of tests/support/execution/contexts.h).
+// This is why tests leave the level out under sanitizers (IsaLevels of tests/support/execution/contexts.h).
 TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
   if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "without avx512_bf16 no test leaves avx512_vnni out";
   EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));

@@ -20,7 +20,7 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr double kEps = std::numeric_limits<float>::epsilon();
 
-/// The compiler's own f16. g++ 12 knows it by this name on aarch64 only, and by the standard's on x86-64 only.
+/// The compiler's own f16. g++ 12 knows __fp16 on aarch64 only, and _Float16 on x86-64 only.
 #if defined(__aarch64__)
 using Half = __fp16;
 #else
@@ -33,14 +33,14 @@ struct Level {
   int strip;
 };
 
-/// Every strip kernel set of every level that this CPU has, each once.
+/// Every strip kernel set of every level that this CPU has. A set that two levels share comes once.
 inline std::vector<Level> Levels() {
   std::vector<Level> levels;
   std::vector<const KernelTable*> tables;
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const KernelTable* table = &Kernels(isa);
-    // A level may have the strips of the one below.
+    // A level may have the strips of the next lower level.
     const auto same = [table](const KernelTable* other) { return other->strips == table->strips; };
     if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table);
   }

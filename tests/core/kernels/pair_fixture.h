@@ -10,8 +10,9 @@
 
 namespace fa::core::kernels {
 
-/// A strip of bf16 pairs, by number: those of this CPU, of emulated words (where it has no VDPBF16PS, the same text
-/// runs on them) and of the emulated tile unit. Of emulated words tests take the widest, because they need some lanes.
+/// A test on one strip of bf16 pairs, chosen by number: first the strips of this CPU, then the strips of emulated
+/// words, then those of the emulated tile unit. Emulated words run the text of the VDPBF16PS kernels on any CPU. Tests
+/// of emulated words take their widest strip, because they need several lanes.
 class OnPairs : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -19,7 +20,7 @@ class OnPairs : public testing::TestWithParam<int> {
       GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
     }
   }
-  static constexpr int kStrips = 3;  // of a level; those of the next have the numbers after these
+  static constexpr int kStrips = 3;  // numbers per table; strips of the next table follow
   [[nodiscard]] static const KernelTable& table() {
     switch (GetParam() / kStrips) {
       case 0: return Kernels(DetectIsa(), DType::kBF16);

@@ -1,5 +1,5 @@
-// The strip that reads the rows of keys in place, compared with the strip of the same width on rows that were copied:
-// bit by bit, but for the scores of long heads, which it sums in another order.
+// The strip that reads the rows of keys in place, compared with the strip of the same width on copied rows. All bits
+// are equal, except those of scores of long heads, which the first sums in another order.
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The same rows twice: next to each other, and in any order with NaN between them.
+/// The same rows twice: once next to each other, and once in any order with NaN between them.
 class ScatteredRows {
  public:
   ScatteredRows(int64_t rows, int64_t columns, uint32_t seed)
@@ -32,10 +32,10 @@ class ScatteredRows {
       addresses_.push_back(scattered_.row(Place(r)));
       for (int64_t c = 0; c < columns; ++c) Set(r, c, together_.at(r, c));
     }
-    // What is fetched ahead may be any address.
+    // The addresses that are only fetched ahead may be any.
     addresses_.resize(static_cast<size_t>(rows + kAhead), addresses_.back());
   }
-  /// A list that ends `ahead` rows after the last.
+  /// A list of addresses that ends `ahead` rows after the last row.
   [[nodiscard]] std::span<const std::byte> ListFor(int64_t ahead) const {
     return std::as_bytes(std::span(addresses_).first(static_cast<size_t>(rows() + ahead)));
   }
@@ -98,7 +98,7 @@ TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_EQ(in_place().softmax, strip().softmax);
 }
 
-/// Scores of all keys by one of the two kernels, from the same rows of queries.
+/// Scores of all keys by one of the two kernels, both from the same rows of queries.
 struct Scored {
   Matrix s;
   std::vector<float> max;
@@ -181,8 +181,8 @@ TEST_P(PairHeadsInPlaceScores, OfLongHeadsAreTheSumsAndDoNotDependOnTheKeysBesid
                 sum += product;
                 size += std::abs(product);
               }
-              // Each lane adds d / width products, a rounding each. A tree of four levels at most adds the lanes, then
-              // comes what was there; one is left for the last rounding.
+              // Each lane adds d / width products with one rounding each. A tree of at most four levels adds the lanes,
+              // one addition the previous score. One more rounding is left for the result.
               const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
               ASSERT_NEAR(have.s.at(key, lane), sum, bound) << d << " " << keys << " key " << key << " lane " << lane;
               max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
@@ -236,7 +236,7 @@ TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
   }
 }
 
-// Of every tail, and of distances that are too short to fetch ahead.
+// Tests every tail, and lists of addresses that are too short to fetch ahead.
 TEST_P(PairHeadsInPlaceScores, AndProductsReadNothingBehindTheListOfRows) {
   const int64_t d = 4 * 2 * width();
   const Bf16Matrix q(width(), d, d, 1);
@@ -291,7 +291,7 @@ TEST_P(PairHeadsInPlaceTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
   }
 }
 
-/// Scores whose last key is wrong where heads are long.
+/// A kernel whose score of the last key is wrong when heads are long.
 void WrongLastKey(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
                   float* row_max) {
   const StripKernels& right = *EmulatedPairs().heads_in_place;

@@ -1,5 +1,5 @@
-// The kernels of bf16 pairs against double: scores and products. Their operands are bf16, so every product of two
-// operands is exact in f32 and only the sums round.
+// The scores and products of bf16 pairs, compared with double. Operands are bf16, so every product of two operands is
+// exact in f32 and only the sums round.
 
 #include <algorithm>
 #include <bit>
@@ -96,7 +96,7 @@ class ListedPairsTest : public PairKernelsTest {
   void SetUp() override {
     PairKernelsTest::SetUp();
     if (IsSkipped()) return;
-    // Which tables have such scores is written here, so that a table that loses them fails.
+    // The test itself states which tables have scores by address, so that a table that loses them fails.
     const bool of_this_cpu = GetParam() < kStrips;
     if (of_this_cpu && table().isa != Isa::kAvx512Bf16) GTEST_SKIP() << "this CPU's products take no rows by address";
     ASSERT_TRUE(kernels().scores_by_address);
@@ -182,7 +182,7 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
       for (int64_t r = 0; r < kRows; ++r) {
         for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
       }
-      // Nothing is laid after the last group, and what is laid of other keys is NaN.
+      // Nothing is laid out after the last group, and the rows of other keys are NaN.
       const int64_t laid = std::min(RoundUp(end, group), kRows);
       std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
       rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);

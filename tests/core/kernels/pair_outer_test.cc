@@ -1,5 +1,5 @@
-// The kernels of bf16 pairs against double: outer products. Their operands are bf16, so every product of two operands
-// is exact in f32 and only the sums round.
+// The outer products of bf16 pairs, compared with double. Operands are bf16, so every product of two operands is exact
+// in f32 and only the sums round.
 
 #include <bit>
 #include <cmath>
@@ -63,7 +63,7 @@ class OuterCase {
             .c_stride = c.stride(),
             .accumulate = true};
   }
-  /// As pair_lanes rounded it.
+  /// An element as pair_lanes rounded it.
   [[nodiscard]] float a(int64_t key, int64_t row) const {
     uint16_t bits;
     const auto* rounded = reinterpret_cast<const char*>(a_.data() + row / width_ * tile());
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, TwoPairOuterProductsTest, testing::Values(0, 
 INSTANTIATE_TEST_SUITE_P(Emulated, TwoPairOuterProductsTest, testing::Values(3));
 
 TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
-  constexpr int64_t kMostOfVectors = 4;  // rows that an instruction of vectors adds; the tile unit adds more
+  constexpr int64_t kMostOfVectors = 4;  // most rows that a vector instruction adds; the tile unit adds more
   if (rows().pair_group > kMostOfVectors) GTEST_SKIP() << "the tile unit makes one outer product at a time";
   ASSERT_NE(rows().outer_both, nullptr);
   for (const OuterSizes& sizes : EveryTail(width())) {

@@ -1,5 +1,5 @@
-// The kernels of bf16 pairs against double: softmax, and P and dS of a backward. Their operands are bf16, so every
-// product of two operands is exact in f32 and only the sums round.
+// The softmax of bf16 pairs, and P and dS of their backward, compared with double. Operands are bf16, so every product
+// of two operands is exact in f32 and only the sums round.
 
 #include <algorithm>
 #include <cmath>
@@ -57,7 +57,8 @@ TEST_P(PairSoftmaxTest, OfLargeScoresIsRelativeToTheMaximum) {
   }
 }
 
-// Pairs keep the rounding of factor * max in the exponent: less than moves a result of bf16, 2^-9 of itself.
+// The exponent of pairs keeps the rounding of factor * max. That moves a bf16 result by less than its own rounding,
+// 2^-9.
 TEST_P(PairSoftmaxTest, OfTheLargestScoreIsOneForAResultOfSixteenBits) {
   constexpr int64_t kKeys = 3;
   std::mt19937 random(63);
@@ -105,7 +106,7 @@ TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
     EXPECT_EQ(alpha_dropped, alpha);
     kernels().unpair_keys(words.data(), keys);
     kernels().unpair_keys(dropped.data(), keys);
-    constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;  // the short exponential; rounding to bf16
+    constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;  // errors of the short exponential and of bf16
     for (int64_t lane = 0; lane < width(); ++lane) {
       const auto i = static_cast<size_t>(lane);
       const float max = std::max(kOldMax, block_max[i]);

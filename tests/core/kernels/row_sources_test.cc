@@ -1,4 +1,4 @@
-// No bit depends on where kernels find their rows, nor on what they fetch or multiply meanwhile.
+// No bit depends on where kernels find their rows, nor on the rows that they fetch or multiply meanwhile.
 
 #include <cstring>
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kColumns = 100, kAhead = 3;
 
-/// Random rows of a type; the order of their addresses is not that in which they lie.
+/// Random rows of a type. The rows lie in memory in another order than their addresses are listed.
 class ScatteredRows {
  public:
   ScatteredRows(DType dtype, int64_t rows, const RowKernels& kernels)
@@ -20,7 +20,7 @@ class ScatteredRows {
     for (int64_t r = 0; r < rows; ++r)
       kernels.narrow(values_.data() + r * kColumns, kColumns, 1, kColumns, 1, {At(Place(r, rows)), dtype, kStride});
     for (int64_t r = 0; r < rows; ++r) addresses_.push_back(At(Place(r, rows)));
-    // Kernels may fetch so many rows beyond the last one.
+    // Kernels may fetch as many as kAhead rows beyond the last one.
     for (int64_t r = 0; r < kAhead; ++r) addresses_.push_back(addresses_.back());
     in_order_.resize(static_cast<size_t>(rows * kColumns) * SizeOf(dtype));
     const size_t bytes = kColumns * SizeOf(dtype);
@@ -66,7 +66,7 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   results.row_max.resize(static_cast<size_t>(kernels.width), kMaskedScore);
   kernels.scores(k, keys, panel.data(), kColumns, false, results.scores.data(), results.row_max.data());
   std::vector<float> p = results.scores;
-  p.resize(p.size() + static_cast<size_t>(kernels.width));  // pairs: an odd last key is paired with 0
+  p.resize(p.size() + static_cast<size_t>(kernels.width));  // kernels of pairs read a row of 0 next to an odd last key
   if (kernels.pair_keys != nullptr) kernels.pair_keys(results.scores.data(), keys, p.data());
   results.product.resize(static_cast<size_t>(kColumns * kernels.width));
   kernels.product(v, keys, p.data(), kColumns, nullptr, results.product.data());

@@ -1,5 +1,5 @@
-// The strips with their output state by rows, on every line of the registry, compared bit by bit with the same strips
-// with their state along the lanes.
+// The strips that keep their output state by rows, on every line of the registry, compared bit by bit with the same
+// strips that keep it along the lanes.
 
 #include <bit>
 #include <cmath>
@@ -27,7 +27,7 @@ class RowStateKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, RowStateKernelsTest, testing::ValuesIn(RowStateLevels()), LevelName);
 
-/// Equal bits; any NaN equals any other, because the instruction decides which operand's payload an FMA keeps.
+/// Compares bits. Any NaN equals any other, because the instruction decides which operand's payload an FMA keeps.
 testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
     for (int64_t lane = 0; lane < by_lane.columns(); ++lane) {
@@ -42,7 +42,7 @@ testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   return testing::AssertionSuccess();
 }
 
-/// The same state by rows, without gaps between the rows, as the kernels take it.
+/// The same state by rows, as the kernels take it, without gaps between the rows.
 Matrix ByRow(const Matrix& by_lane) {
   Matrix turned(by_lane.columns(), by_lane.rows(), by_lane.rows(), 0);
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
@@ -51,7 +51,8 @@ Matrix ByRow(const Matrix& by_lane) {
   return turned;
 }
 
-// Every count of vectors that a group of columns has on any level, with whole and partial last vectors.
+// The head sizes give every number of vectors that a group of columns has on any level, with whole and partial last
+// vectors.
 constexpr int64_t kHeads[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 57, 64, 65, 80, 96, 100};
 
 TEST_P(RowStateKernelsTest, TheTableFindsTheStripWithItsStateByRows) {
@@ -140,7 +141,7 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;
-      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // written 0 all the same
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 even so
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
       // The bytes between and after the rows are unchanged.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});

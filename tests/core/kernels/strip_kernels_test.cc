@@ -1,4 +1,4 @@
-// Every strip kernel set of the registry, on every level that this CPU has, against double: all tails of keys and
+// Every strip kernel set of the registry, on every level that this CPU has, compared with double: all tails of keys and
 // columns, misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
 
 #include <algorithm>
@@ -92,7 +92,7 @@ TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
 }
 
 TEST_P(StripKernelsTest, ExactProductEqualsTheProductBitForBitWhenAllIsFinite) {
-  // OpenBLAS orders its sums itself; its level keeps the portable exact product.
+  // OpenBLAS orders its sums itself. Its level keeps the exact product of the portable level.
   const bool blas = GetParam().table == &PortableBlasKernels();
   const StripKernels& fast = blas ? Kernels(Isa::kPortable).strips[GetParam().strip] : kernels();
   constexpr int64_t kKeys = 19, kDv = 21;
@@ -222,7 +222,7 @@ Matrix RowOf(int64_t width, float value) {
   return row;
 }
 
-/// row_max after a pass that left `s`: the largest of what it was and of each lane's scores.
+/// Expects that row_max is the largest of `before` and all scores of its lane after a pass that left `s`.
 void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
   for (int64_t lane = 0; lane < width; ++lane) {
     float want = before;
@@ -280,7 +280,7 @@ TEST_P(StripKernelsTest, MasksSelect) {
 }
 
 TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
-  constexpr float kCap = 50.0f, kEdge = 31.25f;  // 0.625 caps, where the two forms of tanh meet
+  constexpr float kCap = 50.0f, kEdge = 31.25f;  // at 0.625 of the cap the two forms of tanh meet
   for (const float edge : {kEdge, -kEdge, std::nextafter(kEdge, 0.0f), std::nextafter(kEdge, 50.0f)}) {
     Matrix alone(1, width(), width(), 52);
     for (int64_t lane = 0; lane < width(); ++lane) alone.at(0, lane) = 0;
@@ -318,7 +318,8 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     kernels().scale_scores(scaled.data(), keys, 3.0f, 0.0f, nullptr);
     ExpectRaised(max_of_biased, -kInf, biased, keys, count);
     ExpectRaised(max_of_capped, -kInf, capped, keys, width());
-    // Scores far below the cap, and among them a single one that is not, have the bits that they have in other company.
+    // Scores far below the cap, and one score among them that is not, have the bits that they have next to any other
+    // scores.
     constexpr float kFar = 40.0f;
     Matrix far = before, mixed = before, max_of_far = RowOf(width(), -kInf);
     mixed.at(keys / 2, width() / 2) = 30.0f;
@@ -345,7 +346,7 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
         if (r != keys / 2 || lane != width() / 2) {
           ASSERT_EQ(mixed.at(r, lane), far.at(r, lane)) << x;
         }
-        // 3 ulp of tanh, one of each factor's rounding and one of each product's.
+        // tanh is off by 3 ulp; each factor and each product is rounded once more.
         const double want = 1.5 * std::tanh(3.0 * x / 1.5);
         ASSERT_NEAR(capped.at(r, lane), want, 6 * kEps * std::fabs(want)) << x;
         ASSERT_EQ(scaled.at(r, lane), 3.0f * before.at(r, lane));
@@ -371,7 +372,7 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
 TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const int64_t element = static_cast<int64_t>(SizeOf(dtype));
-    // Rows that begin inside a line, and one row for all lanes; vectors whose lanes are all, partly and not in use.
+    // Rows begin inside a cache line, or all lanes have one row. All, some or no lanes of a vector are in use.
     for (const int64_t distance : {int64_t{0}, 2048 / element, 2048 / element + 8, int64_t{200}}) {
       for (const int64_t keys : {1, 15, 33, 63, 64, 65, 100, 128, 160}) {
         for (const int64_t count : {width(), width() - 1, width() / 2, int64_t{1}}) {
@@ -442,7 +443,8 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {  // no more than of the widest alone
+    // Any number of rows takes as many strips as it would take of the widest strip.
+    for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;
       ASSERT_EQ(strips, (rows + table.widest().width - 1) / table.widest().width) << rows;

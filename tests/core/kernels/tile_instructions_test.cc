@@ -1,5 +1,5 @@
-// The vocabulary of the tile unit: its emulation against the operations of Intel's manual, element by element, to the
-// bit; and, on a CPU that has the unit, the instructions against the emulation.
+// The vocabulary of the tile unit. Its emulation equals the operations of Intel's manual, element by element, to the
+// bit. On a CPU that has the unit, the instructions equal the emulation.
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ namespace instructions {
 #endif
 
 uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
-/// Denormals are zeros.
+/// Takes denormals as zeros.
 float Flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 /// Element `i` of a row of bf16.
 float ElementOf(const std::array<uint32_t, 16>& row, int i) {
@@ -46,7 +46,7 @@ float ElementOf(const std::array<uint32_t, 16>& row, int i) {
                                                  : row[static_cast<size_t>(i / 2)] & 0xffff0000u));
 }
 
-/// TDPBF16PS of Intel's Software Developer's Manual: FP32 FMAs of the even and of the odd elements apart, then two
+/// TDPBF16PS of Intel's Software Developer's Manual: one chain of FP32 FMAs for even and one for odd elements, then two
 /// additions; DAZ, FTZ, rounding to nearest even.
 Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   for (size_t m = 0; m < 16; ++m) {
@@ -66,7 +66,7 @@ Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   return c;
 }
 
-/// TDPBSSD and its like.
+/// TDPBSSD, TDPBSUD, TDPBUSD of the same manual.
 Tile BytesByTheManual(Tile c, const Tile& a, const Tile& b, bool a_signed, bool b_signed) {
   const auto byte = [](const std::array<uint32_t, 16>& row, size_t i, bool is_signed) -> int64_t {
     const auto value = static_cast<uint8_t>(row[i / 4] >> i % 4 * 8);
@@ -94,7 +94,7 @@ Tile ByTheManual(Dot dot, const Tile& c, const Tile& a, const Tile& b) {
   return c;
 }
 
-/// Equal to the bit; of a NaN, that it is one.
+/// Expects equal bits, or NaN where NaN is wanted.
 void ExpectSameFloats(const Tile& got, const Tile& want) {
   for (size_t m = 0; m < 16; ++m) {
     for (size_t n = 0; n < 16; ++n) {
@@ -107,7 +107,7 @@ void ExpectSameFloats(const Tile& got, const Tile& want) {
   }
 }
 
-/// Words of any bits.
+/// Words of random bits.
 Tile AnyBits(std::mt19937& random) {
   Tile tile;
   for (auto& row : tile.row) {
@@ -115,7 +115,7 @@ Tile AnyBits(std::mt19937& random) {
   }
   return tile;
 }
-/// Words of two bf16 whose exponents differ from 127 by `spread` at most: sums that cancel, and ties.
+/// Words of two bf16 whose exponents differ from 127 by at most `spread`, which makes sums that cancel, and ties.
 Tile Pairs(std::mt19937& random, uint32_t spread) {
   Tile tile = AnyBits(random);
   for (auto& row : tile.row) {
@@ -135,7 +135,7 @@ class TileInstructions : public testing::TestWithParam<bool> {
       GTEST_SKIP() << "this CPU has no tile unit; only its emulation is tested";
     }
   }
-  /// The product of every pair of tile registers that kernels name, all of which have to agree.
+  /// The product, by every combination of tile registers that kernels name. All have to agree.
   static Tile Run(Dot dot, const Tile& c, const Tile& a, const Tile& b) {
 #if defined(__x86_64__)
     if (GetParam()) return instructions::RoundTrip(dot, c, a, b);
@@ -166,7 +166,7 @@ TEST_P(TileInstructions, PairsOfAnyBitsAddAsTheManualSays) {  // subnormal and i
   }
 }
 
-/// The emulation has a variant for some CPUs; the tests above run that of this one.
+/// The emulation has variants for some CPUs. The tests above run the variant of this CPU.
 TEST(EmulatedTiles, EveryVariantThatThisCpuRunsAddsAsTheManualSays) {
   using emulated::EmulatedTile;
   std::vector<void (*)(EmulatedTile&, const EmulatedTile&, const EmulatedTile&)> variants = {
@@ -202,7 +202,7 @@ TEST_P(TileInstructions, PairsAreWithinRoundingOfTheProduct) {
           magnitude += std::fabs(term);
         }
       }
-      // 16 additions of each chain, and two.
+      // 16 additions of each chain, and two more
       ASSERT_TRUE(std::fabs(std::bit_cast<float>(got.row[m][n]) - want) <= 18 * 0x1p-24 * magnitude) << m << " " << n;
     }
   }

@@ -1,5 +1,5 @@
-// What only the kernels of the tile unit have, over its emulation: groups of rows that products enter in the middle,
-// and three kernels in one loop. pair_kernels_test.cc has what they share with all kernels of bf16 pairs.
+// What only the kernels of the tile unit have, tested over its emulation: groups of rows that products enter in the
+// middle, and three kernels in one loop. pair_kernels_test.cc tests what all kernels of bf16 pairs have.
 
 #include <array>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 const KernelTable& Tiles() { return Kernels(Isa::kAmxEmulated, DType::kBF16); }
 
-/// Rows of bf16 that follow each other.
+/// Rows of bf16 without gaps.
 struct Rows {
   Rows(int64_t count, int64_t columns, uint32_t seed) : stride(columns) {
     std::mt19937 random(seed);
@@ -171,7 +171,7 @@ TEST(TileKernels, StagesInOneLoopHaveTheBitsTheyHaveAlone) {
     ASSERT_NE(kernels.overlapped, nullptr);
     for (const int64_t keys : {1, 6, 33, 64, 75}) {
       for (const auto& [d, dv] : {std::pair<int64_t, int64_t>{64, 32}, {33, 49}, {5, 70}}) {
-        for (int without = 0; without < 4; ++without) {  // the product, the softmax, the scores; none
+        for (int without = 0; without < 4; ++without) {  // without the product, softmax or scores; with all
           Stages one(kernels, keys, d, dv), alone(kernels, keys, d, dv);
           kernels.overlapped(without == 0 ? nullptr : &one.product, without == 1 ? nullptr : &one.softmax,
                              without == 2 ? nullptr : &one.scores);

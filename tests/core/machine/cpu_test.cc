@@ -7,7 +7,7 @@
 namespace fa::core {
 namespace {
 
-// Feature words of a CPU with everything, under an operating system that saves everything.
+// The feature words of a CPU that has everything, under an operating system that saves all registers.
 constexpr CpuFeatureWords kEverything{.leaf1_ecx = ~0u,
                                       .leaf7_ebx = ~0u,
                                       .leaf7_ecx = ~0u,
@@ -54,7 +54,7 @@ TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
   EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);                              // and AVX
   EXPECT_EQ(HighestIsa(WithStates(0x67)), Isa::kAvx2);                              // zmm16-31 not saved
   EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);                        // tiles not saved
-  EXPECT_EQ(HighestIsa(WithStates(0x200e7)), Isa::kAvx512Bf16);                     // their configuration only
+  EXPECT_EQ(HighestIsa(WithStates(0x200e7)), Isa::kAvx512Bf16);                     // tile data not saved
   EXPECT_EQ(HighestIsa(WithStates(0x600e7)), Isa::kAvx512Amx);
 }
 

@@ -1,4 +1,4 @@
-// Machines that are not here, as their kernels describe them in files.
+// Other machines than this one, from files as their kernels write them.
 #include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(ReadMachine, IsOneNodeOfCoresWhereTheFilesAreMissing) {
   EXPECT_EQ(machine.l1_bytes, 0);
 }
 
-// Damaged files: nodes that overlap, numbers that are none.
+// Damaged files: nodes overlap, and some numbers are not numbers.
 TEST(ReadMachine, CountsEachHardwareThreadOnce) {
   FakeKernel kernel;
   kernel.Put("/sys/devices/system/node/online", "0-1").Node(0, "0-2").Node(1, "1-3");
@@ -155,7 +155,7 @@ TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
   EXPECT_EQ(CpuQuota(kernel.root()), 4);
 }
 
-// Docker with version 1: the path is the host's, and the container's own group is mounted as the root.
+// Docker with cgroup version 1: the path is the host's, and the container's own group is mounted as the root.
 TEST(CpuQuota, IsFoundAtTheRootOfAContainer) {
   FakeKernel kernel;
   kernel.Put("/proc/self/cgroup", "3:cpu:/docker/0123/");

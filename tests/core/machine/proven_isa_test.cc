@@ -1,5 +1,5 @@
-// Levels tried against the ones below: right kernels pass, wrong ones fall back and say so. What counts as wrong is
-// tested in tests/core/kernels/proof.
+// Levels are compared with the level below: right kernels pass, and a level with wrong ones falls back and says so.
+// tests/core/kernels/proof tests which mistakes the proof finds.
 
 #include "core/machine/proven_isa.h"
 
@@ -36,7 +36,7 @@ TEST(ProvenIsa, EveryLevelOfThisCpuIsRight) {
   }
 }
 
-// A processor family of two levels above portable, of which the second multiplies wrongly.
+// A processor family with two levels above portable. The second one multiplies wrongly.
 constexpr Isa kLower = Isa::kNeon, kUpper = Isa::kNeonDotprod;
 
 const Int8Table& WrongAbove(Isa isa) {

@@ -86,7 +86,7 @@ TEST(Topology, AgreesWithHwlocAboutThisMachine) {
 }
 
 TEST(Topology, CountsTheCoresOfTheAffinityMaskOnly) {
-  // In a child process, whose only thread has the mask that is changed.
+  // The mask is changed in a child process, which has a single thread.
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

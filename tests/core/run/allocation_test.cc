@@ -1,5 +1,5 @@
-// Counts every allocation of the process, including those of the C library, while plans run again. Not for sanitizer
-// builds, which bring their own allocator.
+// Counts every allocation of the process, including the C library's, while plans run again. Sanitizer builds do without
+// this test, because they bring their own allocator.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -34,7 +34,7 @@ void* Counted(void* block) {
 
 }  // namespace
 
-// operator new of libstdc++ and oneTBB's own allocations (where it does without libtbbmalloc) end here.
+// operator new of libstdc++ ends here, and so do oneTBB's own allocations where libtbbmalloc is not used.
 extern "C" {
 void* malloc(size_t bytes) { return Counted(__libc_malloc(bytes)); }
 void* calloc(size_t count, size_t bytes) { return Counted(__libc_calloc(count, bytes)); }
@@ -52,7 +52,7 @@ namespace {
 
 TEST(Allocation, TheCounterSeesNewAndAlignedBlocks) {
   const int64_t before = allocations.load();
-  ::operator delete(::operator new(10));  // spelt as calls, which the compiler must not leave out
+  ::operator delete(::operator new(10));  // written as calls, so that the compiler does not remove them
   Workspace workspace;
   ASSERT_TRUE(workspace.Reserve(1000).ok());
   EXPECT_EQ(allocations.load() - before, 2);
@@ -71,7 +71,7 @@ TEST_P(AllocationTest, NoneFromTheSecondRunOn) {
     return context.BorrowExecutor()->Run(graph, TaskFunction(run_task), workspace->data()).ok();
   };
   ASSERT_TRUE(run());
-  // oneTBB and the C library allocate for a thread when it starts, which may be in any run. Here all threads start.
+  // oneTBB and the C library allocate when a thread starts, which may be in any run. So all threads start here.
   ASSERT_TRUE(test::EveryWorkerComes(context));
   const int64_t before = allocations.load();
   bool ok = true;

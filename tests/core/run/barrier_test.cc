@@ -1,6 +1,6 @@
-// A phase of tasks behind one task that waits for the whole previous phase: walkers that leave at the barrier must not
-// keep others from the tasks behind it. If a worker is missing there, a signal ends the program, so that the suite does
-// not hang.
+// A phase of tasks stands behind one task that waits for the whole previous phase. Workers that leave at this barrier
+// must not keep others from the tasks behind it. If a worker is missing there, a signal ends the program, so that the
+// suite does not hang.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ constexpr int kWorkers = 4;
 constexpr int kRuns = 300;
 constexpr int kLongestBarrier = 3000;
 
-// kWorkers tasks, the barrier, kWorkers tasks.
+// kWorkers tasks, the barrier, and kWorkers tasks behind it.
 TaskGraph TwoPhases() {
   TaskGraph graph = test::FlatGraph(2 * kWorkers + 1, kWorkers);
   std::vector<std::pair<int32_t, int32_t>> edges;
@@ -56,7 +56,7 @@ TEST_F(Barrier, EveryWorkerReachesAWidePhaseBehindIt) {
     auto run_task = [&](int32_t task, int) {
       if (task < kWorkers) return wait_for_all(before);
       if (task > kWorkers) return wait_for_all(behind);
-      // The others leave meanwhile, before or after the next phase is offered to them.
+      // Meanwhile the other workers leave, before or after the next phase is offered to them.
       for (int i = 0; i < run % kLongestBarrier; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
     };
     ASSERT_TRUE(executor.Run(graph, TaskFunction(run_task), state.get()).ok());

@@ -13,13 +13,13 @@ namespace fa::test {
 
 inline core::Topology FourCores() { return *core::Topology::FromSynthetic("numa:1 core:4 pu:1"); }
 
-/// CountFaults of one call through the context: of a random graph on an executor that the context lends.
+/// Runs a random graph on an executor that the context lends, and returns its CountFaults.
 [[nodiscard]] inline int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
   const core::TaskGraph graph = RandomGraph(seed, 60, context.workers());
   return CountFaults(*context.BorrowExecutor(), graph);
 }
 
-/// Runs tasks that each wait until as many threads are inside as the context has workers. True when all came.
+/// Runs tasks that each wait until as many threads are inside as the context has workers. Returns true if all came.
 [[nodiscard]] inline bool EveryWorkerComes(Context::Impl& context) {
   const core::TaskGraph graph = FlatGraph(context.workers(), context.workers());
   const StateMemory state(graph);

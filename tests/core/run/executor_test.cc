@@ -87,7 +87,7 @@ TEST_P(ExecutorTest, RunsOneLongChainAcrossTheRanges) {
 }
 
 TEST_P(ExecutorTest, RunsWavesOfManyTasksFreedByOne) {
-  TaskGraph graph = FlatGraph(660, 3);  // gates 0, 33, 66 ...; each frees its 32 followers, who free the next gate
+  TaskGraph graph = FlatGraph(660, 3);  // The tasks 0, 33, 66 ... free 32 followers each, which free the next of them.
   std::vector<std::pair<int32_t, int32_t>> edges;
   for (int32_t gate = 0; gate < 660; gate += 33) {
     for (int32_t task = gate + 1; task < gate + 33; ++task) {
@@ -202,7 +202,7 @@ TEST(FlowExecutor, UsesItsThreadsAtOnce) {
   FlowExecutor executor(Nodes({4}));
   const TaskGraph graph = FlatGraph(4, 4);
   StateMemory state(graph);
-  // Each task waits for the three others, which only works if all four are inside at once.
+  // Each task waits for the three others, which works only if all four run at once.
   std::atomic<int> inside{0};
   auto run_task = [&](int32_t, int) {
     ++inside;
@@ -222,7 +222,7 @@ TEST(FlowExecutor, WakesIdleWorkersForTasksFreedLate) {
     std::atomic<int> inside{0};
     auto run_task = [&](int32_t task, int) {
       if (task == 0) {
-        // Long enough for the others to claim the waiting tasks and leave.
+        // The sleep is long enough for the others to claim the waiting tasks and leave.
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         return;
       }

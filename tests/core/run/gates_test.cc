@@ -33,7 +33,7 @@ using test::StateMemory;
 
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Gates given by the tasks that wait for them.
+/// Adds gates, each given as the list of tasks that wait for it.
 void AddGates(TaskGraph& graph, const std::vector<std::vector<int32_t>>& gates) {
   const auto tasks = static_cast<size_t>(graph.task_count);
   graph.predecessor_count.resize(tasks, 0);
@@ -48,7 +48,7 @@ void AddGates(TaskGraph& graph, const std::vector<std::vector<int32_t>>& gates) 
   }
 }
 
-/// Gates as functions.
+/// Gates whose poll and is_done are functions of the test.
 class Gates final : public ArrivalGates {
  public:
   std::function<Status(GateOpener&)> poll;
@@ -81,8 +81,7 @@ class GatesTest : public testing::TestWithParam<ExecutorCase> {
   std::unique_ptr<Executor> executor_ = GetParam().make();
 };
 
-// The numbers that messages bring and those that tasks make of them are plain: under ThreadSanitizer a missing order is
-// a race.
+// `arrived` is not atomic: if an open gate did not order its tasks, ThreadSanitizer would report a race.
 TEST_P(GatesTest, RunTheirTasksOnceAfterTheyOpenInAnyOrder) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -112,7 +111,8 @@ TEST_P(GatesTest, RunTheirTasksOnceAfterTheyOpenInAnyOrder) {
       }
       ++runs[static_cast<size_t>(task)];
     };
-    // All at the first poll, before any task; one by one; or some at a time, with polls between that open none.
+    // The gates open all at the first poll before any task, or one by one, or several at a time with polls between that
+    // open none.
     const size_t at_once = seed % 4 == 0 ? order.size() : 1 + seed % 3;
     size_t opened = 0;
     Gates gates;
@@ -207,7 +207,7 @@ TEST_P(GatesTest, AGateThatStaysClosedIsAnError) {
   EXPECT_EQ(runs.load(), 6);
 }
 
-// What a task has made is sent while others run; the answer opens the next gate.
+// The results of one round's tasks are sent while other tasks run, and the answer opens the next gate.
 TEST_P(GatesTest, PollsUntilWhatTasksMakeHasBeenSent) {
   constexpr int kRounds = 30, kTasks = 5;
   TaskGraph graph = FlatGraph(kRounds * kTasks, 3);
@@ -244,8 +244,8 @@ TEST_P(GatesTest, PollsUntilWhatTasksMakeHasBeenSent) {
   EXPECT_EQ(round, kRounds);
 }
 
-// One task is ready at a time, so the caller finds none again and again. A task of another thread ends when the caller
-// has polled often enough meanwhile.
+// One task is ready at a time, so the caller often finds none. A task that runs on another thread ends when the caller
+// has polled kPolls times meanwhile.
 TEST_P(GatesTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
   constexpr int kTasks = 20, kPolls = 20;
   for (int run = 0; run < 3; ++run) {

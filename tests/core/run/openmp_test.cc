@@ -1,5 +1,5 @@
-// Built with -fopenmp: calls from inside a parallel region of OpenMP, whose threads oneTBB does not know, and calls
-// that run on OpenMP's threads.
+// This test is built with -fopenmp. It calls from inside a parallel region of OpenMP, whose threads oneTBB does not
+// know, and makes calls that run on OpenMP's threads.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -40,7 +40,7 @@ TEST(OpenMp, EveryThreadOfARegionMayCall) {
   EXPECT_EQ(threads, 4);  // the region was parallel
 }
 
-/// OpenMP has as many threads as the executor, and is shared.
+/// OpenMP has as many threads as the executor, and the library shares them.
 class SharedOpenMp : public testing::Test {
  protected:
   void SetUp() override {
@@ -51,8 +51,8 @@ class SharedOpenMp : public testing::Test {
   }
   void TearDown() override { EXPECT_TRUE(ShareOpenMpThreads("").ok()); }
 
-  /// Runs tasks that wait for one another, as many as workers, and returns how many of them found themselves inside a
-  /// region of OpenMP.
+  /// Runs as many tasks as workers, which wait for one another. Returns how many of them ran inside a parallel region
+  /// of OpenMP.
   int TasksInARegion(int workers = kThreads) {
     FlowExecutor executor(OneNode(workers));
     const TaskGraph graph = test::FlatGraph(workers, workers);
@@ -74,7 +74,7 @@ class SharedOpenMp : public testing::Test {
 
 TEST_F(SharedOpenMp, TasksRunOnItsThreads) { EXPECT_EQ(TasksInARegion(), kThreads); }
 
-/// Runs graphs as another executor does, and counts the tasks that found themselves inside a region of OpenMP.
+/// Runs graphs with another executor, and counts the tasks that ran inside a parallel region of OpenMP.
 class CountingRegions final : public Executor {
  public:
   explicit CountingRegions(Executor& executor) : executor_(executor) {}
@@ -98,7 +98,7 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
   CountingRegions executor(flow);
   int64_t tasks = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    // Shared again, so that no thread counts as late.
+    // Sharing begins anew, so that no thread counts as late.
     ASSERT_TRUE(ShareOpenMpThreads("").ok());
     ASSERT_TRUE(*ShareOpenMpThreads(kRuntime));
     const TaskGraph graph =
@@ -109,7 +109,7 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
   EXPECT_EQ(executor.in_a_region.load(), tasks);
 }
 
-/// One gate, opened at the second poll after `first` has run.
+/// Has one gate, which opens at the second poll after `first` has run.
 class OpensAfter final : public ArrivalGates {
  public:
   explicit OpensAfter(const std::atomic<bool>& first) : first_(first) {}
@@ -132,7 +132,7 @@ class OpensAfter final : public ArrivalGates {
 };
 
 TEST_F(SharedOpenMp, TasksBehindGatesRunOnAllItsThreads) {
-  // Task 0 runs at once; 1, 2 and 3 wait for the gate, and then for each other: nobody has left meanwhile.
+  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the gate and then for each other, so no worker may have left.
   TaskGraph graph = test::FlatGraph(1 + kThreads, kThreads);
   graph.predecessor_count = {0, 1, 1, 1};
   graph.successor_begin = {0, 0, 0, 0, 0};
@@ -180,7 +180,7 @@ TEST_F(SharedOpenMp, AWorkerWithoutATaskWaitsForThoseThatOthersFree) {
   EXPECT_TRUE(executor.Run(graph, TaskFunction(task), state.get()).ok());
 }
 
-/// The run asks for its text when it has noted the failure.
+/// An exception that notes when the run asks for its text, which is when the run has recorded the failure.
 class NotedFailure : public std::exception {
  public:
   explicit NotedFailure(std::atomic<bool>& noted) : noted_(noted) {}
@@ -202,7 +202,7 @@ TEST_F(SharedOpenMp, AnExceptionOfATaskIsTheStatusAndTheNextRunIsRight) {
   auto task = [&](int32_t, int) {
     const int number = ++begun;
     if (number == 50) throw NotedFailure(noted);
-    // However long the exception takes to be caught, each of the other threads has begun one more task at most.
+    // However long catching the exception takes, each other thread has begun at most one more task.
     while (number > 50 && !noted) std::this_thread::yield();
   };
   const Status status = executor.Run(graph, TaskFunction(task), state.get());
@@ -257,7 +257,8 @@ TEST_F(SharedOpenMp, OneThreadOfTheProgramHasTheTeamUntilItEnds) {
 }
 
 TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
-  // On one CPU the caller is done with its tasks before another thread comes: mostly, under an emulator now and then.
+  // On one CPU the caller has run all tasks before another thread comes. Under an emulator this happens now and then
+  // only.
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   constexpr int kRuns = 10000;
@@ -267,13 +268,13 @@ TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
       if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
     }
-    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // of this thread, and of those that it starts
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // for this thread and the threads that it starts
     omp_set_num_threads(kThreads);
     all_wait_ = false;
     first = TasksInARegion();
     for (int run = 1; run < kRuns && skipped < 2; ++run) skipped += TasksInARegion() == 0 ? 1 : 0;
   }).join();
-  // Some run was late; then at least two in a row are not in a region.
+  // After a late run at least two runs in a row are not in a region.
   EXPECT_EQ(skipped, 2);
   EXPECT_EQ(first, kThreads);
 }

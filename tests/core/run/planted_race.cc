@@ -1,7 +1,9 @@
-// Programs with a race between tasks that no edge orders, for race_detection_test: "flow" runs one of two plain tasks
-// on oneTBB, "threads" on std::threads, "ordered" on both with the edge that the race lacks. "tile-flow",
-// "tile-threads" and "tile-ordered" do the same with the tiles of the backward pass, whose edges order the sums of dK
-// and dV.
+// Programs with a race between tasks that no edge orders, for race_detection_test:
+// - "flow": two plain tasks on oneTBB;
+// - "threads": two plain tasks on std::threads;
+// - "ordered": both, with the edge that orders the two tasks;
+// - "tile-flow", "tile-threads", "tile-ordered": the same with tiles of the backward pass, whose edges order the sums
+//   of dK and dV.
 
 #include <array>
 #include <atomic>
@@ -24,8 +26,8 @@ using fa::test::ExecutorKind;
 
 constexpr int kWorkers = 2;
 
-/// Two tasks add to a plain integer. Without an edge each first waits for the other to have started, so that they run
-/// on two threads; the relaxed counter orders nothing.
+/// Two tasks add to an integer that is not atomic. Without an edge each waits until the other has started, so that they
+/// run on two threads. The relaxed counter orders nothing.
 bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   TaskGraph graph = fa::test::FlatGraph(2, 2);
   if (ordered) fa::test::AddEdges(graph, {{0, 1}});
@@ -41,16 +43,17 @@ bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   return ok && (sum == 3 || !ordered);
 }
 
-/// ThreadSanitizer compares an access with those that it has noted before. If two accesses come within the same few
-/// instructions, both may be noted before either is compared. This does not happen to all of a hundred pairs.
+/// ThreadSanitizer compares an access with earlier ones that it has noted. If two accesses come within the same few
+/// instructions, it may note both before it compares either. This does not happen to all of a hundred pairs.
 bool RaceOften(fa::core::Executor& executor) {
   bool ok = true;
   for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;
   return ok;
 }
 
-/// Runs graphs without their edges. Tasks then follow the claim order, which starts those of one key block together. No
-/// worker begins before all have come, so that each computes some of them; the relaxed counters order nothing.
+/// Runs graphs without their edges. Tasks then follow the claim order, in which the tasks of one key block start
+/// together. No worker begins before all have come, so that each computes some of these tasks. The relaxed counters
+/// order nothing.
 class WithoutEdges final : public fa::core::Executor {
  public:
   explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}
@@ -77,7 +80,7 @@ class WithoutEdges final : public fa::core::Executor {
   std::unique_ptr<fa::core::Executor> inner_;
 };
 
-/// The portable level: ThreadSanitizer does not see what some intrinsics write.
+/// Runs on the portable level, because ThreadSanitizer does not see what some intrinsics write.
 bool RunTiles(ExecutorKind kind, bool ordered) {
   const auto make = [=]() -> std::unique_ptr<fa::core::Executor> {
     auto executor = fa::test::MakeExecutor(kind, kWorkers);

@@ -31,7 +31,7 @@ Outcome RunPlanted(const std::string& mode) {
   return outcome;
 }
 
-/// `where`: text that the report of a race there contains.
+/// Expects a report of a race that contains `where`.
 void ExpectRace(const std::string& mode, const std::string& where) {
   const Outcome outcome = RunPlanted(mode);
   EXPECT_EQ(outcome.exit_code, kExitOfARace);
@@ -48,7 +48,7 @@ TEST(RaceDetection, ReportsARaceBetweenTasksOnTheFlowGraph) { ExpectRace("flow",
 TEST(RaceDetection, ReportsARaceBetweenTasksOnThreads) { ExpectRace("threads", "RunTwoWriters"); }
 TEST(RaceDetection, IsQuietWhereAnEdgeOrdersTheTasks) { ExpectQuiet("ordered"); }
 
-// The tiles of the backward, without their edges.
+// "tile-flow" runs the tiles of the backward without their edges.
 TEST(RaceDetection, ReportsARaceBetweenTilesOnTheFlowGraph) { ExpectRace("tile-flow", "fa::ops::"); }
 TEST(RaceDetection, ReportsARaceBetweenTilesOnThreads) { ExpectRace("tile-threads", "fa::ops::"); }
 TEST(RaceDetection, IsQuietWhereEdgesOrderTheTiles) { ExpectQuiet("tile-ordered"); }

@@ -1,5 +1,5 @@
-// Calls from inside oneTBB's tasks. Not for ThreadSanitizer, which does not see how oneTBB hands the program's own
-// tasks over.
+// Calls from inside oneTBB's tasks. ThreadSanitizer does not run them, because it does not see how oneTBB hands over
+// the program's own tasks.
 
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>

@@ -1,6 +1,7 @@
 // Runs for which oneTBB has no threads: its own tasks keep all of them busy, global_control allows none, or a fork left
 // none. The caller must finish such runs alone. A deadlock ends the program by a signal, so that the suite does not
-// hang. Not for ThreadSanitizer, which sees neither how oneTBB hands the program's own tasks over nor forks.
+// hang. ThreadSanitizer does not run these tests: it sees neither forks nor how oneTBB hands over the program's own
+// tasks.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,7 +27,7 @@ constexpr int kWorkers = 4;
 
 Topology TwoNodes() { return *Topology::FromSynthetic("numa:2 core:2 pu:1"); }
 
-// Random edges for even seeds, none for odd ones; the tasks of both nodes.
+// Runs a graph with tasks on both nodes: with random edges for even seeds, without edges for odd ones.
 int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
   TaskGraph graph = seed % 2 == 0 ? test::RandomGraph(seed, 60, kWorkers, 2) : test::FlatGraph(60, kWorkers);
   if (graph.range_node.empty()) graph.range_node = {0, 0, 1, 1};
@@ -78,11 +79,11 @@ TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
     EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
   }
   EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
-  // Messages for which no thread came must not keep later walkers away.
+  // Messages that no thread took must not keep later workers away.
   EXPECT_TRUE(test::EveryWorkerComes(context_));
 }
 
-// Of all allowances of a process oneTBB takes the smallest.
+// oneTBB takes the smallest allowance of a process.
 TEST(Allowance, OfASmallContextDoesNotBindALargeOne) {
   alarm(kSecondsToDeadlock);
   const Topology machine = test::FourCores();

@@ -9,11 +9,11 @@
 
 namespace fa::test {
 
-/// The elements of every output that is there, as they are now, in the order of the fields.
+/// A copy of the elements of every output that the call has, in the order of the fields.
 class CallOutputs {
  public:
   explicit CallOutputs(FuzzCall* call);
-  /// The first output whose bits differ, where any NaN equals any other, or nothing.
+  /// The name of the first output whose bits differ, or "". Any NaN equals any other.
   [[nodiscard]] std::string FirstDifference(const CallOutputs& other) const;
 
  private:

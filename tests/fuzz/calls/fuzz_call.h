@@ -23,11 +23,12 @@
 
 namespace fa::test {
 
-/// Memory for a Run, with the bytes that it holds before; or none, which means the workspace of the context's pool.
+/// The byte that fills the memory for a Run beforehand. Without a value the run takes a workspace of the context's
+/// pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
-/// Aligned memory of some size that ends less than an alignment before a page that cannot be read; the bytes between
-/// are watched.
+/// Aligned memory of some size, which ends less than an alignment before a page that cannot be read. Overrun() checks
+/// the bytes between.
 class ExactWorkspace {
  public:
   ExactWorkspace(size_t bytes, uint8_t fill)
@@ -55,20 +56,20 @@ class FuzzCall {
   FuzzCall& operator=(const FuzzCall&) = delete;
 
   [[nodiscard]] virtual std::string Describe() const = 0;
-  /// The fields of the arguments that hold a tensor; absent tensors (null data) too.
+  /// The fields of the arguments that hold a tensor, including absent tensors, whose data is null.
   [[nodiscard]] virtual std::vector<TensorField> Tensors() = 0;
   /// The fields that hold lengths.
   [[nodiscard]] virtual std::vector<LengthsField> Lengths() = 0;
   /// Restores the arguments of the case.
   virtual void Restore() = 0;
-  /// Before each Run: restores inputs that an output in their place has overwritten.
+  /// Before each Run: restores the inputs that an in-place output has overwritten.
   virtual void RestoreInputs() {}
   /// Runs the call with the arguments as they are. The workspace has exactly the bytes that the plan wants, and lies
   /// before a page that cannot be read.
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
   /// A plan of the call; nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
-  /// Runs of one plan of the call, made at once.
+  /// A function that runs one plan of the call. PlanRuns makes the plan at once.
   using PlannedRun = std::function<Status(Workspace& workspace)>;
   [[nodiscard]] virtual Result<PlannedRun> PlanRuns(Context* /*context*/) const {
     return Status::Internal("an operator without plans");
@@ -77,7 +78,7 @@ class FuzzCall {
   [[nodiscard]] virtual Snapshot TakeSnapshot() const = 0;
   /// Compares the case's outputs with the reference in double.
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
-  /// Whether tensors may be moved apart: not if one is an output in the place of an input.
+  /// Whether tensors may be moved to other memory, which is false if an output is in place of an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
 };
 

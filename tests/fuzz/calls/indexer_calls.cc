@@ -43,7 +43,7 @@ class LseFuzzCall : public PlannedCall<LseCall, IndexerCase> {
   std::vector<ExpectedOutput> expected_;
 };
 
-/// A loss by the type of its arguments.
+/// A loss of the indexer; the two kinds differ in the type of their arguments.
 struct SparseLoss : LossCall {
   using LossCall::LossCall;
   [[nodiscard]] SparseIndexerLossArgs args() const { return sparse_args(); }
@@ -54,7 +54,7 @@ struct DenseLoss : LossCall {
   [[nodiscard]] DenseIndexerLossOptions options() const { return dense_options(); }
 };
 
-/// Nothing of what p_head_mean replaces is looked at, so no mistake there can be found.
+/// Whether p_head_mean replaces the field, which is then not read, so no mistake in it can be found.
 bool IsReplaced(const TensorField& field) {
   const std::string& name = field.name();
   return name == "q" || name == "k" || name == "q_rope" || name == "k_rope" || name == "softmax_max" ||

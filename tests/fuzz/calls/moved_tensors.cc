@@ -15,7 +15,7 @@ TensorView WithStrides(TensorView view) {
   return view;
 }
 
-/// The outer dimensions in a random order from the inside out, each followed by a gap of its own.
+/// Strides of the outer dimensions in a random order from the inside out. A gap follows each dimension.
 Dims RandomStrides(const Dims& shape, RandomChoices* random) {
   Dims stride = shape;
   const int inner = shape.rank() - 1;

@@ -12,19 +12,19 @@
 
 namespace fa::test {
 
-/// The elements of a view, row after row, without the gaps.
+/// The elements of a view in row-major order, without gaps.
 [[nodiscard]] std::vector<std::byte> ElementsOf(const TensorView& view);
 /// Whether the bits are the same; any NaN equals any other.
 [[nodiscard]] bool SameElements(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b);
 
-/// Copies of a call's tensors in guarded buffers of their own; the arguments then name the copies.
+/// Copies of a call's tensors in guarded buffers of their own. The arguments of the call then name the copies.
 class MovedTensors {
  public:
-  /// Strides of a random order of the dimensions, with random gaps, at a random end of a buffer.
+  /// Moves a tensor to one end of a buffer, with random gaps and a random order of its dimensions.
   void Move(const TensorField& field, RandomChoices* random);
-  /// As Move, but the elements along `dimension` all equal the first one, by a stride of 0 or by copies.
+  /// As Move, but all elements along `dimension` equal the first one, by a stride of 0 or by copies.
   void Broadcast(const TensorField& field, int dimension, bool by_stride, RandomChoices* random);
-  /// Poisons the moved outputs, which may change; everything else must stay as it is now.
+  /// Poisons the moved outputs, which may change, and remembers all other bytes, which must stay as they are.
   void TakeSnapshot();
   [[nodiscard]] int64_t FirstChange() const { return snapshot_.FirstChange(); }
   /// Copies moved outputs back to where they were.

@@ -1,5 +1,5 @@
-// Run of a plan allocates nothing from the second call on, whatever the operator. A binary of its own: it replaces
-// operator new.
+// From the second call on, Run of a plan allocates nothing, whatever the operator. The test is a binary of its own
+// because it replaces operator new.
 #include <gtest/gtest.h>
 
 #include "fuzz/calls/families.h"

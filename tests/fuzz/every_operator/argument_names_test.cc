@@ -1,4 +1,4 @@
-// Errors as data: whatever argument of whatever operator is wrong, the status carries its name.
+// Errors as data: if any argument of any operator is wrong, the status carries the name of that argument.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +15,11 @@
 namespace fa::test {
 namespace {
 
-constexpr uint64_t kCases = 12;       // of each family
-constexpr uint64_t kMostCases = 400;  // until every argument was given
+constexpr uint64_t kCases = 12;       // cases of each family
+constexpr uint64_t kMostCases = 400;  // at most so many, until every argument was given
 
-/// Fields of the operator that calls of the family never have: of int8 queries, or of the others.
+/// Fields of an operator that calls of the family never have, because only int8 queries, or only other queries, take
+/// them.
 std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};
@@ -27,10 +28,10 @@ std::set<std::string> NeverGiven(std::string_view family) {
   return {};
 }
 
-/// "k[1]", a tensor of a list, is of the argument "k".
+/// The argument of a field: "k" for "k[1]", which is a tensor of a list.
 std::string ArgumentOf(const std::string& field) { return field.substr(0, field.find('[')); }
 
-/// What the status of a call with that mistake names.
+/// The fields that a status should name, the fields that cases had, and the fields whose mistakes were refused.
 struct Names {
   std::set<std::string> wanted, given, refused;
 
@@ -44,7 +45,7 @@ struct Names {
     given.insert(field);
     const Status status = call->Run(ContextOf(Isa::kPortable, 1), {});
     call->Restore();
-    if (status.ok()) return;  // another argument makes this one unread
+    if (status.ok()) return;  // not read, because of another argument
     refused.insert(field);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_EQ(status.argument(), field) << status.message() << "\n " << call->Describe();
@@ -89,7 +90,7 @@ TEST_P(ArgumentNames, OfLengthsThatAreNone) {
   EXPECT_EQ(names.refused, names.given);
 }
 
-// A dropout mask is no tensor with a type.
+// The last family makes dropout masks, which are no tensors with a type.
 INSTANTIATE_TEST_SUITE_P(All, ArgumentNames, ::testing::ValuesIn(kFamilies, kFamilies + std::size(kFamilies) - 1),
                          FamilyName);
 

@@ -20,7 +20,7 @@ constexpr unsigned kSecondsToDeadlock = 300;
 constexpr uint64_t kFirstSeed = 1001;
 constexpr int kDenseCases = 4;
 
-/// Four threads on two nodes: the description that hwloc takes for the machine.
+/// A context of four threads on two nodes. hwloc takes the description for the machine.
 std::unique_ptr<Context> ContextOfTwoNodes() {
   setenv("HWLOC_SYNTHETIC", "numa:2 core:64 pu:1", 1);
   ContextOptions options;
@@ -42,7 +42,7 @@ class TwoArenas : public EveryOperator {
       alone_.push_back(OutputsOf(calls_.back().get(), ContextOf(context_->isa(), 1)));
     }
   }
-  /// Whether call `at` gives its bits in the two arenas.
+  /// Whether call `at` has in the two arenas the bits that it has alone.
   [[nodiscard]] bool GivesItsBits(int at) const {
     FuzzCall* call = calls_[static_cast<size_t>(at)].get();
     call->TakeSnapshot().Forget();

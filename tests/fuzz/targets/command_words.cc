@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostChanges = 12;
 
-// One per command. Batch 1, 2 heads, 4 queries, 6 keys, head size 8, 3 indices per query.
+// One valid line per command, with batch 1, 2 heads, 4 queries, 6 keys, head size 8 and 3 indices per query.
 constexpr const char* kLines[] = {
     "run forward --query q --key k --value k --layout BNSD --causal --out o --softmax-max o1 --softmax-sum o2 --lse o3",
     "run forward --query q --key k --value k --layout BNSD --atten-mask mask --seed 1 --keep-prob 0.9 --out o",
@@ -122,7 +122,7 @@ const std::vector<std::string>& OptionNames() {
   return names;
 }
 
-/// Small, or beyond what memory holds: nothing between, which would be computed for a long time.
+/// A number that is small, or larger than memory holds. Numbers between would be computed for a long time.
 std::string NumberText(InputBytes& input) {
   switch (input.Below(4)) {
     case 0: return std::to_string(int64_t{1} << (40 + input.Below(23)));

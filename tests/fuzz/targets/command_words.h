@@ -16,10 +16,10 @@ struct CommandFile {
 };
 [[nodiscard]] const std::vector<CommandFile>& CommandFiles();
 
-/// The words behind "fa" of a valid line, which the input chooses, and changes of them to other options, values, files
+/// The words after "fa" of a valid line that the input chooses, some of them changed to other options, values, files
 /// and bytes. No word has a '/', and a benchmark is refused before it measures.
 [[nodiscard]] std::vector<std::string> CommandWords(InputBytes& input);
-/// Whether a run of these words would take gigabytes, as asked.
+/// Whether a run of these words would take gigabytes because they ask for it.
 [[nodiscard]] bool AsksForGigabytes(const std::vector<std::string>& words);
 
 }  // namespace fa::test

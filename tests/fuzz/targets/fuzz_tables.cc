@@ -17,7 +17,7 @@ bool HoldsIndices(const TensorField& field) {
          Extent(view.shape, view.stride) > 0;
 }
 
-/// Overwrites an index, and puts it back.
+/// Overwrites one index. The destructor restores it.
 class ChangedIndex {
  public:
   ChangedIndex(const TensorField& field, InputBytes& input) {
@@ -68,7 +68,7 @@ void FuzzTables(std::span<const uint8_t> bytes) {
     Require(status.code() == StatusCode::kInvalidArgument, status.message());
     Require(untouched.FirstDifference(CallOutputs(&call)).empty(), "refused, but wrote: " + call.Describe());
   }
-  while (!changes.empty()) changes.pop_back();  // the last first: two may be of one place
+  while (!changes.empty()) changes.pop_back();  // in reverse order, because two changes may be of one place
 }
 
 }  // namespace fa::test

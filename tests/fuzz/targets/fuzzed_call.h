@@ -8,7 +8,8 @@
 
 namespace fa::test {
 
-/// One of four valid calls of an operator, which the input chooses. Calls are kept: who changes one restores it.
+/// Returns one of four valid calls of an operator, which the input chooses. Calls are kept, so a target that changes
+/// one has to restore it.
 [[nodiscard]] FuzzCall& FuzzedCall(size_t family, InputBytes& input);
 
 }  // namespace fa::test

@@ -9,25 +9,26 @@
 
 namespace fa::test {
 
-// Each function takes one input of a fuzzer, any bytes, and ends the process by a signal where a promise is broken.
+// Each function takes one input of a fuzzer, which may be any bytes. It ends the process by a signal if the library
+// breaks a promise.
 
-/// The bytes as a .npy file: it is read, or refused with a reason; what was read is written and read again alike. Then
-/// the same bytes as the text of a header.
+/// Takes the bytes as a .npy file, which is read or refused with a reason. What was read is written, and reads again
+/// alike. Then takes the same bytes as the text of a header.
 void FuzzNpy(std::span<const uint8_t> input);
-/// A valid call of an operator, then changes of its tensors and lengths to any values: its plan is made or refused.
+/// Makes a valid call of an operator and changes its tensors and lengths to any values. Its plan is made or refused.
 void FuzzPlans(std::span<const uint8_t> input);
-/// Indices, block tables and lengths that an operator reads from tensors, with any contents: the call runs or is
-/// refused, and writes only its outputs, and none when it is refused.
+/// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. The call runs and
+/// writes only its outputs, or is refused and writes nothing.
 void FuzzTables(std::span<const uint8_t> input);
-/// Calls of the C interface from two threads: handles are made, used, and destroyed in any order, twice, or never made.
+/// Calls the C interface from two threads. Handles are made, used and destroyed in any order, twice, or never made.
 void FuzzFace(std::span<const uint8_t> input);
 
-/// A command line, from words of valid ones, other words and any bytes: it runs, or is refused in one line and leaves
-/// every file as it was. The first one takes the process to a folder of its own.
+/// Runs a command line of words of valid lines, other words and any bytes. It runs, or is refused in one line and
+/// leaves every file as it was. The first call takes the process to a folder of its own.
 void FuzzCommandLine(std::span<const uint8_t> input);
 
 struct FuzzTarget {
-  const char* name;  ///< of the program fuzz_NAME and the folder tests/fuzz/corpus/NAME
+  const char* name;  ///< name of the program fuzz_NAME and of the folder tests/fuzz/corpus/NAME
   void (*run)(std::span<const uint8_t> input);
 };
 inline constexpr FuzzTarget kFuzzTargets[] = {
@@ -40,10 +41,10 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
 #endif
 };
 
-/// Ends the process, with the text, unless `holds`.
+/// Ends the process with the text unless `holds`.
 void Require(bool holds, const std::string& text);
 
-/// Values from the front of an input; zeros behind its end.
+/// Takes values from the front of an input, and zeros behind its end.
 class InputBytes {
  public:
   explicit InputBytes(std::span<const uint8_t> bytes) : rest_(bytes) {}
@@ -57,9 +58,9 @@ class InputBytes {
     rest_ = rest_.subspan(size);
     return value;
   }
-  /// Less than `count`, which is at most 256.
+  /// A value less than `count`, which is at most 256.
   [[nodiscard]] size_t Below(size_t count) { return Take<uint8_t>() % count; }
-  /// Mostly small or at the ends of the range.
+  /// A number that is mostly small, or at one end of the range.
   [[nodiscard]] int64_t Number();
 
  private:

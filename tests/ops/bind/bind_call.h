@@ -19,15 +19,15 @@ struct CallShape {
   std::vector<int64_t> cu_q = {}, cu_kv = {};  ///< TND: sq and sk are the packed rows
 };
 
-/// A well-formed dense call, which tests spoil. No memory is read through its addresses, which lie far apart.
+/// A valid dense call, which tests spoil. Its addresses lie far apart, and no memory is read through them.
 struct BindCall {
   explicit BindCall(const CallShape& shape = {});
 
-  /// An address of its own for a tensor that is to be present.
+  /// A new address for a tensor that is to be present.
   static void* Somewhere();
   [[nodiscard]] static TensorView Tensor(DType dtype, Dims shape, Dims stride = {});
   [[nodiscard]] static MutableTensorView Output(DType dtype, Dims shape, Dims stride = {});
-  /// The mask of a sparse mode; refusals of the mode itself are returned by Bind.
+  /// Sets the mask of a sparse mode. If the mode is refused, Bind returns the refusal.
   void SetSparseMode(int64_t mode, int64_t pre = Mask::kUnlimited, int64_t next = Mask::kUnlimited,
                      std::vector<int64_t> prefix = {});
 

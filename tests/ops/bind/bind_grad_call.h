@@ -13,14 +13,14 @@
 
 namespace fa::test {
 
-/// A well-formed backward of BindCall's forward, which tests spoil; without the optional gradients.
+/// A valid backward of BindCall's forward, which tests spoil. It has no optional gradients.
 struct GradCall {
   explicit GradCall(const CallShape& shape = {}) : GradCall(BindCall(shape)) {}
   explicit GradCall(const BindCall& forward);
 
-  /// Adds pse of that shape and type, and its gradient.
+  /// Adds a pse of this shape and type, and its gradient.
   [[nodiscard]] static GradCall WithDPse(const CallShape& shape, const Dims& pse, DType dtype = DType::kF32);
-  /// Adds slopes of that shape, and their gradient.
+  /// Adds slopes of this shape, and their gradient.
   [[nodiscard]] static GradCall WithDSlopes(const Dims& slopes);
   [[nodiscard]] static MutableTensorView Like(const TensorView& tensor) {
     return BindCall::Output(tensor.dtype, tensor.shape);

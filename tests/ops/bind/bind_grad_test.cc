@@ -49,7 +49,7 @@ TEST_P(GradOfEveryLayout, GradientsLieAsTheirTensors) {
 
 TEST_P(GradOfEveryLayout, GradientsHaveTheirOwnStrides) {
   GradCall call(Shape());
-  // Rows twice as far apart: the strides of the sequence dimension and of all dimensions outside it are doubled.
+  // Rows lie twice as far apart: the strides of the sequence dimension and of all dimensions outside it are doubled.
   Dims stride = layout::FilledStride(call.args.dk.shape, {});
   for (int i = 0; i + 1 < stride.rank(); ++i) stride[i] *= 2;
   call.args.dk.stride = stride;

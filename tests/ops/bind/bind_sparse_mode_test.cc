@@ -22,7 +22,7 @@ struct Case {
   Dims pse = {};   ///< empty: none; for pse_type 2 or 3 these are slopes
   int pse_type = 1;
   int64_t q_start = 0, kv_start = 0;
-  int64_t heads = -1;  ///< options.heads; -1: the shape's
+  int64_t heads = -1;  ///< options.heads; -1: as in the shape
   float keep_prob = 1;
   std::string refused = {};  ///< empty: passes
 };

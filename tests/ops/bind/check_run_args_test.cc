@@ -57,7 +57,7 @@ TEST(CheckRunArgs, DenseStridesMayBeWrittenOut) {
   run.args.k.stride = {144, 16, 1};
   EXPECT_TRUE(Refused(run.Check(), "k.stride=[144,16,1], want [432,144,16,1] (as planned)"));
   NextRun single(BindCall({.batch = 1}));
-  single.args.k.stride = {7, 144, 16, 1};  // of one batch element: never used
+  single.args.k.stride = {7, 144, 16, 1};  // a stride of one batch element is never used
   EXPECT_TRUE(single.Check().ok()) << single.Check().message();
 }
 

@@ -1,5 +1,5 @@
-// Callers with floating-point settings of their own get the bits of other callers, on any number of threads, and the
-// settings and flags are the caller's again afterwards.
+// Callers with floating-point settings of their own get the bits of other callers, on any number of threads. Afterwards
+// the settings and flags are the caller's again.
 
 #include "core/fp_environment.h"
 

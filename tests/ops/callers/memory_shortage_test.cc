@@ -1,5 +1,5 @@
-// Calls while memory is short: operator new fails once, or from some moment on. The call throws nothing, the status
-// says what happened, and the next call with memory computes. Each allocation of a call fails in turn.
+// Calls while memory is short. Each allocation of a call fails in turn: operator new fails once, or from then on. The
+// call throws nothing, its status says what happened, and the next call with memory computes.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -23,14 +23,15 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kMostPlaces = 5000;
-/// Of the tens of thousands of allocations with which unproven kernels are tried, every so manieth fails: a prime, so
-/// that it falls into step with nothing.
+/// The proof of unproven kernels makes tens of thousands of allocations, and one in this many fails. The step is a
+/// prime, so that it never keeps in step with a pattern of allocations.
 constexpr int64_t kStepOfAProof = 997;
 constexpr unsigned kSecondsToSpin = 300;
 
 enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, kWrongBits };
 
-/// A call whose allocation number `place` fails, then two with memory. A signal, if one never returns.
+/// Makes a call whose allocation number `place` fails, then two calls with memory. If a call never returns, a signal
+/// ends the process.
 Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t place, bool all_later) {
   alarm(HangSeconds(kSecondsToSpin));
   Status status;
@@ -60,8 +61,8 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   MemoryShortage() { alarm(HangSeconds(kSecondsToSpin)); }
   ~MemoryShortage() override { alarm(0); }
 
-  /// First calls of processes at a level, whose default context has two threads: places 1, 1 + step, ... fail.
-  /// `processes`: how many there were.
+  /// Makes the first call of processes, each at this level and with a default context of two threads. The allocations
+  /// 1, 1 + step, ... fail, one per process. `processes` counts the processes.
   void FirstCalls(Isa isa, int64_t step, int64_t* processes) {
     const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
     int64_t place = 1;
@@ -85,7 +86,7 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither: no other test of this program may come before these two.
+// has done neither, so no other test of this program may run before these two.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   const Isa isa = DetectIsa();
   int64_t processes = 0;
@@ -93,7 +94,8 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   EXPECT_GT(processes, 20);
 }
 
-// The first call at a level that no CPU had before the library was published tries the level's kernels.
+// A level is unproven if no CPU had it when the library was published. The first call at such a level tries its
+// kernels.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
   std::set<Isa> levels{Isa::kAmxEmulated};
   if (core::IsUnproven(DetectIsa())) levels.insert(DetectIsa());
@@ -136,7 +138,8 @@ TEST_P(MemoryShortage, InTheFirstCallOfAContext) {
 }
 
 TEST_P(MemoryShortage, InTheMakingOfAContext) {
-  ASSERT_TRUE(Context::Create().ok());  // tries the kernels of an unproven level, which no later context does
+  // This tries the kernels of an unproven level. No later context tries them again.
+  ASSERT_TRUE(Context::Create().ok());
   int64_t place = 1;
   for (int64_t failed = 1; failed > 0; ++place) {
     ASSERT_LT(place, kMostPlaces);

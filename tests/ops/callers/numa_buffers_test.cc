@@ -1,7 +1,7 @@
-// Every operator on an invented machine of two NUMA nodes with an arena each. A page lies on the node of the thread
-// that writes it first, so memory is recorded line by line: which worker, and so which node, wrote it first. Workers
-// keep to their own claims here, so that the record is the same in every run; that a worker's tasks run on its node is
-// what tests/core/run/numa_binding_test.cc shows.
+// Every operator on an invented machine of two NUMA nodes, with an arena each. A page lies on the node of the thread
+// that writes it first. So the test records for each cache line which worker, and so which node, wrote it first.
+// Workers keep to their own claims here, which makes the record the same in every run.
+// tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr int kWorkers = 4, kNodes = 2;
 constexpr size_t kLineBytes = 64, kPageBytes = 4096;
 constexpr int kNobody = -1, kCaller = -2;
 
-/// Who wrote each line of a block first.
+/// Records which worker wrote each line of a block first.
 class FirstTouch {
  public:
   void Watch(std::byte* block, size_t bytes) {
@@ -35,7 +35,7 @@ class FirstTouch {
     std::memset(block_, kFill, bytes);
     writers_.assign(bytes / kLineBytes, kNobody);
   }
-  /// What was written since the last call was written by `writer`.
+  /// Records that `writer` wrote all lines that have changed since the last call.
   void Note(int writer) {
     const std::vector<std::byte> untouched(kLineBytes, std::byte{kFill});
     for (size_t line = 0; line < writers_.size(); ++line) {
@@ -51,8 +51,8 @@ class FirstTouch {
   std::vector<int> writers_;
 };
 
-/// Each worker takes its own claims from front to back, a task at a time in turn; a task that waits for another one
-/// makes its worker wait. Of one list of claims each worker takes one in turn.
+/// In turn, each worker takes one task of its own claims, from front to back. If the task has to wait for another one,
+/// its worker waits. If all workers share one list of claims, each takes one of it in turn.
 class TurnTakingExecutor final : public core::Executor {
  public:
   explicit TurnTakingExecutor(FirstTouch& record) : record_(record) {}
@@ -91,7 +91,7 @@ struct Buffer {
   size_t begin, end;
 };
 
-/// From the lines "  NAME: SIZE at OFFSET" of what the plan says of itself.
+/// Reads the buffers from the lines "  NAME: SIZE at OFFSET" of the plan's text.
 std::vector<Buffer> BuffersOf(const Plan& plan) {
   std::vector<Buffer> buffers;
   std::istringstream text(plan.Describe());
@@ -111,7 +111,7 @@ std::vector<Buffer> BuffersOf(const Plan& plan) {
 
 int NodeOf(int worker) { return core::NodeOfWorker(worker, kWorkers, kNodes); }
 
-/// A buffer with a piece per worker.
+/// Whether the buffer has one piece per worker.
 bool IsPerWorker(const Buffer& buffer) {
   return buffer.name.find("scratch") != std::string::npos || buffer.name.find("groups in flight") != std::string::npos;
 }
@@ -124,7 +124,7 @@ class NumaBuffers : public ::testing::Test {
         ContextSettings{.workers = kWorkers, .isa = isa}, *core::Topology::FromSynthetic("numa:2 core:2 pu:1"),
         Status::Ok(), [this] { return std::make_unique<TurnTakingExecutor>(record_); }));
   }
-  /// Runs the call on memory that is watched.
+  /// Runs the call on watched memory.
   void Run(const OperatorCall& call) {
     const Result<Plan> plan = call.plan(context_.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -135,10 +135,10 @@ class NumaBuffers : public ::testing::Test {
       ASSERT_TRUE(workspace->Reserve(plan->workspace_bytes()).ok());
       record_.Watch(workspace->data(), plan->workspace_bytes());
     }
-    ASSERT_TRUE(call.run(context_.get()).ok());  // its workspace is the one of the context's pool
+    ASSERT_TRUE(call.run(context_.get()).ok());  // the call takes the workspace of the context's pool
     record_.Note(kCaller);
   }
-  /// Who wrote lines of [begin, end), in the order of the lines, without repetitions.
+  /// The first writers of the lines in [begin, end), in the order of the lines, without repetitions.
   [[nodiscard]] std::vector<int> Writers(size_t begin, size_t end) const {
     std::vector<int> writers;
     for (size_t line = begin / kLineBytes; line < end / kLineBytes; ++line) {
@@ -180,7 +180,7 @@ TEST_P(LargeBuffers, AreFirstWrittenOnTheNodeThatUsesThem) {
   EXPECT_EQ(nodes, (std::set<int>{0, 1})) << "nodes that wrote large buffers";
 }
 
-// Merge and DropoutMask have outputs only.
+// Merge and DropoutMask have no buffers, only outputs.
 INSTANTIATE_TEST_SUITE_P(All, LargeBuffers,
                          ::testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward", "SparseBackward",
                                            "Indexer", "IndexerBackward", "DenseIndexerLse", "IndexerLoss",
@@ -193,7 +193,7 @@ TEST_F(NumaBuffers, AMergeHasNoneAndOtherOperatorsAreAllTested) {
   EXPECT_EQ(OperatorNames().size(), 13u);
 }
 
-// Two batch elements of two key heads each, so that a worker's claims are those of one key head. The portable level
+// Two batch elements of two key heads each, so that each worker claims the tasks of one key head. The portable level
 // packs f16 on every machine.
 TEST_F(NumaBuffers, APackedHeadLiesOnOneNode) {
   context_ = TwoNodes(Isa::kPortable);

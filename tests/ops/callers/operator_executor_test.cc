@@ -1,5 +1,5 @@
-// Every operator on the executor of std::threads, all of which ThreadSanitizer sees, and on that of oneTBB: any order
-// of tasks gives the bits of one thread, and no race is reported.
+// Every operator on the executor of std::threads, all of which ThreadSanitizer sees, and on the executor of oneTBB. Any
+// order of tasks gives the bits of one thread, and no race is reported.
 
 #include <gtest/gtest.h>
 
@@ -51,7 +51,8 @@ std::vector<Isa> FirstAndLast() {
   return {Isa::kPortable, DetectIsa()};
 }
 
-// On every level: calls over ranks, which have threads too, are under the sanitizers on two of them only (RankLevels).
+// All levels run here. Calls over ranks, which use threads too, run under the sanitizers on two levels only
+// (RankLevels).
 INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),
                                           testing::ValuesIn(OperatorNames())),
@@ -62,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
                                           testing::ValuesIn(OperatorNames())),
                          CaseName);
 
-// Operators that sum over keys are left out: their tasks wait for earlier ones of the claim order, which one thread has
-// to keep.
+// Operators that sum over keys are left out. Their tasks wait for earlier tasks of the claim order, so one thread has
+// to keep that order.
 INSTANTIATE_TEST_SUITE_P(AnyOrder, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(FirstAndLast()), testing::Values(ExecutorKind::kShuffled),
                                           testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward",

@@ -19,7 +19,7 @@ struct MergeCase {
   DType dtype = DType::kF32;
   Layout layout = Layout::kSBH;
   int64_t batch = 2, heads = 3, rows = 5, d = 8;            ///< TND: one batch element
-  int64_t prev_copies = 1, cur_copies = 1, out_copies = 1;  ///< of each statistic: 1 or 8
+  int64_t prev_copies = 1, cur_copies = 1, out_copies = 1;  ///< copies per statistic: 1 or 8
   bool in_place = false;                                    ///< the outputs are the tensors of prev
   Padding padding = {};
   Placement placement = {};
@@ -29,7 +29,7 @@ std::ostream& operator<<(std::ostream& out, const MergeCase& c);
 /// A valid case that depends on the seed alone.
 [[nodiscard]] MergeCase RandomMergeCase(uint64_t seed);
 
-/// Random partial results in guarded buffers; some rows lack the one partial, the other, or both.
+/// Random partial results in guarded buffers. Some rows lack one partial, the other, or both.
 class MergeProblem {
  public:
   explicit MergeProblem(const MergeCase& c);
@@ -40,9 +40,9 @@ class MergeProblem {
   [[nodiscard]] MergeArgs args() const;
   [[nodiscard]] MergeOptions options() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
-  /// Restores the values of prev if the outputs took their place.
+  /// Restores the values of prev if the outputs have overwritten them.
   void RestoreInputs() const;
-  /// Compares the outputs: rows that lack a partial exactly, others within rounding (merge_case.cc).
+  /// Compares the outputs: exactly in rows that lack a partial, in other rows within rounding (merge_case.cc).
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:

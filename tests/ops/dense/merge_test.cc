@@ -92,7 +92,7 @@ struct Owned {
   std::vector<std::byte> memory;
 };
 
-// A merge of random partials; some rows lack the one partial, the other, or both.
+// A merge of random partials. Some rows lack one partial, the other, or both.
 class MergeCase {
  public:
   explicit MergeCase(const MergeShape& s)
@@ -168,9 +168,9 @@ Row Partial(const MergeCase& c, const Owned& out, const Owned& max, const Owned&
 
 double RoundingUnit(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8; }
 
-// Each factor carries an exp (2 ulp), its argument's rounding (|x| <= 50 here, times 2^-24 relative to e^x), a product,
-// a sum and a quotient: under 64 f32 units of |op| + |oc|. One rounding to the output type on top, and half the
-// smallest subnormal of f16.
+// Each factor is the result of an exp (2 ulp), the rounding of its argument (|x| <= 50 here, times 2^-24 relative to
+// e^x), a product, a sum and a quotient: under 64 f32 units of |op| + |oc|. The rounding to the output type and half
+// the smallest subnormal of f16 are added.
 double Tolerance(DType dtype, double magnitude, double value) {
   return 64 * 0x1p-24 * magnitude + (dtype == DType::kF32 ? 0 : RoundingUnit(dtype) * std::fabs(value) + 0x1p-25);
 }
@@ -281,7 +281,7 @@ TEST(Merge, StatisticsMayHaveAnyStrides) {
 }
 
 TEST(Merge, AbsentPartialIsNotLookedAt) {
-  // The other partial is returned to the bit, whatever lies in the absent one.
+  // The result is the other partial to the bit, whatever lies in the absent one.
   MergeCase c({.batch = 1, .heads = 1, .rows = 2, .d = 2});
   for (int64_t i = 0; i < 4; ++i) {
     c.prev_out.Set(i, std::numeric_limits<float>::quiet_NaN());
@@ -321,7 +321,7 @@ TEST(Merge, NaNAndInfinityPropagate) {
   EXPECT_EQ(c.softmax_max.Get(2), 1.0f);
 }
 
-// An infinite sink is the maximum of its rows; they have an output of 0, and take all the weight.
+// An infinite sink is the maximum of its rows and takes all the weight, so their output is 0.
 TEST(Merge, OfRowsWithAnInfiniteSink) {
   MergeCase c({.batch = 1, .heads = 1, .rows = 4, .d = 1});
   for (Owned* tensor : {&c.prev_out, &c.cur_out}) {
@@ -388,7 +388,7 @@ TEST(Merge, OutputsShareNothingButWhatTheyReplace) {
   c.args.softmax_max = c.softmax_max.view;
   c.args.out.stride = {24, 0, 1};
   EXPECT_TRUE(Refused(c.Merge(), "out.stride=[24,0,1], want strides that keep its elements apart"));
-  // With other strides, the previous partial would be read after it was overwritten.
+  // With other strides, the merge would read the previous partial after it was overwritten.
   c.args.out = c.prev_out.view;
   c.args.out.stride = {12, 60, 1};
   EXPECT_TRUE(Refused(c.Merge(), "out: shares memory with prev_out"));

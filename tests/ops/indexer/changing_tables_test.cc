@@ -1,5 +1,5 @@
-// Lists and block tables that another thread changes during a call: results may be anything, but no address leaves the
-// tensors, which stand between pages that cannot be read.
+// Another thread changes lists and block tables during a call. Results may be anything, but no address leaves the
+// tensors, which lie between pages that cannot be read.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -20,11 +20,13 @@ constexpr int32_t kFarAway = std::numeric_limits<int32_t>::max();
 
 int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<int32_t*>(tensor.Address(offset)); }
 
-constexpr int kCheckedCalls = 500;  // few of them see a flip between the check and the use
+// Only a few calls see a word change between the check and the use.
+constexpr int kCheckedCalls = 500;
 constexpr int kMostCalls = 1'000'000;
 
-/// Makes `calls` calls while the words flip, and more until one succeeds: the other thread may rest on the wrong value,
-/// so that a check refuses every call. @return number of calls that succeeded
+/// Makes `calls` calls while the words flip, and more until one call succeeds. The other thread may rest while the
+/// words are wrong, so that every call is refused.
+/// @return the number of calls that succeeded
 template <typename Call>
 int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context, int calls = kCalls) {
   int through = 0;

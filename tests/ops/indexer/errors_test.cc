@@ -1,4 +1,4 @@
-// A refused call of the indexer or of a loss names the argument and writes nothing; so does a plan that runs on another
+// A refused call of the indexer or of a loss names the argument and writes nothing. A plan refuses to run on another
 // call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -19,17 +19,17 @@ namespace fa::test {
 /// The values that are drawn for q, k, weights and d_values.
 enum class IndexerValues : uint8_t {
   kNormal,
-  kSmallIntegers,  ///< -2..2: sums are exact in every type, scores often equal, 0 or -0
+  kSmallIntegers,  ///< -2..2: sums are exact in every type; scores are often equal, 0 or -0
 };
 
 /// One call of the lightning indexer, forward or backward, as a value.
 struct IndexerCase {
   TokenCase tokens = {};
   int64_t heads = 4, d = 16;
-  bool f32_weights = false;    ///< else the type of q
-  bool f32_values = false;     ///< sparse_values and d_values; else the type of q
-  bool wants_values = true;    ///< forward
-  bool flat_d_values = false;  ///< backward: [B, S1, K], else [B, S1, 1, K]
+  bool f32_weights = false;    ///< otherwise the type of q
+  bool f32_values = false;     ///< for sparse_values and d_values; otherwise the type of q
+  bool wants_values = true;    ///< only in the forward
+  bool flat_d_values = false;  ///< only in the backward: [B, S1, K], otherwise [B, S1, 1, K]
   IndexerValues values = IndexerValues::kNormal;
   bool check_indices = true;
 
@@ -45,7 +45,7 @@ std::ostream& operator<<(std::ostream& out, const IndexerCase& c);
 /// Gradients of the values, [tokens, slots].
 [[nodiscard]] std::vector<double> DrawValueGradients(const IndexerCase& c);
 
-/// The tensors of a forward call. Everything but the values is NaN or invalid, outputs included.
+/// The tensors of a forward call. All bytes except the values are NaN or invalid, and so are the outputs.
 class IndexerCall {
  public:
   explicit IndexerCall(const IndexerCase& c) : IndexerCall(c, MakeReferenceProblem(c)) {}
@@ -76,7 +76,7 @@ class IndexerGradCall {
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
       : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
-  /// The tensors with other gradients of the values.
+  /// The tensors of a call with other gradients of the values.
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;
@@ -102,7 +102,7 @@ class IndexerGradCall {
 /// Runs the case forward on every level of this machine and checks the selection (indexer_expectation.h).
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const IndexerCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const IndexerCase& c, int threads = 2);
-/// Runs the case backward in the same way.
+/// Runs the case backward on every level of this machine and checks the gradients.
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerGradCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerCase& c, int threads = 2);
 

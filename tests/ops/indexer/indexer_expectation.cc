@@ -56,7 +56,8 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
     tolerances.push_back(ScoreTolerance(p, token, p.selection.FirstKey(b) + key, dtype));
   }
   std::set<int64_t> selected;
-  double smallest = kInf;  // smallest selected score, as large as it may have been computed
+  // The smallest selected score, at the upper end of its tolerance.
+  double smallest = kInf;
   for (int64_t slot = 0; slot < slots; ++slot) {
     const auto key = static_cast<int64_t>(indices[slot]);
     if (slot >= used) {

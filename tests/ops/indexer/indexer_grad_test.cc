@@ -1,4 +1,4 @@
-// The indexer's backward against the reference in double, on every instruction-set level.
+// The indexer's backward, compared with the reference in double on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include "ops/indexer/indexer_case.h"

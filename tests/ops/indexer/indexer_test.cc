@@ -1,4 +1,4 @@
-// The lightning indexer's selection against the reference in double, on every instruction-set level.
+// The lightning indexer's selection, compared with the reference in double on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,7 +59,7 @@ TEST(Indexer, EverySizeOfHeads) {
   }
 }
 
-// Few and many tokens, numbers of keys around the sizes of tiles, fewer and more keys than entries.
+// Few and many tokens, numbers of keys around the sizes of tiles, and fewer and more keys than entries.
 TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
   for (const int64_t tokens : {1, 2, 17, 40}) {
     for (const int64_t keys : {1, 31, 32, 33, 128, 257, 700}) {
@@ -142,7 +142,7 @@ TEST(Indexer, PagesOfEverySize) {
   }
 }
 
-/// One head, D = 1, weight 1 and q = 1: the score of a key is its value, or 0.
+/// A call with one head, D = 1, weight 1 and q = 1. The score of a key is its value, or 0 if the value is negative.
 IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double weight = 1) {
   IndexerCase c{.heads = 1, .d = 1};
   c.tokens.lengths = {{1}, {std::ssize(scores)}};
@@ -154,7 +154,7 @@ IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double we
   return IndexerCall(c, std::move(values));
 }
 
-/// The indices, which every level must give.
+/// Expects that every level gives these indices.
 void ExpectIndices(const IndexerCall& call, const std::vector<double>& want) {
   for (const Isa isa : IsaLevels()) {
     const Status status = call.Run(ContextOf(isa));
@@ -168,7 +168,7 @@ TEST(Indexer, EqualScoresStandInAscendingKeys) {
   ExpectIndices(ScoresOf({3, 3, 3, 3, 3}, 3), {0, 1, 2});
 }
 
-// Products below 0 give 0, with a negative weight -0: all of them are equal scores.
+// Products below 0 give 0, or -0 with a negative weight. All these scores are equal.
 TEST(Indexer, ZeroAndMinusZeroAreEqual) {
   ExpectIndices(ScoresOf({-1, -2, 0, -3}, 4), {0, 1, 2, 3});
   ExpectIndices(ScoresOf({-1, -2, 0, -3}, 2, -1), {0, 1});
@@ -193,7 +193,7 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// A row of equal scores, many times the number of entries: the cut runs through the tie.
+// A row of equal scores has many times more keys than entries, so the last entry is one of a tie.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {
@@ -212,8 +212,8 @@ TEST(Indexer, AllScoresZero) {
   }
 }
 
-// Keys past the limit or the length hold NaN (as the whole buffer does) and are not read. Poison below the limit stays
-// with the rows that may see it.
+// Keys past the limit or the length hold NaN, as the whole buffer does, and are not read. Poison below the limit
+// reaches only the rows that may see it.
 TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
   IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
   c.tokens.lengths = {{4}, {40}};

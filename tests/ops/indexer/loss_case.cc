@@ -17,7 +17,7 @@ void RoundToF32(std::vector<double>* values) {
   for (double& value : *values) value = RoundTo(DType::kF32, value);
 }
 
-/// The attention over the keys of the loss, for its statistics; its values do not matter.
+/// The attention over the keys of the loss, which gives its statistics. The values of the attention do not matter.
 reference::SparseProblem AttentionOfStatistics(const LossCase& c, const reference::SparseProblem& attention) {
   reference::SparseProblem p = attention;
   p.merged = true;
@@ -79,7 +79,7 @@ reference::LossProblem MakeReferenceProblem(const LossCase& c) {
   p.indexer.q = DrawRows(t, t.lengths.sq, c.heads_index, c.d_index, Tag::kQIndex, t.dtype);
   p.indexer.k = DrawRows(t, t.lengths.sk, 1, c.d_index, Tag::kKIndex, t.dtype);
   p.indexer.weights = DrawRows(t, t.lengths.sq, 1, c.heads_index, Tag::kWeights, c.weights_dtype());
-  // Models fold 1/sqrt(D N) into the weights, so that the scores are of order 1.
+  // Models fold 1/sqrt(D N) into the weights, so that scores are of order 1.
   const double fold = 1 / std::sqrt(static_cast<double>(c.d_index * c.heads_index));
   for (double& weight : p.indexer.weights) weight = RoundTo(c.weights_dtype(), weight * fold);
 

@@ -19,10 +19,10 @@ namespace fa::test {
 struct LossCase {
   TokenCase tokens = {};
   bool dense = false;
-  int64_t heads = 4, heads_kv = 1, d = 16, d_rope = 0;  ///< of the attention
+  int64_t heads = 4, heads_kv = 1, d = 16, d_rope = 0;  ///< sizes of the attention
   int64_t heads_index = 3, d_index = 16;
-  bool f32_weights = false;  ///< else the type of q
-  bool head_mean = false;    ///< sparse: p_head_mean is given
+  bool f32_weights = false;  ///< otherwise the type of q
+  bool head_mean = false;    ///< sparse loss only: p_head_mean is given
   /// The statistics belong to another selection, so that the head mean of a row does not add up to 1.
   bool foreign_statistics = false;
   bool l1 = false, mean = false;
@@ -35,10 +35,10 @@ struct LossCase {
 std::ostream& operator<<(std::ostream& out, const LossCase& c);
 [[nodiscard]] SparseIndexerLossOptions OptionsOf(const LossCase& c);
 [[nodiscard]] DenseIndexerLossOptions DenseOptionsOf(const LossCase& c);
-/// The case in the reference's terms, statistics in f32.
+/// The case in the reference's terms, with statistics in f32.
 [[nodiscard]] reference::LossProblem MakeReferenceProblem(const LossCase& c);
 
-/// The tensors of a call. Everything but the values is NaN or invalid, outputs included.
+/// The tensors of a call. All bytes except the values are NaN or invalid, and so are the outputs.
 class LossCall {
  public:
   explicit LossCall(const LossCase& c) : LossCall(c, MakeReferenceProblem(c)) {}
@@ -54,7 +54,7 @@ class LossCall {
   [[nodiscard]] SparseIndexerLossOptions options() const { return OptionsOf(case_); }
   [[nodiscard]] DenseIndexerLossOptions dense_options() const { return DenseOptionsOf(case_); }
   [[nodiscard]] Status Run(Context* context) const;
-  // Of sparse_args() and of dense_args().
+  // Plans of sparse_args() and of dense_args().
   [[nodiscard]] Result<PlanFor<SparseIndexerLossArgs>> MakeSparsePlan(Context* context) const;
   [[nodiscard]] Result<PlanFor<DenseIndexerLossArgs>> MakeDensePlan(Context* context) const;
   [[nodiscard]] TokenOutputs Outputs() const;
@@ -73,20 +73,25 @@ class LossCall {
   Tensor loss_;
 };
 
-/// The reference's outputs and how far off f32 may be. With e the error of a score of the attention or of the indexer
-/// (support/compare/tolerance.h, ScoreTolerance), u = 2^-24:
-/// - p is a mean of exponentials of given statistics, each off by e + exp's + 4 u (|max| + |ln sum| + |score|); given
-///   as a tensor it is exact. kL1 divides it by the sum of the row, which is off by its terms.
+/// The reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention or of the
+/// indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
+/// - p is a mean of exponentials of given statistics, each off by e + exp's error + 4 u (|max| + |ln sum| + |score|). A
+/// p
+///   that is given as a tensor is exact. kL1 divides p by the sum of the row, whose terms have these errors.
 /// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.
-/// - dI = y - p is off by both; the gradients follow (IndexerGradientTolerance).
-/// - The loss of a row moves by sum_j p_j (l_j - L + 1) r_j, with l = ln p' - ln y', r_j the relative error of p_j
-///   and L = sum p (l + 1) for kL1 (a common factor of p has no influence), else 0; and by sum_j (p'_j - P y_j) d_j,
-///   with d_j the error of the indexer's score and P = sum p' (a common shift of the scores has none), dense: P = 0.
-///   Errors of different keys, heads and rows are independent, so their squares add up; exp's may all point one way.
-///   Logarithms and sums are made in double.
+/// - dI = y - p is off by both errors; the gradients follow (IndexerGradientTolerance).
+/// - An error r_j of p_j, relative to p_j, moves the loss of a row by sum_j p_j (l_j - L + 1) r_j, with l = ln p' - ln
+/// y'.
+///   For kL1, L = sum p (l + 1), because a common factor of p has no influence; otherwise L = 0.
+/// - An error d_j of the indexer's score moves it by sum_j (p'_j - P y_j) d_j. P = sum p', because a common shift of
+/// the
+///   scores has no influence; for the dense loss P = 0.
+/// - Errors of different keys, heads and rows are independent, so their squares add up. The errors of exp may all have
+/// one
+///   sign. Logarithms and sums are computed in double.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectLoss(const LossCall& call);
 
-/// Runs the case on every level of this machine and compares it with the reference; nothing but the outputs is written.
+/// Runs the case on every level of this machine and compares it with the reference. Only the outputs may be written.
 [[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCase& c, int threads = 2);
 

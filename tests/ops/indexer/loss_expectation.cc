@@ -11,20 +11,22 @@ namespace {
 constexpr double kUnit = 0x1p-24;
 constexpr double kClamp = 1e-8;
 
-/// How far one row may be off.
+/// How far p and ln y of the keys of one row may be off.
 struct RowErrors {
   std::vector<double> p, ln_y;
 };
 
-/// The error of the exponentials, which are exp2.inc's of degree 5 in every type: 1.9 ulp at most.
+/// The error of the exponentials. All types take the exponential of degree 5 in exp2.inc, which is off by at most 1.9
+/// ulp.
 constexpr double kExpRelative = 4 * kUnit;
-/// The same over arguments of all fractions: its mean is 0.4 u (2.2e-8), and six standard deviations are 8.7 u, of the
-/// polynomial (6.2e-8) and of its evaluation (about u).
+/// The error of exponentials over arguments of all fractions. Its mean is 0.4 u (2.2e-8). Six standard deviations are
+/// 8.7 u, which come from the polynomial (6.2e-8) and from its evaluation (about u).
 constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
 
 /// Six standard deviations of a sum of n terms in f32, given the sum of their squares. Each addition is off by up to u
-/// times its partial sum, evenly spread, so its variance is a third of the square of that. The order is the kernel's
-/// own; over all orders the squares of the partial sums average to (n + 1) / 2 (squares + sum^2) at most.
+/// times its partial sum, evenly spread, so its variance is a third of the square of that bound. The order of additions
+/// is the kernel's own. Averaged over all orders, the squares of the partial sums are at most (n + 1) / 2 (squares +
+/// sum^2).
 double SixSigmaOfSum(int64_t n, double squares, double sum) {
   return 6 * kUnit * std::sqrt(static_cast<double>(n + 1) * (squares + sum * sum) / 6);
 }
@@ -35,7 +37,7 @@ double SquaresOfTerms(const double* a, const double* b, int64_t n) {
   return squares;
 }
 
-/// Six standard deviations of an indexer's score: the errors of the heads' products and of their sum.
+/// Six standard deviations of an indexer's score, from the errors of the heads' products and of their sum.
 double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_t key) {
   double variance = 0, squares = 0, sum = 0;
   for (int64_t g = 0; g < p.heads; ++g) {
@@ -52,7 +54,7 @@ double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_
   return std::sqrt(variance + error * error);
 }
 
-/// The same for a score of the attention.
+/// Six standard deviations of a score of the attention.
 double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t head, int64_t key) {
   const int64_t query_row = token * p.heads + head, key_row = key * p.heads_kv + head / (p.heads / p.heads_kv);
   double squares = SquaresOfTerms(&p.q[query_row * p.d], &p.k[key_row * p.d], p.d);
@@ -99,7 +101,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
                           4 * kUnit * (2 * largest + given));
   }
   if (problem.l1) {
-    // The errors so far are those of the dividend.
+    // So far the errors are those of p before the division by the row's sum.
     double sum_error = 0;
     for (const double error : errors.p) sum_error += error;
     const double relative = sum_error / row.p_sum + ErrorOfSum(std::ssize(keys));
@@ -108,8 +110,9 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   return errors;
 }
 
-/// How far the loss may be off: errors that may all point in one direction; independent ones, each at six standard
-/// deviations, by their squares; and the change of the loss by the one factor that scales all scores of the attention.
+/// How far the loss may be off. Errors that may all have one sign add up. Independent errors, each at six standard
+/// deviations, add up by their squares. `by_scale` is the change of the loss by the factor that scales all scores of
+/// the attention.
 struct LossError {
   double linear = 0, squares = 0, by_scale = 0;
   void AddShared(double error) { linear += std::fabs(error); }
@@ -122,7 +125,7 @@ struct LossError {
   [[nodiscard]] double Bound() const { return linear + 2 * kUnit * std::fabs(by_scale) + std::sqrt(squares); }
 };
 
-/// Errors of the target: the loss changes by `weights` times the relative error of each key's p.
+/// Adds errors of the target: the loss changes by `weights` times the relative error of each key's p.
 void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
                      const std::vector<double>& weights, LossError* error) {
   const reference::SparseProblem& p = problem.attention;
@@ -202,7 +205,7 @@ std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
   }
   const reference::LossResult want = reference::IndexerLoss(problem);
   std::vector<ExpectedOutput> expected = tolerance.Expect(want.gradients, call.loss_case().weights_dtype());
-  // The sums are in double; 1 / tokens and the loss are rounded.
+  // The sums are in double; 1 / tokens and the loss are rounded to f32.
   expected.push_back({"loss", {want.loss}, {factor * loss_error.Bound() + 2 * kUnit * std::fabs(want.loss)}});
   return expected;
 }

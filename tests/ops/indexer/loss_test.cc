@@ -1,4 +1,4 @@
-// The KL losses against the reference in double, on every instruction-set level.
+// The KL losses, compared with the reference in double on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>

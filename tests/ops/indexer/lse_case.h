@@ -8,8 +8,8 @@
 
 namespace fa::test {
 
-/// The tensors of a call for the softmax statistics of an indexer's scores. Everything but the values is NaN, outputs
-/// included.
+/// The tensors of a call for the softmax statistics of an indexer's scores. All bytes except the values are NaN, and so
+/// are the outputs.
 class LseCall {
  public:
   explicit LseCall(const IndexerCase& c) : LseCall(c, MakeReferenceProblem(c)) {}
@@ -37,14 +37,16 @@ class LseCall {
   RowTensor q_, k_, weights_, max_, sum_;
 };
 
-/// The reference's statistics and how far off f32 may be. With e the largest ScoreTolerance of a row's scores (0 for
-/// small integers), u = 2^-24: the maximum is off by e. The exponential of a score x below the maximum is off by the
-/// factor of exp(2 e), since score and maximum may be off in opposite directions; by 4 u |x| for the difference and its
-/// factor log2(e); by exp's 4 u; and by FLT_MIN where it underflows. Sums are made in double and rounded once. A score
-/// that is not finite is exact.
+/// The reference's statistics and how far f32 results may be off. Let e be the largest ScoreTolerance of a row's scores
+/// (0 for small integers), and u = 2^-24. The maximum is off by e. The exponential of a score x below the maximum is
+/// off by:
+/// - the factor exp(2 e), because score and maximum may be off in opposite directions;
+/// - 4 u |x|, for the difference and its factor log2(e);
+/// - exp's 4 u, and FLT_MIN where it underflows.
+/// Sums are computed in double and rounded once. A score that is not finite is exact.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectStatistics(const LseCall& call);
 
-/// Runs the case on every level of this machine and compares it with the reference; nothing but the outputs is written.
+/// Runs the case on every level of this machine and compares it with the reference. Only the outputs may be written.
 [[nodiscard]] ::testing::AssertionResult StatisticsAreTheReference(const LseCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult StatisticsAreTheReference(const IndexerCase& c, int threads = 2);
 

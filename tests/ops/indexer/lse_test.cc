@@ -1,5 +1,5 @@
-// Softmax statistics of an indexer's scores against the reference in double on every level, and what a call of any
-// operator must hold: errors, plans, memory, bits.
+// The softmax statistics of an indexer's scores, compared with the reference in double on every level. Further tests
+// check what holds for every operator: errors, plans, memory, bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ IndexerCase UsualIndexer(DType dtype = DType::kF32) {
   return c;
 }
 
-/// With few tokens of many keys, which are cut among workers, and with many.
+/// A case with a sequence of few tokens and many keys, whose keys are cut among workers, and one of many tokens.
 IndexerCase OfManyTasks(DType dtype, Layout layout = Layout::kBSND) {
   IndexerCase c{.heads = 6, .d = 40};
   c.tokens.dtype = dtype;
@@ -174,7 +174,7 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
   reference::IndexerProblem values = MakeReferenceProblem(c);
   for (double& q : values.q) q = 1;
   for (double& k : values.k) k = -1;
-  values.weights = {-1, -1, 1, 1};  // of products that are negative: scores are -0 or +0
+  values.weights = {-1, -1, 1, 1};  // negative products: scores are -0 or +0
   const LseCall call(c, values);
   for (const Isa isa : IsaLevels()) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
@@ -210,7 +210,7 @@ TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   }
 }
 
-// One token of many keys is cut for several workers and not for one.
+// The keys of one token are cut for several workers, and not for one worker.
 TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
   for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 3, .d = 24};
@@ -330,9 +330,9 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
   }
 }
 
-// With its statistics the dense loss is the reference's, for which the reference takes the statistics itself. Where a
-// row's maximum is off by e and its sum by the factor of 1 + r, all ln y of the row are off by e + ln(1 + r) or less,
-// and the loss by its p' times that.
+// With these statistics the dense loss matches the reference, which computes the statistics itself. If a row's maximum
+// is off by e and its sum by the factor 1 + r, all ln y of the row are off by at most e + ln(1 + r). The loss is off by
+// the row's p' times that.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
   for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {

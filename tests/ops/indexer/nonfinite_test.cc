@@ -1,6 +1,5 @@
-// A non-finite key of the indexer or of the attention reaches the gradients of the tokens that see it, as IEEE
-// arithmetic says; everything else keeps the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN
-// is 0.
+// A non-finite key of the indexer or of the attention reaches, by IEEE arithmetic, the gradients of the tokens that see
+// it. All other results keep the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,12 +25,12 @@ TokenCase Tokens(DType dtype) {
   return tokens;
 }
 
-/// A key of sequence 0 that token 2 sees and that the limit keeps from token 0.
+/// A key of sequence 0 that token 2 sees. The limit hides it from token 0.
 int64_t SelectedKey(const reference::Selection& selection, bool dense) {
   return dense ? selection.Limit(0, 2) - 1 : selection.KeysOf(0, 2).front().key;
 }
 
-/// Keys of the indexer, of which one is 0 in all elements but one.
+/// Sets a key of the indexer to `value` in one element and to 0 in all others.
 void SetKey(int64_t key, int64_t d, double value, std::vector<double>* k) {
   std::fill_n(k->begin() + key * d, d, 0.0);
   (*k)[key * d + kColumn] = value;
@@ -41,7 +40,7 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
   return {{"dq", want.dq, {}}, {"dk", want.dk, {}}, {"dweights", want.dweights, {}}};
 }
 
-/// Makes both runs on every level.
+/// Runs both calls on every level and compares them.
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {
@@ -55,7 +54,8 @@ void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected,
 
 class IndexerNonFinite : public ::testing::TestWithParam<DType> {};
 
-// Products of the same signs have the same derivatives, so only the column of queries and the weights change.
+// `finite` gives products of the same signs, and so the same derivatives. Only the column of queries and the weights
+// change.
 TEST_P(IndexerNonFinite, KeysSpoilWeightsAndAColumnOfQueries) {
   const IndexerCase c{.tokens = Tokens(GetParam()), .heads = 18, .d = 40};
   for (const auto& [poison, finite] : {std::pair{kNan, 0.0}, {kInf, 1.0}, {-kInf, -1.0}}) {

@@ -1,5 +1,5 @@
-// Plans of the indexer and its losses refuse another call than the planned one, and running one allocates nothing from
-// the second call on.
+// A plan of the indexer or of a loss refuses any call except the planned one. From the second call on, its runs
+// allocate nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

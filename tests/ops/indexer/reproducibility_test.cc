@@ -119,8 +119,8 @@ TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
-/// The value gradients of `from` with their entries, in the order of `to`'s lists. If a key stands twice, its first
-/// gradient stays the first.
+/// The value gradients of `from`, each moved with its entry to the order of `to`'s lists. If a key is listed twice, its
+/// two gradients keep their order.
 std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCase& to) {
   const std::vector<double> d_values = DrawValueGradients(from);
   const std::vector<int64_t> lists = MakeSelection(from.tokens).indices, moved_lists = MakeSelection(to.tokens).indices;
@@ -137,9 +137,9 @@ std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCa
   return moved;
 }
 
-// Entries move with their gradients. For different keys any order gives the same bits. The gradients of a key that
-// stands twice are added in the order of the list, and a sum in another order is rounded differently, so these entries
-// keep their order.
+// Entries move with their gradients. For different keys any order gives the same bits. The gradients of a key that is
+// listed twice are added in the order of the list, and another order would round differently, so these entries keep
+// their order.
 TEST_P(IndexerBits, OfTheBackwardDoNotDependOnTheOrderOfTheList) {
   for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
     IndexerCase c = Usual();

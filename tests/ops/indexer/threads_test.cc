@@ -1,5 +1,5 @@
-// Workers and callers at once, for ThreadSanitizer: tokens that wait for one another's additions, and several callers
-// on one context. Each call must give the bits that one worker gives.
+// Several workers and callers at once, for ThreadSanitizer: tokens wait for one another's additions, and several
+// callers share one context. Each call must give the bits that one worker gives.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -17,7 +17,7 @@ namespace {
 // oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
-/// Many tokens and few keys: every token waits at every key.
+/// Many tokens and few keys, so that every token waits at every key.
 TokenCase Tokens(DType dtype) {
   TokenCase c;
   c.dtype = dtype;
@@ -27,7 +27,7 @@ TokenCase Tokens(DType dtype) {
   return c;
 }
 
-/// All operators, by number.
+/// The number of operators that are tested.
 constexpr int kOperators = 6;
 TokenOutputs OutputsOf(int which, DType dtype, Context* context) {
   const SparseCase attention{.tokens = Tokens(dtype), .heads = 6, .d = 24, .d_rope = 8, .dv = 24, .merged = true};

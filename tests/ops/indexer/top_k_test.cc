@@ -1,4 +1,4 @@
-// The selection against a stable sort of all scores.
+// The selection, compared with a stable sort of all scores.
 
 #include "ops/indexer/top_k.h"
 
@@ -38,7 +38,7 @@ std::vector<int32_t> Select(const IndexerKernels& kernels, const std::vector<flo
   return indices;
 }
 
-/// The same with the kernels of every level that this CPU has.
+/// Selects with the kernels of every level that this CPU has, and expects the same indices.
 std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
   const std::vector<int32_t> portable = Select(IndexerKernelsFor(Isa::kPortable), scores, k);
   for (const Isa isa : AllIsas()) {
@@ -84,7 +84,7 @@ TEST(TopK, EqualScoresComeByAscendingIndex) {
   for (float& score : scores) score = std::round(score * 2) / 2;
   ExpectSorted(scores);
   ExpectSorted(std::vector<float>(3000, 0.0F));
-  // Scores as ReLU leaves them: zeros and few others.
+  // Scores as ReLU leaves them: mostly zeros, and a few others.
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = i % 10 == 0 ? scores[i] : 0;
   ExpectSorted(scores);
 }
@@ -116,7 +116,8 @@ TEST(TopK, FewFiniteScores) {
 }
 
 TEST(TopK, ScoresThatTheSampleDoesNotShow) {
-  // All large scores lie in one place or at equal distances, whatever the distance of the samples is.
+  // All large scores lie in one place, or at equal distances. The result must be right however far apart the samples
+  // are.
   for (const size_t distance : {1, 16, 17, 33}) {
     std::vector<float> scores = Normal(16000, 5);
     for (size_t i = 1; i < scores.size() && i < 500 * distance; i += distance) scores[i] += 100;

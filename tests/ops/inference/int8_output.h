@@ -9,9 +9,9 @@ namespace fa::test {
 
 /// quant_scale2 and quant_offset2 of an int8 output.
 struct OutputScaleForm {
-  double scale = 20, offset = 0;  ///< varied about these per column
-  bool per_column = false;        ///< N * Dv of them, else one
-  bool heads_by_columns = false;  ///< per column: [N, Dv], else [N * Dv]
+  double scale = 20, offset = 0;  ///< values vary around these per column
+  bool per_column = false;        ///< N * Dv scales, otherwise one
+  bool heads_by_columns = false;  ///< shape per column: [N, Dv], otherwise [N * Dv]
   bool with_offset = false;
   DType dtype = DType::kF32;
 };
@@ -25,7 +25,7 @@ class OutputScales {
   [[nodiscard]] const Tensor& offset() const { return offset_; }
   /// The int8 value of an output that is exactly `x`.
   [[nodiscard]] double Quantized(double x, int64_t head, int64_t column) const;
-  /// How far an output may be from Quantized(x) if it is `far` from x before quantization.
+  /// How far an output may be from Quantized(x) if it is off by `far` before quantization.
   [[nodiscard]] double Tolerance(double x, double far, int64_t head, int64_t column) const;
 
  private:

@@ -9,14 +9,15 @@
 
 namespace fa::test {
 
-/// Scales or offsets of an int8 output, one per column of every head, that do not lie one after another.
+/// Scales or offsets of an int8 output, one per column of every head, that are not contiguous.
 struct StridedScales {
   std::string name;
-  Tensor tensor;  ///< ends at a page that cannot be read
+  Tensor tensor;  ///< its memory ends at a page that cannot be read
   Tensor packed;  ///< the same values in the order of the shape, [heads * dv]
 };
 
-/// Broadcast, transposed, with gaps. Values lie between `low` and `high` and are distinct in memory.
+/// Scales that are broadcast, transposed or have gaps. Values lie between `low` and `high`, and no two in memory are
+/// equal.
 [[nodiscard]] inline std::vector<StridedScales> MakeStridedScales(DType dtype, int64_t heads, int64_t dv, double low,
                                                                   double high) {
   struct Form {

@@ -18,12 +18,12 @@ struct DenseSizes {
 
 [[nodiscard]] std::string Text(const DenseSizes& s);
 
-/// Claimed tensors of a call in BNSD.
+/// The arguments of a call in BNSD on claimed tensors.
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
-/// One absurd size at a time, then several at once, with and without rows and keys. A size that alone would make a plan
-/// of many millions of tasks, which a large machine can hold, starts beyond that.
+/// One absurd size at a time, then several at once, with and without rows and keys. Some sizes alone would make a plan
+/// of many millions of tasks, which a large machine can hold. Such a size starts beyond what fits.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// Calls over ranks, and their schedules, at absurd sizes and with numbers that no caller means.
+// Calls over ranks, and their schedules, at absurd sizes and with numbers that no caller would mean.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,8 @@ int64_t OwnRows(const SequenceShards& shards, int64_t rows, const Transport& tra
   return own;
 }
 
-/// Plans a call of two ranks. @param plan  plan(own sizes, transport)
+/// Plans a call of two ranks.
+/// @param plan  called as plan(own sizes, transport)
 template <typename Plan>
 Status PlanOfTwoRanks(const DenseSizes& sizes, const SequenceShards& shards, const Plan& plan) {
   std::vector<Status> statuses(2);

@@ -1,4 +1,5 @@
-// What machines that are not here would run: a machine is the feature words of its CPU, a call is shapes and types.
+// What other machines than this one would run. A machine is the feature words of its CPU; a call is its shapes and
+// types.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,10 +25,10 @@ struct CpuOf {
   int cores = 64;
 };
 
-// hwcap: bit 1 ASIMD, 20 dot products; hwcap2: bit 13 int8 matrices, 14 bf16.
+// hwcap bit 1 is ASIMD and bit 20 dot products; hwcap2 bit 13 is int8 matrices and bit 14 bf16.
 const CpuOf kKunpeng920{"Kunpeng 920", {.hwcap = 1u << 1 | 1u << 20}};
 const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 13 | 1u << 14}};
-// Everything of AVX-512 that Sapphire Rapids and Zen 5 have; leaf 7's edx: the tile unit.
+// All parts of AVX-512 that Sapphire Rapids and Zen 5 have. edx of leaf 7 has the tile unit.
 constexpr core::CpuFeatureWords kAllOfAvx512{
     .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
 constexpr core::CpuFeatureWords kWithTiles = [] {
@@ -45,7 +46,7 @@ std::unique_ptr<Context> ContextOf(const CpuOf& cpu) {
   return std::move(*context);
 }
 
-/// A tensor that is there, of no memory: plans look at shapes and types.
+/// A present tensor without memory, because plans only look at shapes and types.
 MutableTensorView Tensor(const Dims& shape, DType dtype) {
   static std::array<std::byte, 64> nowhere;
   return {nowhere.data(), dtype, shape, {}};
@@ -95,7 +96,7 @@ Result<Plan> Decode(const Dense& of, DType dtype, DType kv_dtype, Context* conte
   return AnyPlan(PlanDecodeAttention(args, {}, context));
 }
 
-/// Tokens of one sequence over 8192 keys, 2048 of which a token selects.
+/// Tokens of one sequence over 8192 keys, of which each token selects 2048.
 constexpr int64_t kPlannedTokens = 256, kPlannedKeys = 8192, kSelected = 2048, kSize = 512, kRope = 64,
                   kIndexSize = 128;
 
@@ -341,7 +342,7 @@ TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
 
 TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
   for (const Isa isa : AllIsas()) {
-    if (isa == Isa::kAmxEmulated) continue;  // it has pairs of bf16 only
+    if (isa == Isa::kAmxEmulated) continue;  // this level has only pairs of bf16
     const auto context = Context::ForPlanning({.isa = isa, .cores = 2});
     ASSERT_TRUE(context.ok());
     for (const PlannedCall& call : Calls()) {

@@ -1,4 +1,4 @@
-// Sparse attention backward against the reference in double, on every instruction-set level.
+// Sparse attention backward, compared with the reference in double on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
   }
 }
 
-// +inf takes all the weight, -inf none; token 0 sees no key.
+// A sink of +inf takes all the weight, a sink of -inf none. Token 0 sees no key.
 TEST(SparseBackward, InfiniteSinksHaveTheGradientZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t heads : {3, 12}) {

@@ -54,7 +54,7 @@ struct Call {
   MutableTensorView Out(const Dims& shape, int64_t place) {
     return {outputs.data() + 1024 * place, DType::kF32, shape, {}};
   }
-  /// Keys in pages of two rows.
+  /// Puts the keys into pages of two rows.
   void Page() {
     forward.k = In({4, 2, 1, 8});
     forward.v = In({4, 2, 1, 6});
@@ -223,7 +223,7 @@ TEST(BindSparse, RefusesPagesThatDoNotExist) {
   Call call;
   call.Page();
   call.lengths_kv = {4, 2};
-  call.table[3] = -1;  // after the keys of its batch element
+  call.table[3] = -1;  // an entry after the keys of its batch element
   EXPECT_EQ(call.Forward(), "ok");
 }
 
@@ -301,9 +301,9 @@ TEST(BindSparse, PlansTellTasksAndMemory) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const PlanInfo info = plan->info();
   EXPECT_EQ(info.op, "sparse backward");
-  EXPECT_EQ(info.tasks, 6 + 2 * 1);  // tokens, and two tasks for the 10 keys
+  EXPECT_EQ(info.tasks, 6 + 2 * 1);  // six tokens, and two tasks for the 10 keys
   EXPECT_EQ(info.tiles.size(), 6u);
-  // Tokens may select 3, 4, 4 of 5 keys, or as many as their lists have entries.
+  // The three tokens may select 3, 4 and 4 of 5 keys: all that they see, but at most as many as a list has entries.
   EXPECT_EQ(info.flops, 2.0 * 2 * (3 + 4 + 4) * 4 * (3 * (8 + 2) + 2 * 6));
   EXPECT_EQ(info.workspace_bytes, plan->workspace_bytes());
   EXPECT_NE(plan->Describe().find("sums of the keys'"), std::string::npos);

@@ -1,4 +1,4 @@
-// A refused call of sparse attention names the argument and writes nothing; so does a plan that runs on another call.
+// A refused call of sparse attention names the argument and writes nothing. A plan refuses to run on another call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -158,7 +158,7 @@ const Mistake kMistakes[] = {
     {"PackedTableOfAnotherBatch", "block_table.shape[0]=1, want 2 (lengths_q)",
      [](Args* a, Options*) {
        a->block_table.shape[0] = 1;
-       // One length and one row of the table.
+       // There are two lengths, but the table has one row.
        static constexpr int64_t kLengths[] = {40, 40};
        a->lengths_kv = kLengths;
      },
@@ -251,7 +251,7 @@ TEST_P(RefusedSparseGrad, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(All, RefusedSparseGrad, ::testing::ValuesIn(kGradMistakes),
                          [](const auto& info) { return info.param.name; });
 
-/// Refused with the message, nothing written; Call is SparseCall or SparseGradCall.
+/// Expects that a call is refused with the message and writes nothing. Call is SparseCall or SparseGradCall.
 template <typename Call>
 void ExpectRefused(const Call& call, const char* message) {
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);
@@ -294,7 +294,7 @@ TEST(RefusedEntries, OfListsAreNamedAndNothingIsWritten) {
   }
 }
 
-// An entry beyond 32 bits must not become another one.
+// An entry beyond 32 bits must not be cut to another entry.
 TEST(RefusedEntries, Of64BitsAreNotCut) {
   SparseCase c = Spoilt();
   c.tokens.index_dtype = DType::kI64;
@@ -303,8 +303,8 @@ TEST(RefusedEntries, Of64BitsAreNotCut) {
   ExpectRefused(call, "sparse_indices[0][1][0][2]=4294967299, want -1..39");
 }
 
-// An entry between the limit and the end of the sequence is a key that the row may not see: skipped. What stands after
-// the first -1 is no entry.
+// An entry between the limit and the end of the sequence is a key that the row may not see, and is skipped. Entries
+// after the first -1 are not read.
 TEST(RefusedEntries, AreNotThoseThatAreSkippedOrNotRead) {
   SparseCase c = Spoilt();
   reference::SparseProblem values = MakeReferenceProblem(c);

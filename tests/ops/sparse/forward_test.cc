@@ -1,4 +1,4 @@
-// Sparse attention forward against the reference in double, on every instruction-set level.
+// Sparse attention forward, compared with the reference in double on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 void Check(const SparseCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 
-/// Sequences of every kind: more queries than keys, none of either, one key.
+/// Sequences with more queries than keys, with neither, and with one key, among others.
 reference::Lengths MixedLengths() { return {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}}; }
 
 TEST(SparseForward, EveryTypeLayoutAndFormOfKeys) {
@@ -70,7 +70,7 @@ TEST(SparseForward, EveryNumberOfHeads) {
   }
 }
 
-// The tail block, which the limit cuts, stands anywhere in the list, even more than once.
+// The limit cuts the tail block, which stands anywhere in the list, and even more than once.
 TEST(SparseForward, EveryBlockSize) {
   for (const int64_t block_size : {1, 2, 3, 8, 16, 64, 100, 128}) {
     for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
@@ -120,7 +120,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const TokenOutputs got = call.Outputs();
     for (int64_t n = 0; n < c.heads; ++n) {
-      // Token 0 sees no key under the causal rule; the second sequence has no keys.
+      // Under the causal rule token 0 sees no key; the second sequence has no keys.
       EXPECT_EQ(ValuesOf(got, "max")[n], call.values().sink[n]);
       EXPECT_EQ(ValuesOf(got, "sum")[n], 1);
       EXPECT_EQ(ValuesOf(got, "max")[3 * c.heads + n], 0);
@@ -129,7 +129,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
   }
 }
 
-// A sink far above all scores takes everything, one far below them takes nothing.
+// A sink far above all scores takes all the weight; a sink far below them takes none.
 TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
   SparseCase c{.heads = 5, .d = 16, .dv = 16};
   const TokenOutputs without = ForwardOf(c, nullptr);
@@ -230,7 +230,8 @@ TEST(SparseForward, ListsOfEveryLength) {
   }
 }
 
-// One head (AVX2, AVX-512) or two (AVX-512): the product of 64 keys runs in the same loop as the scores of the next 64.
+// With one head (AVX2, AVX-512) or two (AVX-512), the product of 64 keys runs in one loop with the scores of the next
+// 64.
 TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
   for (const int64_t heads : {1, 2, 5}) {
     for (const int64_t slots : {63, 64, 65, 128, 130, 200}) {

@@ -1,4 +1,4 @@
-// Plans of sparse attention: what they say, and that running one allocates nothing from the second call on.
+// Plans of sparse attention: their text, and that their runs allocate nothing from the second on.
 #include <gtest/gtest.h>
 
 #include "ops/sparse/sparse_case.h"
@@ -25,14 +25,14 @@ std::vector<SparseCase> Cases() {
     cases.push_back(c);
   }
   c.tokens.dtype = DType::kBF16;
-  for (const int64_t heads : {12, 16}) {  // which read keys in place where the level has kernels for it
+  for (const int64_t heads : {12, 16}) {  // these counts read keys in place where the level has kernels for it
     c.heads = heads;
     cases.push_back(c);
   }
   return cases;
 }
 
-/// Runs twice with the same workspace, then counts allocations.
+/// Runs the plan twice with one workspace, then counts the allocations of further runs.
 template <typename Args>
 void ExpectNoAllocation(const Result<PlanFor<Args>>& plan, const Args& args) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -94,7 +94,7 @@ TEST_P(SparsePlanRun, DescribesItself) {
     EXPECT_FALSE(plans[which]->Describe().empty());
     flops[which] = info.flops;
   }
-  // Every token sees 200 keys: two products of 40 columns forward, five backward.
+  // Every token sees 200 keys, in two products of 40 columns forward and five backward.
   EXPECT_EQ(flops[0], 9.0 * 20 * 200 * 2 * 2 * 40);
   EXPECT_EQ(flops[1], 9.0 * 20 * 200 * 2 * 5 * 40);
 }

@@ -44,7 +44,7 @@ TEST_P(SparseBits, DoNotDependOnThreads) {
   }
 }
 
-// Tokens that wait for one another at every key: any other order would show.
+// Tokens wait for one another at every key, so that any other order of additions would show.
 TEST_P(SparseBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
   SparseCase c = Usual(true);
   c.tokens.lengths = {{80}, {12}};
@@ -72,7 +72,7 @@ TEST_P(SparseBits, DoNotDependOnTheOrderOfTheList) {
   }
 }
 
-// The head mean follows its entry.
+// Each head mean stays next to its entry.
 TEST_P(SparseBits, OfTheHeadMeanMoveWithTheEntries) {
   SparseCase c = Usual(true);
   c.tokens.lists = ListForm::kDistinct;
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NameOf);
-// Read keys in place where the level has kernels for it.
+// These head counts read keys in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBits,
                          ::testing::Combine(::testing::ValuesIn(IsaLevels()), ::testing::Values(DType::kBF16),
                                             ::testing::Values(12, 16)),

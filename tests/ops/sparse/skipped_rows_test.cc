@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTokens = 3, kKeys = 9, kColumns = 8;
 
-/// A backward of three tokens in f32 or bf16 (the upper half of it).
+/// A backward of three tokens in f32 or in bf16, which is the upper half of f32.
 struct Call {
   Call(DType type, int64_t count) : dtype(type), heads(count) {
     for (int64_t i = 0; i < kTokens * heads * kColumns; ++i) {
@@ -38,7 +38,7 @@ struct Call {
                 reinterpret_cast<uint8_t*>(&value) + sizeof(float) - size);
     return value;
   }
-  /// The row of a head holds NaN and infinities, and counts as one without keys.
+  /// Makes a row of a head one without keys, and puts NaN and infinities into its inputs.
   void Skip(int64_t token, int64_t head) {
     const int64_t row = token * heads + head;
     sum[static_cast<size_t>(row)] = 0;
@@ -47,7 +47,7 @@ struct Call {
       Set(d_out, row * kColumns + c, std::numeric_limits<float>::infinity());
     }
   }
-  /// The row adds nothing, in the ordinary way: dO = 0.
+  /// Makes a row add nothing in the ordinary way, by dO = 0.
   void Silence(int64_t token, int64_t head) {
     for (int64_t c = 0; c < kColumns; ++c) Set(d_out, (token * heads + head) * kColumns + c, 0);
   }
@@ -100,7 +100,7 @@ TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
     ASSERT_TRUE(silent.Run(test::ContextOf(isa)).ok());
     bool any = false;
     for (int64_t i = 0; i < kKeys * kColumns; ++i) {
-      // Adding 0 differs from adding nothing at most in the sign of a zero.
+      // Adding 0 differs from adding nothing only in the sign of a zero.
       EXPECT_EQ(skipped.Get(skipped.dk, i), silent.Get(silent.dk, i)) << Name(dtype) << " dk " << i;
       any = any || skipped.Get(skipped.dk, i) != 0;
     }

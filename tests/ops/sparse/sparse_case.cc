@@ -17,7 +17,7 @@ double ScaleOf(const SparseCase& c) {
   return static_cast<double>(c.scale.value_or(usual));
 }
 
-/// f32 [N], of NaN; absent without a sink.
+/// An f32 tensor [N] of NaN, or an absent one if the case has no sink.
 Tensor MakeHeadValues(const SparseCase& c) {
   return c.sink ? Tensor(DType::kF32, {c.heads}, {}, c.tokens.placement) : Tensor();
 }
@@ -30,7 +30,7 @@ Tensor MakeSink(const SparseCase& c, const reference::SparseProblem& values) {
 
 bool WantsHeadMean(const SparseCase& c) { return c.head_mean && c.tokens.block_size == 1; }
 
-/// Runs on every level; Call is SparseCall or SparseGradCall.
+/// Runs a call on every level. Call is SparseCall or SparseGradCall.
 template <typename Call>
 AssertionResult MatchesOnEveryLevel(const Call& call, const std::vector<ExpectedOutput>& expected, int threads) {
   for (const Isa isa : IsaLevels()) {

@@ -20,19 +20,19 @@ namespace fa::test {
 struct SparseCase {
   TokenCase tokens = {};
   int64_t heads = 2, d = 16, d_rope = 0, dv = 16;
-  bool merged = false;  ///< no v
+  bool merged = false;  ///< without v
   std::optional<float> scale = {};
-  bool statistics = true, head_mean = true;  ///< forward: wanted; the head mean of block size 1 only
+  bool statistics = true, head_mean = true;  ///< wanted outputs of the forward; the head mean needs block size 1
   bool check_indices = true;
-  bool sink = false;  ///< forward and backward; backward with dsink
+  bool sink = false;  ///< in both directions; the backward then has dsink
 };
 
 std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 [[nodiscard]] SparseAttentionOptions OptionsOf(const SparseCase& c);
-/// The case in the reference's terms: values drawn and rounded to their types.
+/// The case in the reference's terms. Its values are drawn and rounded to their types.
 [[nodiscard]] reference::SparseProblem MakeReferenceProblem(const SparseCase& c);
 
-/// The tensors of a forward call. Everything but the values is NaN or invalid, outputs included.
+/// The tensors of a forward call. All bytes except the values are NaN or invalid, and so are the outputs.
 class SparseCall {
  public:
   explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
@@ -60,7 +60,8 @@ class SparseCall {
   Tensor sink_;
 };
 
-/// The tensors of a backward call, with the reference's forward, rounded as a forward rounds it.
+/// The tensors of a backward call. They include the results of the reference's forward, rounded as a forward rounds
+/// them.
 class SparseGradCall {
  public:
   explicit SparseGradCall(const SparseCase& c) : SparseGradCall(c, MakeReferenceProblem(c)) {}
@@ -89,11 +90,11 @@ class SparseGradCall {
   Tensor sink_, dsink_;
 };
 
-/// Runs the case forward on every level of this machine and compares it with the reference; nothing but the outputs is
+/// Runs the case forward on every level of this machine and compares it with the reference. Only the outputs may be
 /// written.
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const SparseCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult ForwardIsTheReference(const SparseCase& c, int threads = 2);
-/// Runs the case backward in the same way.
+/// Runs the case backward on every level of this machine and compares it with the reference.
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseGradCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseCase& c, int threads = 2);
 

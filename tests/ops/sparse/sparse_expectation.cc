@@ -15,7 +15,8 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 
 void Append(const double* from, int64_t count, std::vector<double>* to) { to->insert(to->end(), from, from + count); }
 
-/// What tokens have in common. The query heads of a token become rows, which is how they lie.
+/// The part of the dense problem that does not depend on the keys. The query heads of a token become rows, which they
+/// are in memory too.
 reference::Problem DenseOf(const reference::SparseProblem& p) {
   reference::Problem dense{.d = p.d, .d_rope = p.d_rope, .dv = p.dv};
   dense.q = p.q;
@@ -24,7 +25,7 @@ reference::Problem DenseOf(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// One more key for a token's heads, all zeros, with the sinks as its bias.
+/// Adds a key of zeros for the heads of a token, whose bias is their sinks.
 void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Problem* dense) {
   dense->k.insert(dense->k.end(), static_cast<size_t>(p.d), 0);
   dense->v.insert(dense->v.end(), static_cast<size_t>(p.dv), 0);
@@ -39,7 +40,7 @@ void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Prob
   }
 }
 
-/// Every token by itself, with the keys of its list.
+/// A problem in which every token is a batch element with the keys of its list.
 reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
   reference::Problem dense = DenseOf(p);
@@ -60,7 +61,7 @@ reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// Every sequence by itself, with all its keys under a mask and a bias.
+/// A problem in which every sequence is a batch element with all its keys under a mask and a bias.
 reference::Problem MaskedProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
   reference::Problem dense = DenseOf(p);
@@ -146,7 +147,7 @@ std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
   ExpectedOutput max{"max", want.max, std::vector<double>(want.max.size())};
   ExpectedOutput sum{"sum", want.sum, std::vector<double>(want.sum.size())};
   for (int64_t row = 0; row < std::ssize(want.max); ++row) {
-    // A row that sees nothing but a sink has its numbers exactly.
+    // A row that sees only a sink has exact results.
     if (exact.magnitudes.keys[row] <= (p.sink.empty() ? 0 : 1)) continue;
     for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) out.allowed[x] = tolerance.Out(row, x);
     max.allowed[row] = tolerance.Max(row);
@@ -170,7 +171,7 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
   dense.forward.out = call.forward().out;
   dense.forward.max = call.forward().max;
   dense.forward.sum = call.forward().sum;
-  // Only its sizes and magnitudes count. A merged gradient is rounded once, as dk.
+  // Only sizes and magnitudes of these gradients matter. A merged gradient is rounded once, as dk.
   const reference::Gradients exact{.dq = want.dq,
                                    .dk = want.dk,
                                    .dv = p.merged ? std::vector<double>(dense.problem.v.size()) : want.dv,

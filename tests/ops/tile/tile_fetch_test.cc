@@ -1,4 +1,4 @@
-// The lines that the tiles of short sequences fetch.
+// The cache lines that the tiles of short sequences fetch.
 
 #include "ops/tile/tile_fetch.h"
 
@@ -10,7 +10,7 @@
 namespace fa::test {
 namespace {
 
-/// Addresses of every 8 bytes of rows of a tensor.
+/// Adds the address of every 8 bytes of rows of a tensor.
 void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,
              tiling::Interval range, std::set<const void*>& bytes) {
   for (int64_t n = head; n < head + heads; ++n) {
@@ -21,7 +21,7 @@ void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_
   }
 }
 
-/// The same addresses of what a list fetches; none may occur twice.
+/// The address of every 8 bytes that a list fetches. No address may occur twice.
 std::set<const void*> Listed(const ops::TileFetch& fetch) {
   std::set<const void*> bytes;
   const core::kernels::FetchList list = fetch.list();
@@ -36,7 +36,7 @@ CallShape ShapeOf(Layout layout) {
   if (layout != Layout::kTND) return {.layout = layout};
   return {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
 }
-/// Rows of the second of them, which stand behind those of the first where they are packed.
+/// Rows of the second sequence. In packed layouts they follow the rows of the first.
 tiling::Interval OfSecond(Layout layout, tiling::Interval rows, int64_t rows_of_first) {
   const int64_t before = layout == Layout::kTND ? rows_of_first : 0;
   return {before + rows.begin, before + rows.end};
@@ -133,7 +133,7 @@ TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
     next.head = 1;
     const tiling::Interval rows = OfSecond(layout, {3, 7}, 7), keys = OfSecond(layout, {0, 9}, 9);
     ops::TileFetch fetch;
-    // Rows of 64 and 32 bytes, which follow each other in the layouts by heads.
+    // Rows of 64 and 32 bytes, which are contiguous in the layouts by heads.
     const bool by_heads = layout == Layout::kBNSD;
     const int64_t lines = by_heads ? 4 + 2 + 2 + 9 + 5 : 4 + 4 + 4 + 9 + 9, bytes = 64 * lines;
     fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, bytes);
@@ -177,7 +177,7 @@ TEST(TileFetch, ListsRopePartsOfTheBackward) {
   EXPECT_EQ(Listed(fetch), want);
 }
 
-// In a layout by rows every row lies apart from the others of its head.
+// In a layout by rows, no two rows of a head are contiguous.
 TEST(TileFetch, HasRoomForTheLargestTileOfTheBackward) {
   constexpr int64_t kRows = tiling::kMaxBlockQ, kKeys = tiling::kMaxColumnKeys;
   BindCall forward({.layout = Layout::kBSND, .sq = kRows, .sk = kKeys, .d = 64, .dv = 64});

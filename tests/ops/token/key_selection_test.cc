@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// A selection with memory of its own; accesses must stay inside.
+/// A selection with memory of its own. Accesses must stay inside this memory.
 class Selector {
  public:
   Selector(int64_t entries, int64_t block_size, int64_t sk, DType dtype = DType::kI32) {
@@ -103,7 +103,7 @@ TEST(KeySelection, TheCheckNamesTheFirstEntryThatIsNoBlock) {
   lists.entries = 20;
   lists.block_size = 1;
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
-  list[40 + 20] = 99;  // belongs to no token
+  list[40 + 20] = 99;  // no token reads this entry
   list[20 + 10] = 99;  // beyond the limit
   list[40 + 3] = -1;
   list[40 + 4] = 99;  // after the end of the list

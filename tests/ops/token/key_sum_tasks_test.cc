@@ -31,11 +31,11 @@ std::vector<SparseSequences> Cases() {
   return {SequencesOf({3, 0, 5}, {900, 4000, 0}), SequencesOf({0, 0}, {3000, 700}), SequencesOf({1}, {1})};
 }
 
-/// The tasks of one plan and the memory of its run, all bits of which are those of NaN.
+/// The tasks of one plan and the memory of its run, which begins as NaN.
 struct Program {
   explicit Program(const SparseSequences& of)
       : sequences(of), tasks(sequences, kColumns, sequences.tokens, /*workers=*/3, workspace) {
-    // At a multiple of 64, as a Workspace lies.
+    // The memory begins at a multiple of 64, as a Workspace does.
     memory.assign(workspace.total_bytes() + 64, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     data = memory.data() + (64 - address % 64) % 64;
@@ -56,7 +56,7 @@ struct Program {
   std::vector<float> gradient;
 };
 
-// What OrderedCommit asks of the graph; edges would need memory per token while planning.
+// OrderedCommit needs such a graph. Edges would take memory per token while planning.
 TEST(KeySumTasks, StandInOneListWithoutEdges) {
   for (const SparseSequences& sequences : Cases()) {
     const Program program(sequences);
@@ -80,7 +80,7 @@ void YieldOften() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-/// The tasks that write start first, on a thread of their own; tasks [0, key_tasks) clear.
+/// Starts the tasks that write on a thread of their own, before the tasks [0, key_tasks), which clear the sums.
 template <typename Run>
 std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   std::atomic<bool> writing{false};

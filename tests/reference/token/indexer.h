@@ -21,8 +21,8 @@ struct IndexerProblem {
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 
-/// The first `slots` of the scores of keys 0, 1, ... in the order of the operator: descending, equal scores by
-/// ascending key, -0 equal to +0, NaN last. With fewer scores than slots, fewer keys.
+/// The first `slots` of the keys 0, 1, ... by their scores, in the order of the operator: descending scores, equal
+/// scores by ascending key, -0 equal to +0, NaN last. Fewer scores than slots give fewer keys.
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 
 struct IndexerResult {
@@ -32,8 +32,8 @@ struct IndexerResult {
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);
 
-/// Maximum and sum of a softmax over every key below the limit; 0 and 0 for a row without keys. With a NaN among the
-/// scores both are NaN.
+/// Maximum and sum of a softmax over every key below the limit, or 0 and 0 for a row without keys. If a score is NaN,
+/// both are NaN.
 struct IndexerStatistics {
   std::vector<double> max, sum;  ///< [tokens]
 };
@@ -44,11 +44,11 @@ struct IndexerGradients {
   std::vector<double> dq, dk, dweights;  ///< like q, k, weights
 };
 
-/// Adds the gradients that d_score, the gradient of the score of one token with one key (packed), causes.
+/// Adds the gradients that d_score causes, which is the gradient of the score of one token with one key, both packed.
 void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key, double d_score,
                       IndexerGradients* gradients);
 
-/// Gradients of sum(values * d_values) over the entries of the selection, d_values [tokens, slots].
+/// Gradients of sum(values * d_values) over the entries of the selection. d_values is [tokens, slots].
 [[nodiscard]] IndexerGradients IndexerBackward(const IndexerProblem& problem, const std::vector<double>& d_values);
 
 }  // namespace reference

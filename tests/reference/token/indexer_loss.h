@@ -9,17 +9,17 @@
 
 namespace reference {
 
-/// The KL loss between an attention's probabilities and an indexer's scores. Sparse: over the entries of
-/// attention.selection; dense: over every key below the limit.
+/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss is over the
+/// entries of attention.selection, a dense one over every key below the limit.
 struct LossProblem {
-  SparseProblem attention = {};  ///< v is not read
+  SparseProblem attention = {};  ///< its v is not read
   IndexerProblem indexer = {};   ///< its lists are not read
   bool dense = false;
-  bool l1 = false;                                     ///< p is divided by its sum over the row
-  bool mean = false;                                   ///< everything is divided by the number of tokens
-  std::vector<double> max = {}, sum = {};              ///< of the attention, [tokens, heads]
-  std::vector<double> p_head_mean = {};                ///< [tokens, slots], or empty: from q, k and the statistics
-  std::vector<double> max_index = {}, sum_index = {};  ///< of the scores, [tokens]; dense only
+  bool l1 = false;                         ///< p is divided by its sum over the row
+  bool mean = false;                       ///< loss and gradients are divided by the number of tokens
+  std::vector<double> max = {}, sum = {};  ///< statistics of the attention, [tokens, heads]
+  std::vector<double> p_head_mean = {};    ///< [tokens, slots]; if empty, computed from q, k and the statistics
+  std::vector<double> max_index = {}, sum_index = {};  ///< statistics of the scores, [tokens], for the dense loss only
 
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const {
     return dense ? attention.selection.EveryKey(b, t) : attention.selection.KeysOf(b, t);
@@ -31,10 +31,10 @@ struct LossResult {
   IndexerGradients gradients = {};
 };
 
-/// One row of the loss: target, indexer's distribution and scores of each of its keys.
+/// One row of the loss: the target, the indexer's distribution and the scores of its keys.
 struct LossRow {
   std::vector<double> p, y, score;
-  double p_sum = 0;  ///< sum of the head means, by which the L1 target is divided
+  double p_sum = 0;  ///< sum of the head means; the L1 target is divided by it
 };
 
 [[nodiscard]] LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t);

@@ -13,11 +13,12 @@ struct SelectedKey {
   int64_t slot, key;
 };
 
-/// Which keys each query token may see, and the lists that choose among them. Tokens are packed: those of sequence b
-/// are FirstToken(b), FirstToken(b) + 1, ...; keys likewise; t and key numbers count within a sequence.
+/// Which keys each query token may see, and the lists that choose among them. Tokens and keys are packed: sequence b
+/// has the tokens FirstToken(b), FirstToken(b) + 1, ... and the keys FirstKey(b), ... Within a sequence, t and key
+/// numbers count from 0.
 struct Selection {
   Lengths lengths = {};
-  bool causal = true;  ///< limit(t) = keys - queries + t + 1, else all keys
+  bool causal = true;  ///< limit(t) = keys - queries + t + 1, otherwise all keys
   int64_t block_size = 1;
   int64_t slots = 0;
   std::vector<int64_t> indices = {};  ///< [tokens, slots]
@@ -27,10 +28,10 @@ struct Selection {
   [[nodiscard]] int64_t keys() const { return FirstKey(batch()); }
   [[nodiscard]] int64_t FirstToken(int64_t b) const;
   [[nodiscard]] int64_t FirstKey(int64_t b) const;
-  /// The keys below this number may be seen; it is never negative.
+  /// Token t may see the keys below this number, which is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
-  /// The keys that the token's list names, in its order. The first ceil(limit / block_size) entries are read, up to the
-  /// first -1; an entry that is no block below the limit is skipped.
+  /// The keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries are
+  /// read, up to the first -1. An entry that is no block below the limit is skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
   /// Every key below the limit, as if the list named them in order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;

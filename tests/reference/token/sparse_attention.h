@@ -12,15 +12,15 @@ namespace reference {
 /// [keys, heads_kv, size], in double whatever the type under test is.
 struct SparseProblem {
   int64_t heads = 1, d = 1, d_rope = 0, dv = 1;
-  int64_t heads_kv = 1;  ///< more than one only for the attention of a dense indexer loss
+  int64_t heads_kv = 1;  ///< more than one only in the attention of a dense indexer loss
   Selection selection = {};
   double scale = 1;
-  bool merged = false;  ///< there is no v; values are the first dv columns of k
+  bool merged = false;  ///< without v; values are the first dv columns of k
   std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
-  std::vector<double> sink = {};  ///< [heads], or empty: one more key of that score and value 0
+  std::vector<double> sink = {};  ///< [heads], or empty: scores of one more key whose value is 0
 
-  /// scale * (q . k + q_rope . k_rope) of packed rows; `magnitude`, if not null, gets the same with every term's
-  /// magnitude.
+  /// scale * (q . k + q_rope . k_rope) of packed rows. `magnitude`, if not null, gets the sum of the terms' magnitudes,
+  /// times scale.
   [[nodiscard]] double Score(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
   [[nodiscard]] const double* Value(int64_t key) const { return merged ? &k[key * d] : &v[key * dv]; }
 };
@@ -28,15 +28,16 @@ struct SparseProblem {
 struct SparseResult {
   std::vector<double> out;          ///< [tokens, heads, dv]
   std::vector<double> max, sum;     ///< [tokens, heads]
-  std::vector<double> p_head_mean;  ///< [tokens, slots]; with block size 1
+  std::vector<double> p_head_mean;  ///< [tokens, slots], only with block size 1
 };
 
 [[nodiscard]] SparseResult SparseForward(const SparseProblem& problem);
 
 struct SparseGradients {
   std::vector<double> dq, dk, dv, dq_rope,
-      dk_rope;                ///< like q, k, v, q_rope, k_rope; merged: dk contains dv, which is empty
-  std::vector<double> dsink;  ///< like sink
+      // As q, k, v, q_rope, k_rope. If merged, dk contains dv, which is empty.
+      dk_rope;
+  std::vector<double> dsink;  ///< as sink
 };
 
 /// Gradients of sum(out * d_out); `forward` gives out, max and sum.

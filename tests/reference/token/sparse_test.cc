@@ -1,4 +1,4 @@
-// Checks the references of the sparse family against what is known without them: lists worked out by hand, dense
+// Checks the references of the sparse operators without a second implementation, by lists worked out by hand, dense
 // attention, and finite differences through the whole chain.
 #include <gtest/gtest.h>
 
@@ -39,7 +39,8 @@ TEST(Selection, EndsAtTheFirstMinusOneAndSkipsWhatIsNoKey) {
   EXPECT_EQ(KeysInWords(s, 0, 0), "1:8 2:1 3:1 4:1 5:1 6:1 ");
 }
 
-// Limit 6 of 7 keys in blocks of 4: two entries are read, the block at the limit is cut wherever it stands.
+// Seven keys in blocks of 4 with a limit of 6: two entries are read, and the block at the limit is cut wherever it
+// stands.
 TEST(Selection, CutsTheTailBlockAnywhere) {
   const Selection s{.lengths = {{2}, {7}}, .block_size = 4, .slots = 3, .indices = {1, 0, 1, 1, 0, 1}};
   EXPECT_EQ(KeysInWords(s, 0, 0), "0:4 0:5 1:0 1:1 1:2 1:3 ");
@@ -67,7 +68,7 @@ TEST(IndexerForward, UnusedEntriesAndEmptyRows) {
   EXPECT_EQ(r.values, (std::vector<double>{-kInf, -kInf, -3, -kInf}));
 }
 
-/// Random small problems; the lists have duplicates, early -1, entries beyond the limit and the tail block in the
+/// Random small problems. The lists have duplicates, early -1, entries beyond the limit, and the tail block in the
 /// middle.
 class RandomSparse {
  public:
@@ -120,8 +121,8 @@ class RandomSparse {
   std::mt19937 random_;
 };
 
-/// Central differences: error h^2 f''' / 6 + eps |f| / h, about 1e-9 at h = 1e-5 for values around 1. ReLU has no
-/// derivative at 0; no product of these problems is closer to 0 than the step.
+/// Compares with central differences. Their error, h^2 f''' / 6 + eps |f| / h, is about 1e-9 at h = 1e-5 for values
+/// around 1. ReLU has no derivative at 0, but no product of these problems is closer to 0 than the step.
 void ExpectGradient(const std::function<double()>& loss, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -171,7 +172,7 @@ TEST_P(SparseReference, AttentionGradientsWithASinkAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.sink, g.dsink, "dsink");
 }
 
-// A sink is a key of zeros whose score is the sink: with one head the list that names it gives the same numbers.
+// A sink is a key of zeros whose score is the sink. With one head, a list that names such a key gives the same numbers.
 TEST(SparseReferenceSink, IsAFurtherKeyOfValueZero) {
   RandomSparse random(5);
   SparseProblem p{.heads = 1, .d = 2, .dv = 3};
@@ -199,7 +200,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
   const Selection& s = p.selection;
   const std::vector<double> d_values = random.Values(s.tokens() * s.slots);
-  // The values of the entries, whichever lists name them.
+  // The loss takes the value of each entry, in whatever list and place it stands.
   const auto loss = [&] {
     double sum = 0;
     for (int64_t b = 0; b < s.batch(); ++b) {
@@ -218,7 +219,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.weights, g.dweights, "dweights");
 }
 
-/// Runs the operators that come before: the indexer itself makes the lists and their values.
+/// The indexer's forward makes the lists and their values.
 TEST_P(SparseReference, IndexerValuesAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
@@ -246,7 +247,7 @@ void ExpectLossGradients(LossProblem* problem) {
   ExpectGradient(loss, &problem->indexer.weights, r.gradients.dweights, "dweights");
 }
 
-/// Half the scores, so that no y comes near the clamp of the loss.
+/// The weights are halved, so that no y comes near the clamp of the loss.
 LossProblem MakeLoss(RandomSparse* random) {
   const Selection selection = random->MakeSelection(1);
   LossProblem problem{.attention = random->MakeAttention(selection), .indexer = random->MakeIndexer(selection)};
@@ -255,7 +256,7 @@ LossProblem MakeLoss(RandomSparse* random) {
   return problem;
 }
 
-// With statistics of the same selection the head mean adds up to 1, and y - p is the gradient of the loss.
+// With statistics of the same selection the head mean adds up to 1, so y - p is the gradient of the loss.
 TEST_P(SparseReference, LossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   LossProblem problem = MakeLoss(&random);
@@ -269,7 +270,7 @@ TEST_P(SparseReference, LossGradientsAgreeWithFiniteDifferences) {
   ExpectLossGradients(&problem);
 }
 
-// kL1 makes a distribution for any statistics.
+// kL1 normalises the target, whatever the statistics are.
 TEST_P(SparseReference, LossGradientsOfTheNormalisedTargetAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   LossProblem problem = MakeLoss(&random);
@@ -279,7 +280,7 @@ TEST_P(SparseReference, LossGradientsOfTheNormalisedTargetAgreeWithFiniteDiffere
   ExpectLossGradients(&problem);
 }
 
-/// The dense loss; its statistics of the scores are computed anew at every step.
+/// In the dense loss, every step computes the statistics of the scores anew.
 TEST_P(SparseReference, DenseLossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   Selection selection = random.MakeSelection(1);
@@ -323,7 +324,7 @@ TEST_P(SparseReference, DenseLossGradientsAgreeWithFiniteDifferences) {
   EXPECT_NEAR(IndexerLoss(sparse).loss, IndexerLoss(problem).loss, 1e-12);
 }
 
-/// [tokens, heads, size] of a single sequence as [heads, tokens, size].
+/// [tokens, heads, size] of a single sequence, reordered to [heads, tokens, size].
 std::vector<double> HeadsFirst(const std::vector<double>& from, int64_t tokens, int64_t heads, int64_t size) {
   std::vector<double> to(from.size());
   for (int64_t t = 0; t < tokens; ++t) {
@@ -392,7 +393,8 @@ TEST(SparseForward, RowsWithoutKeysAreZero) {
   for (int64_t n = 0; n < p.heads; ++n) EXPECT_EQ(r.sum[2 * p.heads + n], 2);
 }
 
-// Worked out by hand: one head of each, two keys with equal scores, p = (1/4, 3/4) from the statistics.
+// Worked out by hand: attention and indexer have one head each. Two keys have equal scores, and the statistics give p =
+// (1/4, 3/4).
 TEST(IndexerLoss, TwoKeysByHand) {
   const Selection s{.lengths = {{1}, {2}}, .slots = 2, .indices = {1, 0}};
   LossProblem problem;
@@ -406,7 +408,7 @@ TEST(IndexerLoss, TwoKeysByHand) {
   EXPECT_NEAR(r.gradients.dk[1], (0.5 - 0.25) * 0.5 * 2, 1e-15);
   EXPECT_NEAR(r.gradients.dq[0], 0, 1e-15);
   EXPECT_NEAR(r.gradients.dweights[0], 0, 1e-15);
-  // Statistics of twice the sum: the head mean is half, the L1 target as before.
+  // Statistics with twice the sum halve the head mean and leave the L1 target as it is.
   problem.sum = {8.0 / 3};
   r = IndexerLoss(problem);
   EXPECT_NEAR(r.loss, 0.125 * std::log(0.25) + 0.375 * std::log(0.75), 1e-15);

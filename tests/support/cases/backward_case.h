@@ -9,13 +9,13 @@
 
 namespace fa::test {
 
-/// One dense backward call as a value: the forward call that it belongs to, and how the backward's own tensors lie.
+/// One dense backward call as a value: its forward call, and how the backward's own tensors lie.
 struct BackwardCase {
-  ForwardCase forward;                ///< its choice of statistics means nothing here
+  ForwardCase forward;                ///< its choice of statistics is not used
   bool optional_gradients = true;     ///< asks for dpse, dslopes and dsink wherever they exist
-  bool eight_statistics = false;      ///< softmax_max and softmax_sum with the device's eight copies
+  bool eight_statistics = false;      ///< statistics have the device's eight copies
   Packing packing = Packing::kApart;  ///< kTogether: out, d_out, dq, dk, dv as slots of one row-interleaved buffer
-  Padding padding = {};               ///< of out, d_out, the statistics and the gradients
+  Padding padding = {};               ///< padding of out, d_out, the statistics and the gradients
 
   [[nodiscard]] bool wants_dpse() const {
     return optional_gradients && (forward.pse == PseForm::kFull || forward.pse == PseForm::kRow);
@@ -27,16 +27,16 @@ struct BackwardCase {
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
 
-/// What goes into a backward call, in the reference's terms: out in the type of q, statistics in f32.
+/// The inputs of a backward call in the reference's terms: out in the type of q, statistics in f32.
 struct BackwardValues {
   reference::Problem problem;
   reference::ForwardResult forward;
   std::vector<double> d_out;  ///< like out
 };
 
-/// The values of a case; the reference gives the forward's results.
+/// The values of a case. The reference computes the forward's results.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c);
-/// The same for a problem with other values, for example poisoned ones.
+/// The values of a case whose problem has other values, for example poisoned ones.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c, const reference::Problem& problem);
 
 /// Gradients in double and how far a computation may be from each of them (gradient_tolerance.h).

@@ -12,13 +12,14 @@
 
 namespace fa::test {
 
-/// What a call wrote, in the reference's order; dslopes in the form of its tensor, [N] or [B, N].
+/// The results of a call in the reference's order. dslopes has the form of its tensor, [N] or [B, N].
 struct BackwardOutputs {
-  reference::Gradients gradients;  ///< empty where not asked for
+  reference::Gradients gradients;  ///< a gradient that was not asked for is empty
   std::vector<double> tail;        ///< TND: every element of every gradient past the last sequence
 };
 
-/// The tensors of a case in guarded buffers: the values in their places, NaN everywhere else, gradients included.
+/// The tensors of a case in guarded buffers. The values are in their places, and all other bytes are NaN, the gradients
+/// too.
 class BackwardProblem {
  public:
   explicit BackwardProblem(const BackwardCase& c) : BackwardProblem(c, MakeBackwardValues(c)) {}
@@ -39,16 +40,16 @@ class BackwardProblem {
   [[nodiscard]] BackwardOutputs Outputs() const;
   /// Sets every element of every gradient to NaN.
   void ForgetOutputs() const;
-  /// Remembers every buffer as it is now; then nothing, or only the gradients' elements, may change.
+  /// Remembers every buffer as it is. Afterwards nothing, or only the gradients' elements, may change.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
-  /// A tensor with heads, and what is needed to walk its rows.
+  /// A tensor with heads, and the facts that are needed to walk its rows.
   struct Rows {
     HeadTensor at;
     const std::vector<int64_t>* lengths = nullptr;  ///< rows of each sequence
     int64_t heads = 0, size = 0;
-    int64_t tensor_rows = 0;  ///< per batch element; TND: of all sequences and the tail
+    int64_t tensor_rows = 0;  ///< rows per batch element; TND: of all sequences and the tail
   };
   [[nodiscard]] Rows PlaceRows(Layout layout, bool of_queries, int64_t size, int64_t slot);
   void PlaceStatistic(const std::vector<double>& values, Tensor* tensor) const;
@@ -61,7 +62,7 @@ class BackwardProblem {
 
   BackwardCase case_;
   BackwardValues values_;
-  ForwardProblem forward_;  ///< the inputs
+  ForwardProblem forward_;  ///< has the inputs
   std::shared_ptr<GuardedBuffer> together_;
   Rows out_, d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
   Tensor max_, sum_, dpse_, dslopes_, dsink_;

@@ -5,7 +5,7 @@
 namespace fa::test {
 namespace {
 
-/// The list form of keys and values: "k[0]", "k[1]", ...
+/// Adds the fields of keys or values as a list: "k[0]", "k[1]", ...
 void AddList(const char* name, std::span<const TensorView> views, std::vector<TensorField>* fields) {
   for (size_t b = 0; b < views.size(); ++b) {
     fields->emplace_back(std::string(name) + "[" + std::to_string(b) + "]", const_cast<TensorView*>(&views[b]));

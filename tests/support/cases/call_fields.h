@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// A field of some operator's arguments that holds a tensor.
+/// A field of an operator's arguments that holds a tensor.
 class TensorField {
  public:
   TensorField(std::string name, TensorView* input) : name_(std::move(name)), input_(input) {}
@@ -46,7 +46,7 @@ struct CallFields {
   std::vector<LengthsField> lengths;
 };
 
-/// For a decode the caller must be allowed to change the views that args->k and args->v span.
+/// The fields of every operator's arguments. A decode's args->k and args->v must span views that the caller may change.
 #define FA_FIELDS_OF(name, function, Args, Options, text) [[nodiscard]] CallFields FieldsOf(Args* args);
 FA_OPERATORS(FA_FIELDS_OF)
 #undef FA_FIELDS_OF

@@ -21,8 +21,8 @@ enum class Packing : uint8_t {
   kTogether  ///< slots of one row-interleaved buffer (B,S,slot,N,D); the longest rows and heads make its size
 };
 
-/// One dense forward call with its tensors, as a value. The same case gives the same numbers at every logical place,
-/// whatever the layout and the strides.
+/// One dense forward call with its tensors, as a value. A case gives the same numbers at every logical place, whatever
+/// the layout and the strides.
 struct ForwardCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
@@ -33,14 +33,14 @@ struct ForwardCase {
   int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows past the last sequence
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< build the mask by Mask::FromSparseMode, else by the constructor of that rule
+  bool sparse_mode = false;  ///< builds the mask by Mask::FromSparseMode, otherwise by the constructor of its rule
   MaskForm dense_mask = MaskForm::kNone;
   double dense_mask_share = 0.3;  ///< share of pairs that the dense mask drops
   DType dense_mask_dtype = DType::kU8;
 
   PseForm pse = PseForm::kNone;
   reference::PseType pse_type = reference::PseType::kNone;
-  bool pse_broadcast_batch = false;  ///< [1,N,..]; slopes [N]
+  bool pse_broadcast_batch = false;  ///< shape [1,N,..], or [N] for slopes
   bool pse_f32 = false;              ///< f32 pse with 16-bit q
   double pse_minus_inf_share = 0;    ///< for a float mask: this share of pse is -inf
   int64_t q_start = 0, kv_start = 0;
@@ -60,7 +60,7 @@ struct ForwardCase {
   [[nodiscard]] int64_t max_sq() const;
   [[nodiscard]] int64_t max_sk() const;
   [[nodiscard]] float scale_value() const;
-  /// Rows of the q and k tensors per batch element; TND: of all sequences.
+  /// Rows of the q and k tensors, per batch element or, for TND, of all sequences.
   [[nodiscard]] int64_t tensor_rows_q() const;
   [[nodiscard]] int64_t tensor_rows_k() const;
 
@@ -70,13 +70,13 @@ struct ForwardCase {
 /// `batch` sequences of equal lengths.
 [[nodiscard]] reference::Lengths EqualLengths(int64_t batch, int64_t sq, int64_t sk);
 
-/// Everything that differs from a default case, the seed first.
+/// The fields that differ from a default case, the seed first.
 [[nodiscard]] std::string ToString(const ForwardCase& c);
 std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 
 [[nodiscard]] AttentionOptions OptionsOf(const ForwardCase& c);
 
-/// The case in the reference's terms: values are drawn and rounded to their types.
+/// The case in the reference's terms. Its values are drawn and rounded to their types.
 [[nodiscard]] reference::Problem MakeReferenceProblem(const ForwardCase& c);
 
 }  // namespace fa::test

@@ -10,13 +10,14 @@
 
 namespace fa::test {
 
-/// What a call wrote, in the reference's order: [sequence][head][row][column].
+/// The results of a call in the reference's order: [sequence][head][row][column].
 struct ForwardOutputs {
   std::vector<double> out, max, sum, lse;  ///< empty if not asked for
   std::vector<double> tail;                ///< TND: every element of every output past the last sequence
 };
 
-/// The tensors of a case in guarded buffers: the values in their places, NaN everywhere else, outputs included.
+/// The tensors of a case in guarded buffers. The values are in their places, and all other bytes are NaN, the outputs
+/// too.
 class ForwardProblem {
  public:
   explicit ForwardProblem(const ForwardCase& c) : ForwardProblem(c, MakeReferenceProblem(c)) {}
@@ -38,7 +39,7 @@ class ForwardProblem {
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// Sets every element of every output to NaN.
   void ForgetOutputs() const;
-  /// Remembers every buffer as it is now; then nothing, or only the outputs' elements, may change.
+  /// Remembers every buffer as it is. Afterwards nothing, or only the outputs' elements, may change.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
@@ -46,7 +47,7 @@ class ForwardProblem {
   void PlacePairs();
   void PlaceStatistics();
   [[nodiscard]] HeadTensor PlaceHead(DType dtype, Layout layout, HeadSizes sizes, int64_t slot);
-  /// Packed row and batch index of row s of sequence b.
+  /// The batch index and the row of a tensor for row s of sequence b.
   struct Row {
     int64_t batch, row;
   };

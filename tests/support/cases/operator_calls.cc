@@ -14,7 +14,7 @@
 namespace fa::test {
 namespace {
 
-// Enough rows and keys for several blocks of each kernel, but few enough for a sanitizer.
+// The sizes give each kernel several blocks of rows and keys, but are small enough for a sanitizer.
 constexpr int64_t kBatch = 2, kHeads = 4, kRows = 40, kKeys = 72, kSize = 16, kSlots = 36;
 
 size_t Elements(const Dims& shape) {
@@ -27,7 +27,7 @@ void Require(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// A call of an operator that has plans. `alive` is what the arguments point into, besides `tensors`.
+/// A call of an operator that has plans. `alive` is the memory that the arguments point into, besides `tensors`.
 template <typename Args, typename Options>
 OperatorCall Call(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args, const Options& options,
                   Status (*run)(const Args&, const Options&, Context*),
@@ -188,7 +188,7 @@ OperatorCall IndexerBackward(ValueKind kind) {
               PlanLightningIndexerGrad);
 }
 
-// The indexer's tensors in both losses.
+// Adds the indexer's tensors, which both losses have.
 template <typename Args>
 void FillLoss(CallTensors& tensors, Args* args) {
   args->q_index = tensors.Input({kBatch, kRows, 3, 16});
@@ -228,7 +228,7 @@ OperatorCall DenseIndexerLse(ValueKind kind) {
               PlanDenseLightningIndexerSoftmaxLse);
 }
 
-// The statistics need not be those of the scores: any statistics give the same bits in two runs.
+// The statistics need not belong to the scores, because any statistics give the same bits in two runs.
 OperatorCall DenseIndexerLoss(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLossArgs args;
@@ -245,7 +245,7 @@ OperatorCall DenseIndexerLoss(ValueKind kind) {
 
 OperatorCall Merge(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
-  constexpr int64_t kManyRows = 16 * kRows;  // for several tasks
+  constexpr int64_t kManyRows = 16 * kRows;  // enough for several tasks
   const Dims shape = {kBatch, kHeads, kManyRows, kSize}, statistics = {kBatch, kHeads, kManyRows};
   MergeArgs args;
   args.prev_out = tensors->Input(shape);

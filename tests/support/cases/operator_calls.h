@@ -21,7 +21,7 @@ enum class ValueKind : uint8_t {
   kDenormal,  ///< every second value is normal, the others are normal values times 2^-130
 };
 
-/// The dense tensors of one call; they stay where they are.
+/// The dense tensors of one call. They stay at their addresses.
 class CallTensors {
  public:
   explicit CallTensors(ValueKind kind) : kind_(kind) {}
@@ -30,9 +30,9 @@ class CallTensors {
   TensorView Input(const Dims& shape);
   /// An f32 tensor with the same value everywhere.
   TensorView Constant(const Dims& shape, float value);
-  /// i32 [..., K]: K different keys of `keys`, which K divides.
+  /// i32 [..., K]: K different ones of the keys 0 .. keys - 1. K divides `keys`.
   TensorView Lists(const Dims& shape, int64_t keys);
-  /// An f32 or i32 tensor to be written by the call.
+  /// An f32 or i32 tensor that the call writes.
   MutableTensorView Output(const Dims& shape, DType dtype = DType::kF32);
   [[nodiscard]] std::vector<uint32_t> OutputBits() const;
   /// Sets every element of every output to NaN.
@@ -51,7 +51,7 @@ struct OperatorCall {
   std::string name;
   std::shared_ptr<CallTensors> tensors;
   std::function<Status(Context*)> run;         ///< bind, plan and run
-  std::function<Result<Plan>(Context*)> plan;  ///< null: an operator without plans
+  std::function<Result<Plan>(Context*)> plan;  ///< null for an operator without plans
 };
 
 /// Calls of every operator, by its short name in fa/operators.h, and of "DropoutMask".

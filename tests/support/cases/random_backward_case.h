@@ -7,7 +7,7 @@
 
 namespace fa::test {
 
-/// A valid case that depends on the seed alone: the forward case of that seed, and some form of the backward's own
+/// A valid case that depends on the seed alone: the forward case of that seed, with any form of the backward's own
 /// tensors.
 [[nodiscard]] BackwardCase RandomBackwardCase(uint64_t seed);
 

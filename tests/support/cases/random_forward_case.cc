@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-/// Multiply-adds of one case: some 20 ms of the reference.
+/// The most multiply-adds of one case, which take the reference some 20 ms.
 constexpr int64_t kLargestWork = 3'000'000;
 
 class Dice {
@@ -92,7 +92,7 @@ void PickSizes(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Modes 7 and 8 exist only as sparse modes, whose checks ask for certain lengths.
+/// Modes 7 and 8 exist only as sparse modes, and their checks require certain lengths.
 void PickBandMode(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = dice->OneOf({7, 8});
@@ -111,7 +111,7 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Both ends walk on from row to row; some rows keep nothing, and say so with any numbers.
+/// Picks listed rows. Both bounds grow from row to row; some rows keep no key, which any pair of bounds may express.
 void PickRows(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = reference::MaskRule::kRows;

@@ -3,8 +3,8 @@
 namespace fa::test {
 namespace {
 
-/// Prefix sums that add up to the tensor's rows: operators would take them for lengths unless the tensor has spare
-/// rows.
+/// Whether the prefix sums of these lengths add up to the rows of the tensor. Operators would take such prefix sums for
+/// lengths.
 bool LooksLikeLengths(const std::vector<int64_t>& lengths, int64_t spare) {
   int64_t end = 0, sum = 0;
   for (const int64_t length : lengths) sum += end += length;

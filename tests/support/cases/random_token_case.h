@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// Choices that depend on a seed and on the number of choices made before.
+/// Random choices. Each depends on the seed and on the number of earlier choices.
 class RandomChoices {
  public:
   explicit RandomChoices(uint64_t seed) : seed_(seed) {}

@@ -26,15 +26,15 @@ enum class Tag : uint8_t {
   kWeights,
 };
 
-/// 64 random bits that depend on the arguments alone: the value of an element is a function of its logical place,
-/// never of layout, batch size or order.
+/// 64 random bits that depend on the arguments alone. So the value of an element depends on its logical place, and
+/// never on layout, batch size or order.
 [[nodiscard]] uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// Mean 0, variance 1: the sum of four uniforms.
+/// A number of mean 0 and variance 1, which is the sum of four uniforms.
 [[nodiscard]] double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// Uniform in [0, 1).
+/// A uniform number in [0, 1).
 [[nodiscard]] double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 
-/// The same numbers at places that differ in their last index alone, each for a fifth of the work.
+/// The normal numbers of places that differ in their last index alone, each for a fifth of the work.
 class RandomLine {
  public:
   /// @param line  all indices but the last one

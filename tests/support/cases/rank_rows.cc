@@ -40,7 +40,7 @@ void AddChunk(int64_t rows, int64_t chunk, int64_t chunks, std::vector<int64_t>&
 std::vector<Isa> RankLevels() {
   std::vector<Isa> levels = IsaLevels();
   if (!Sanitized()) return levels;
-  std::erase(levels, Isa::kAvx512Amx);  // moves rows as its emulation does
+  std::erase(levels, Isa::kAvx512Amx);  // it moves the same rows as its emulation
   if (levels.size() > 2) levels.erase(levels.begin(), levels.end() - 2);
   return levels;
 }
@@ -76,7 +76,8 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
-  // The axes behind the one that is cut and packed in both are one run of bytes, and so are neighbours on that axis.
+  // Axes behind the cut one that are packed in both tensors form one run of bytes. So do neighbours on the last such
+  // axis.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
@@ -133,7 +134,7 @@ void RankTensors::Return() const {
 
 namespace {
 
-/// The elements of TND's [N*sum(Sq*Sk)].
+/// The number of elements of a TND bias [N*sum(Sq*Sk)].
 int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv) {
   int64_t pairs = 0, first_row = 0, first_key = 0;
   for (size_t b = 0; b < cu_q.size(); ++b) {
@@ -144,7 +145,7 @@ int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int6
   return pairs;
 }
 
-/// Those that a rank has: its rows of sequence after sequence.
+/// The elements of such a bias that a rank has: its rows of one sequence after another.
 std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
                               std::span<const int64_t> cu_kv) {
   std::vector<int64_t> elements;
@@ -165,7 +166,7 @@ std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads,
   return elements;
 }
 
-/// pse, or its gradient: own rows, or what holds for all queries.
+/// A rank's pse, or its gradient: the rank's own rows, or the whole tensor if one row holds for all queries.
 template <typename View, typename Args>
 View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors& tensors) {
   if (whole.data == nullptr || whole.shape.rank() == 2) return whole;
@@ -179,7 +180,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));
 }
 
-/// Masks of TND are whole.
+/// A rank's mask: its own rows, or in TND the whole mask.
 TensorView PartOfMask(const TensorView& whole, Layout layout, RankTensors& tensors) {
   return layout == Layout::kTND ? whole : tensors.Part(whole, whole.shape.rank() - 2, true);
 }
@@ -201,7 +202,7 @@ bool SameBytes(const TensorView& a, const TensorView& b) {
 
 Isa LowestOf(Isa a, Isa b) {
   if (Includes(a, b)) return b;
-  return Includes(b, a) ? a : Isa::kPortable;  // two families
+  return Includes(b, a) ? a : Isa::kPortable;  // levels of different processor families
 }
 
 bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport) {

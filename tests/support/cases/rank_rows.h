@@ -16,27 +16,28 @@
 
 namespace fa::test {
 
-/// The levels that calls over ranks are tested on: all of IsaLevels, but under the sanitizers, which watch accesses and
-/// not values, the two that move rows in different ways, the highest level without tiles and the emulated tile unit:
-/// the first sums one row of f32 and f16 at once and two rows of bf16, the second 32 rows. The kernels of every level
-/// run under AddressSanitizer in the tests of one process, under ThreadSanitizer in operator_executor_test.
+/// The levels on which calls over ranks are tested. Without sanitizers these are all of IsaLevels. Sanitizers watch
+/// accesses and not values, so there are two levels that move rows in different ways. The highest level without tiles
+/// adds one row of f32 and f16 at once, and two of bf16; the emulated tile unit adds 32 rows. The kernels of every
+/// level run under AddressSanitizer in the tests of one process, under ThreadSanitizer in operator_executor_test.
 [[nodiscard]] std::vector<Isa> RankLevels();
 
 /// The rows that a rank holds, one by one, by the definition of the cut.
 [[nodiscard]] std::vector<int64_t> RowsOfRank(const SequenceShards& shards, int64_t rows, int rank, int ranks);
 
-/// A rank's own rows of tensors of the whole call, in memory of their own, dense. What has no elements has no memory.
+/// A rank's own rows of tensors of the whole call, in dense memory of their own. A tensor without elements has no
+/// memory.
 class RankTensors {
  public:
   RankTensors(std::vector<int64_t> q_rows, std::vector<int64_t> k_rows)
       : q_rows_(std::move(q_rows)), k_rows_(std::move(k_rows)) {}
 
-  /// The rows of `whole` along `axis`; null data stays so.
+  /// The rows of `whole` along `axis`. If its data is null, the part's is null too.
   TensorView Part(const TensorView& whole, int axis, bool queries);
   /// The elements of `whole` at these indices of `axis`.
   TensorView Part(const TensorView& whole, int axis, std::vector<int64_t> indices);
   MutableTensorView Part(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
-  /// The same for an output; Return copies its rows back to `whole`.
+  /// The rows of an output. Return copies them back to `whole`.
   MutableTensorView Part(const MutableTensorView& whole, int axis, bool queries);
   /// Writes the outputs' rows into the whole tensors. Ranks write different bytes.
   void Return() const;
@@ -48,7 +49,7 @@ class RankTensors {
     MutableTensorView whole;
     MutableTensorView part;
     int axis;
-    std::vector<int64_t> indices;  ///< of the axis
+    std::vector<int64_t> indices;  ///< indices on `axis`
     std::vector<std::byte> bytes;
   };
   Own& Make(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
@@ -64,20 +65,21 @@ class RankTensors {
 
 /// Whether a call over ranks takes the case's tensors.
 [[nodiscard]] bool TakenOverRanks(const ForwardCase& c);
-/// `wanted`, or what a call takes whose pse or dense mask has rows that stay with their rank.
+/// `wanted`, except for a case whose pse or dense mask has rows that stay with their rank. Such a call takes one
+/// strategy.
 [[nodiscard]] SequenceShards::Strategy StrategyFor(const ForwardCase& c, SequenceShards::Strategy wanted);
 
-/// The level of a call over ranks that have these.
+/// The level of a call over two ranks with these levels.
 [[nodiscard]] Isa LowestOf(Isa a, Isa b);
 
-/// Whether the only run over the transport has moved the bytes that its plan tells of this rank.
+/// Whether a rank's only run over the transport has moved the bytes that its plan states.
 [[nodiscard]] bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport);
-/// Whether what the plan says that the rank stages has room in the workspace.
+/// Whether the rows that the plan stages on the rank have room in the workspace.
 [[nodiscard]] bool StagesInTheWorkspace(const Plan& plan, int rank);
 
 /// The arguments of a rank's call.
 [[nodiscard]] AttentionArgs PartOf(const AttentionArgs& whole, Layout layout, RankTensors& tensors);
-/// The same; dslopes and dsink are left out: all ranks write them.
+/// The arguments of a rank's backward, without dslopes and dsink, which all ranks write.
 [[nodiscard]] AttentionGradArgs PartOf(const AttentionGradArgs& whole, Layout layout, RankTensors& tensors);
 
 }  // namespace fa::test

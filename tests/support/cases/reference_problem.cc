@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-/// [sequence][head][row][column], rounded to the type of q.
+/// Values of [sequence][head][row][column], rounded to the type of q.
 std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, const std::vector<int64_t>& rows,
                                int64_t size) {
   std::vector<double> values;
@@ -24,13 +24,14 @@ std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, con
   return values;
 }
 
-/// Computes where each sequence's values over pairs start, and how far apart its heads and rows are.
+/// The shape of one sequence's values over pairs of query and key. It tells where a sequence starts, and how far apart
+/// its heads and rows are.
 struct PairShape {
   bool broadcast_batch = false, broadcast_head = false;
   int64_t rows = 0, columns = 0;
 };
 
-/// @param draw_row  of head n and row i: what draws the value at key j
+/// @param draw_row  called as draw_row(head, row); returns a function that draws the value at key j
 template <typename T, typename DrawRow>
 void AddSequence(const ForwardCase& c, int64_t b, const PairShape& shape, const DrawRow& draw_row,
                  reference::PairValues<T>* pairs) {
@@ -99,7 +100,7 @@ void AddSlopes(const ForwardCase& c, reference::Problem* p) {
   }
 }
 
-/// Bits in the flat order [sequence][head][row][key]; the bits of a sequence are the same in any batch.
+/// Adds bits in the flat order [sequence][head][row][key]. A sequence has the same bits in any batch.
 void AddDropMask(const ForwardCase& c, reference::Problem* p) {
   int64_t flat = 0;
   for (int64_t b = 0; b < c.batch(); ++b) {
@@ -115,7 +116,7 @@ void AddDropMask(const ForwardCase& c, reference::Problem* p) {
       }
     }
   }
-  p->drop_bits.push_back(0);  // never empty: the mask is given even when there are no pairs
+  p->drop_bits.push_back(0);  // an empty mask would count as absent
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class SparseMemory {
   ~SparseMemory();
   SparseMemory(const SparseMemory&) = delete;
   SparseMemory& operator=(const SparseMemory&) = delete;
-  /// False where the system does not map so much.
+  /// False if the system does not map so much.
   [[nodiscard]] bool ok() const { return memory_ != nullptr; }
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
 

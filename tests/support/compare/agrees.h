@@ -16,7 +16,7 @@ inline bool Agrees(double got, double want, double allowed) {
   return std::isfinite(allowed) && std::fabs(got - want) <= allowed;
 }
 
-/// The largest difference of two equally long tensors; NaN or infinite if one of them is.
+/// The largest difference of two equally long tensors. It is NaN or infinite if one of the differences is.
 inline double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
   if (got.size() != want.size()) throw std::invalid_argument("tensors of different sizes");
   double largest = 0;

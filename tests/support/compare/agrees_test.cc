@@ -1,4 +1,4 @@
-// No comparison that the tests rest on lets a NaN pass, and each can fail.
+// The comparisons on which all tests rest: none lets a NaN pass, and each can fail.
 #include "support/compare/agrees.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(LargestError, IsNanWhereverTheNanStands) {
   EXPECT_THROW(static_cast<void>(LargestError({1, 2}, {1, 2, 3})), std::invalid_argument);
 }
 
-/// A call with one row per tensor. The call was run and agrees with the reference.
+/// A call with one row per tensor. It was run and agrees with the reference.
 class ForwardChecks : public ::testing::Test {
  protected:
   ForwardChecks() : ForwardChecks(MakeReferenceProblem({})) {}

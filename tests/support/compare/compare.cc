@@ -15,7 +15,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// The place of a flat index into [sequence][head][row][column]: "[b=1 n=0 i=5 c=3]".
+/// The place of a flat index into [sequence][head][row][column], such as "[b=1 n=0 i=5 c=3]".
 std::string PlaceOf(const reference::Problem& p, int64_t flat, int64_t columns) {
   int64_t b = 0;
   while (flat >= p.heads * p.lengths.sq[b] * columns) flat -= p.heads * p.lengths.sq[b++] * columns;
@@ -29,7 +29,7 @@ AssertionResult Differs(const char* what, const std::string& place, double got, 
                             << got - want << ")";
 }
 
-/// A statistic of a row without keys is exact: -FLT_MAX, FLT_MAX, -inf or 0.
+/// The statistics of a row without keys are exact: -FLT_MAX, FLT_MAX, -inf or 0.
 bool IsExact(double want) { return std::isinf(want) || want == 0 || std::fabs(want) == static_cast<double>(FLT_MAX); }
 
 AssertionResult CompareStatistics(const ForwardProblem& problem, const reference::ForwardResult& want,
@@ -37,7 +37,8 @@ AssertionResult CompareStatistics(const ForwardProblem& problem, const reference
   const ForwardTolerance tolerance(problem.values(), want, problem.forward_case().dtype);
   for (size_t row = 0; row < want.max.size(); ++row) {
     const auto at = static_cast<int64_t>(row);
-    // Whatever made the sum NaN makes the maximum NaN: the maximum of an infinite score itself would still be a number.
+    // An infinite score makes the sum NaN, and the library then writes NaN as the maximum too, although the maximum is
+    // a number.
     const bool spoiled = std::isnan(want.sum[row]);
     struct Line {
       const char* name;

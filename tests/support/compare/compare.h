@@ -8,19 +8,19 @@
 namespace fa::test {
 
 /// Whether every output is within ForwardTolerance of the reference on `problem.values()`. Rows without keys, tails and
-/// zeros must be exact; NaN and inf must stand where the reference has them. A row whose sum is NaN in the reference
-/// has NaN for maximum and lse too.
+/// zeros must be exact, and NaN and inf must be where the reference has them. If the sum of a row is NaN in the
+/// reference, maximum and lse must be NaN too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem,
                                                           const reference::ForwardResult& want);
 
-/// The same bits everywhere; any NaN equals any other.
+/// Whether all bits are the same. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b);
 
-/// Runs the case on `context` and checks status, reference, and that nothing but the outputs was written.
+/// Runs the case on `context` and checks the status and the outputs, and that only the outputs were written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
-/// Check on every instruction-set level of this CPU, with one computation of the reference.
+/// Runs the case in the same way on every instruction-set level of this CPU. The reference is computed once.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, int threads = 2);
 

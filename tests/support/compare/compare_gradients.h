@@ -7,18 +7,18 @@
 
 namespace fa::test {
 
-/// Whether every gradient is within `expected.allowed` of `expected.want`. Tails and elements to which nothing
-/// contributes must be exactly 0; NaN and inf must stand where the reference has them.
+/// Whether every gradient is within `expected.allowed` of `expected.want`. Tails, and elements to which nothing
+/// contributes, must be exactly 0. NaN and inf must be where the reference has them.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
                                                           const ExpectedGradients& expected);
 
-/// The same bits everywhere; any NaN equals any other.
+/// Whether all bits are the same. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const BackwardOutputs& a, const BackwardOutputs& b);
 
-/// Runs the case on `context` and checks status, reference, and that nothing but the gradients was written.
+/// Runs the case on `context` and checks the status and the gradients, and that only the gradients were written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem,
                                                               const ExpectedGradients& expected, Context* context);
-/// Check on every instruction-set level; the reference is computed once.
+/// Runs the case in the same way on every instruction-set level. The reference is computed once.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardCase& c, int threads = 2);
 

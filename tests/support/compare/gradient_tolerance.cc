@@ -15,17 +15,17 @@ using reference::PseType;
 constexpr double kUnit = 0x1p-24;
 constexpr double kFlushed = static_cast<double>(FLT_MIN);
 
-/// Error of a sum of n products, relative to the sum of their magnitudes.
+/// The error of a sum of n products, relative to the sum of their magnitudes.
 double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
 
-/// A factor of products: its error, the error of the additions it takes part in, and its rounding to a 16-bit type.
+/// Errors of a factor of products: its own error with the errors of the additions, and its rounding to a 16-bit type.
 struct Factor {
   double systematic = 0;
   double rounding = 0;
-  double flushed = 0;  ///< what a product or a sum may lose if it is subnormal
+  double flushed = 0;  ///< loss of a product or a sum that is subnormal
 };
 
-/// Errors of one gradient: those that may all point in one direction, and independent ones by their squares.
+/// Errors of one gradient. Errors that may all have one sign add up; independent errors add up by their squares.
 struct Errors {
   explicit Errors(const std::vector<double>& like) : linear(like.size()), squares(like.size()) {}
   void Add(int64_t first, const Factor& factor, const double* x, int64_t size) {
@@ -35,7 +35,7 @@ struct Errors {
       squares[first + c] += factor.rounding * factor.rounding * magnitude * magnitude;
     }
   }
-  /// The bound, with the rounding of the output itself.
+  /// The bound, which includes the rounding of the output itself.
   [[nodiscard]] std::vector<double> Allowed(const std::vector<double>& exact, DType dtype) const {
     std::vector<double> allowed(exact.size());
     for (size_t x = 0; x < exact.size(); ++x) {
@@ -116,7 +116,7 @@ class ToleranceOfRows {
   }
 
  private:
-  /// The rows that may add to one key's gradients.
+  /// The number of rows that may add to the gradients of one key.
   [[nodiscard]] int64_t RowsOfKey(int64_t b) const { return p_.lengths.sq[b] * (p_.heads / p_.heads_kv); }
 
   [[nodiscard]] double Rounding(double x) const {

@@ -30,7 +30,7 @@ double ForwardTolerance::SumRelative(int64_t row) const {
 double ForwardTolerance::Out(int64_t row, int64_t element) const {
   const reference::Magnitudes& m = exact_.magnitudes;
   const double size = m.abs_out[element] + std::fabs(exact_.out[element]);
-  // A probability below FLT_MIN may be flushed.
+  // A probability below FLT_MIN may be flushed to 0.
   double tolerance = score_unit_ * m.score_out[element] + SumRelative(row) * size +
                      kUnit * (kSixSigma * std::sqrt(m.keys[row]) + 8) * size +
                      static_cast<double>(FLT_MIN) * m.keys[row] * (1 + m.largest_v[row]);

@@ -8,18 +8,19 @@
 
 namespace fa::test {
 
-/// How far a forward in `dtype` with f32 accumulation may be from the one in double: rounding-error analysis with the
-/// magnitudes of the very row, errors of sums taken as random walks and bounded at six standard deviations.
+/// How far a forward in `dtype` with f32 accumulation may be from the forward in double. The rounding-error analysis
+/// uses the magnitudes of each row. It takes errors of sums as random walks and bounds them at six standard deviations.
 ///
-/// u = 2^-24, U the unit roundoff of dtype, p_j the normalised probability, z_j the factor of dropout.
-/// - A rounding is uniform in +-u |x|, so its standard deviation is u |x| / sqrt(3); six of them: 3.5 u |x|, taken as
-///   4 u |x|. A sum of n terms of magnitudes A in total has n partial sums of at most A: 4 sqrt(n) u A.
-/// - Score s_j: a sum of D products, then a handful of operations (scale, log2 e, bias, subtraction of the maximum):
-///   e_j = u (4 sqrt(D + Drope) + 8) A_j. Softcap: tanh to an absolute 8 u of the cap.
-/// - p_j has the relative error e_j + exp2's (2 ulp, f32; 4e-6, 16-bit types) + that of the sum, 4 sqrt(n) u.
-/// - O = sum p z v moves by sum p_j e_j (z_j v_j - O): at most sum p_j e_j |z_j v_j| + |O| sum p_j e_j.
-/// - 16-bit types: p z rounded before it meets v: 4 U sqrt(sum (p z v)^2), with f16 also half the smallest number for a
-///   subnormal p; the output's own rounding: U |O|.
+/// u = 2^-24, U is the unit roundoff of dtype, p_j the normalised probability, z_j the factor of dropout.
+/// - A rounding is uniform in +-u |x|, so its standard deviation is u |x| / sqrt(3). Six of them are 3.5 u |x|, taken
+/// as
+///   4 u |x|. A sum of n terms of magnitudes A in total has n partial sums of at most A, so it is off by 4 sqrt(n) u A.
+/// - Score s_j is a sum of D products with a handful of operations (scale, log2 e, bias, subtraction of the maximum):
+///   e_j = u (4 sqrt(D + Drope) + 8) A_j. Softcap: tanh is off by 8 u of the cap.
+/// - p_j has the relative error e_j + exp2's error (f32: 2 ulp; 16-bit types: 4e-6) + the sum's error 4 sqrt(n) u.
+/// - O = sum p z v moves by sum p_j e_j (z_j v_j - O), which is at most sum p_j e_j |z_j v_j| + |O| sum p_j e_j.
+/// - 16-bit types round p z before it meets v: 4 U sqrt(sum (p z v)^2), with f16 also half the smallest number for a
+///   subnormal p. The output's own rounding is U |O|.
 class ForwardTolerance {
  public:
   ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype);

@@ -17,15 +17,14 @@
 
 namespace fa::test {
 
-/// After so many seconds a child hangs: far more than any machine needs, and no bound on speed.
+/// A child that takes longer counts as hanging. The limit is far more than any machine needs, and no bound on speed.
 inline constexpr unsigned kWatchdogSeconds = 60;
 
 /// How a child ends: by _exit or by exit.
 enum class End : uint8_t { kAtOnce, kExit };
 
-/// waitpid, of a child that has HangSeconds(kWatchdogSeconds) to end; then it is killed, and counts as ended by
-/// SIGALRM.
-/// @return false: there is no such child
+/// waitpid for a child. After HangSeconds(kWatchdogSeconds) the child is killed, and its status is that of SIGALRM.
+/// @return false if there is no such child
 inline bool WaitForChild(pid_t pid, int* status) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(HangSeconds(kWatchdogSeconds));
   while (std::chrono::steady_clock::now() < deadline) {
@@ -39,10 +38,10 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks; the child ends with what `child` returns. Under an emulator a new thread forks: qemu-user 7.2 numbers a
-/// thread one higher than the highest that lives, a child has only the thread that forked, and qemu keeps the numbers
-/// of the parent's others, so that a thread of the child that gets one of them ends it (qemu_plugin_vcpu_init_hook).
-/// Those that follow the newest thread are free.
+/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks: qemu-user
+/// 7.2 gives a thread the number after the highest of the live ones. A child has only the thread that forked, but qemu
+/// keeps the numbers of the parent's other threads. A thread of the child that gets such a number ends the child
+/// (qemu_plugin_vcpu_init_hook). The numbers after the newest thread are free.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();
@@ -57,7 +56,7 @@ inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnc
   return pid;
 }
 
-/// `child` returns 0 if all was right, else the number of what was wrong. A child that hangs is ended.
+/// Expects that `child` returns 0; another number tells which check failed. A child that hangs is ended.
 inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const pid_t pid = StartChild(child, end);
   int status = 0;

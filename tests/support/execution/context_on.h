@@ -12,7 +12,7 @@ namespace fa::test {
 
 enum class ExecutorKind : uint8_t {
   kSerial,    ///< the caller runs tasks in claim order
-  kShuffled,  ///< the caller runs tasks in another order each run, as random workers
+  kShuffled,  ///< each run has another order of tasks, which the caller runs as random workers
   kThreads,   ///< std::threads
   kFlow,      ///< oneTBB, as the library's own contexts
 };
@@ -22,7 +22,7 @@ enum class ExecutorKind : uint8_t {
 
 /// A context whose plans are made for `workers` workers and run on executors of that kind.
 [[nodiscard]] std::unique_ptr<Context> ContextOn(ExecutorKind kind, Isa isa, int workers);
-/// The same with the executors that `make` makes.
+/// A context with the executors that `make` returns.
 [[nodiscard]] std::unique_ptr<Context> ContextOn(std::function<std::unique_ptr<core::Executor>()> make, Isa isa,
                                                  int workers);
 

@@ -26,9 +26,9 @@ void OnThreads(const Call& call) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// The same in a parallel region of OpenMP, whose threads oneTBB does not know. Only for sources built with OpenMP. The
-/// counter tells ThreadSanitizer of the barrier at the region's end: that barrier is inside libgomp, which
-/// ThreadSanitizer does not see.
+/// Calls `call(caller)` for every caller in a parallel region of OpenMP, whose threads oneTBB does not know. Only
+/// sources built with OpenMP may use it. ThreadSanitizer does not see the barrier at the region's end, which is inside
+/// libgomp; the counter tells it of the barrier.
 template <typename Call>
 void InOpenMpRegion(const Call& call) {
   std::atomic<int> returned{0};

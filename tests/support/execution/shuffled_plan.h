@@ -16,9 +16,9 @@
 
 namespace fa::test {
 
-/// Runs the plan of a problem (MakePlan, args, ForgetOutputs, Outputs) `orders` times with its tasks in random valid
-/// orders, each on a random one of three workers, on a workspace of NaN, and expects the bits of the usual call.
-/// @param least_tasks  number of tasks that the plan must have for the test to mean anything
+/// Runs the plan of a problem (MakePlan, args, ForgetOutputs, Outputs) `orders` times and expects the bits of the usual
+/// call. The tasks run in random valid orders, each on one of three workers at random, on a workspace of NaN.
+/// @param least_tasks  the least number of tasks that makes the test meaningful
 template <typename Problem, typename Outputs, typename Case>
 void ExpectBitsInAnyOrder(const Problem& problem, const Outputs& usual, Isa isa, int orders, int64_t least_tasks,
                           const Case& shown) {

@@ -19,7 +19,7 @@ Status ThreadExecutor::RunWithGates(const core::TaskGraph& graph, core::TaskFunc
 
 Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
                                     core::ArrivalGates* gates) {
-  // Relaxed counters: they must not order tasks that the graph leaves unordered, or races would hide.
+  // The counters are relaxed: they must not order tasks that the graph leaves unordered, because that would hide races.
   std::atomic<int32_t> finished{0};
   std::atomic<bool> failed{false};
   auto counted = [&](int32_t task, int worker) {

@@ -5,8 +5,8 @@
 
 namespace fa::test {
 
-/// Runs graphs on std::threads, by the same claim rule as the oneTBB executor. ThreadSanitizer sees all of it, since no
-/// library without instrumentation takes part: what it reports here is a race between tasks.
+/// Runs graphs on std::threads by the claim rule of the oneTBB executor. ThreadSanitizer sees all accesses, because no
+/// library without instrumentation takes part. So each report is a race between tasks.
 class ThreadExecutor final : public core::Executor {
  public:
   explicit ThreadExecutor(int workers) : workers_(workers) {}

@@ -34,7 +34,8 @@ struct ThreadRanks::Hub {
   }
   static Status HasLeft(int rank) { return Status::Internal("rank " + std::to_string(rank) + " has left"); }
 
-  /// With the lock held: until `done`, unless a rank leaves first. @param peer  -1: any rank
+  /// Waits, with the lock held, until `done`, unless a rank leaves first.
+  /// @param peer  the rank that may leave; -1: any rank
   template <typename Done>
   Status WaitFor(std::unique_lock<std::mutex>& lock, int peer, const Done& done) {
     while (!done()) {
@@ -49,7 +50,7 @@ struct ThreadRanks::Hub {
   const bool tests;
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // from, to, tag
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // by sender, receiver, tag
   std::vector<std::vector<std::byte>> gathered;
   int64_t gather_arrived = 0, gather_left = 0, gather_round = 0;
   std::vector<State> state;
@@ -86,7 +87,7 @@ class ThreadRanks::Rank final : public Transport {
     const std::lock_guard lock(hub_->mutex);
     Step();
     if (Status status = Count(tag, bytes.size()); !status.ok()) return status;
-    std::fill(bytes.begin(), bytes.end(), std::byte{0xff});  // NaN, until the message is there
+    std::fill(bytes.begin(), bytes.end(), std::byte{0xff});  // the buffer is NaN until the message arrives
     *request = Add({.from = from, .tag = tag, .bytes = bytes});
     return Status::Ok();
   }
@@ -121,7 +122,7 @@ class ThreadRanks::Rank final : public Transport {
     std::unique_lock lock(hub.mutex);
     Step();
     ++hub.state[static_cast<size_t>(rank_)].gathers;
-    // The round before has to be read by all.
+    // All ranks have to read the previous round first.
     if (Status status = hub.WaitFor(lock, -1, [&] { return hub.gather_left == 0; }); !status.ok()) return status;
     const int64_t round = hub.gather_round;
     hub.gathered[static_cast<size_t>(rank_)].assign(mine.begin(), mine.end());
@@ -151,7 +152,7 @@ class ThreadRanks::Rank final : public Transport {
   struct Pending {
     int to = 0, from = 0, tag = 0;
     std::span<std::byte> bytes = {};
-    std::shared_ptr<Hub::Parcel> parcel = {};  // of a message that is sent
+    std::shared_ptr<Hub::Parcel> parcel = {};  // only for a message that is sent
   };
 
   static int PeerOf(const Pending& pending) { return pending.parcel != nullptr ? pending.to : pending.from; }
@@ -159,7 +160,7 @@ class ThreadRanks::Rank final : public Transport {
   bool IsDone(const Pending& pending) {
     return pending.parcel != nullptr ? pending.parcel->taken : !QueueOf(pending).empty();
   }
-  /// With the lock held, of a message that is done: copies one that is received.
+  /// Ends a message that is done, with the lock held. A received message is copied.
   Status Take(const Pending& pending) {
     --under_way_;
     if (pending.parcel != nullptr) return Status::Ok();
@@ -174,7 +175,7 @@ class ThreadRanks::Rank final : public Transport {
     return Status::Ok();
   }
 
-  // What it has sent and nobody has taken lies in memory that is gone too.
+  // A rank leaves. The messages that it has sent and nobody has taken lie in memory that is gone too.
   void Gone() {
     hub_->state[static_cast<size_t>(rank_)].left = true;
     for (auto& [way, queue] : hub_->parcels) {

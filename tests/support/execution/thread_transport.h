@@ -10,30 +10,30 @@
 
 namespace fa::test {
 
-/// Ranks as threads of one process. A message is copied from the sender's memory into the receiver's when the receiver
-/// waits for it or finds it by Test, and the sender's wait ends only then: memory that is used again too early shows.
-/// More messages under way than a rank has reserved room for, or longer ones, are an error.
+/// Ranks as threads of one process. A message is copied when the receiver waits for it or finds it by Test, and only
+/// then the sender's wait ends. So a sender that reuses its memory too early is noticed. More or longer messages under
+/// way than a rank has reserved room for are an error.
 class ThreadRanks {
  public:
-  /// @param can_test  false: transports that can only wait
+  /// @param can_test  false for transports that can only wait
   explicit ThreadRanks(int ranks, bool can_test = true);
   ~ThreadRanks();
 
   /// Calls body(transport) on one thread per rank, and returns when all have ended. A rank whose body has returned has
-  /// left: whoever waits for it gets an error.
+  /// left, and a rank that waits for it gets an error.
   void Run(const std::function<void(const std::shared_ptr<Transport>&)>& body);
 
-  /// Bytes of messages that a rank has sent (received), those of AllGather apart.
+  /// Bytes of messages that a rank has sent or received, without those of AllGather.
   [[nodiscard]] int64_t sent_bytes(int rank) const;
   [[nodiscard]] int64_t received_bytes(int rank) const;
-  /// Calls of AllGather.
+  /// The number of calls of AllGather.
   [[nodiscard]] int64_t gathers(int rank) const;
-  /// Calls of Test, where it does not wait.
+  /// The number of calls of Test, on a transport that can test.
   [[nodiscard]] int64_t tests(int rank) const;
-  /// The message of that number and all later ones of `rank` fail: the rank has died.
+  /// Makes a rank die: its message of that number and all later ones fail.
   void DieAtMessage(int rank, int64_t message);
-  /// The step of that number of `rank`, counted from 0, finds no memory: std::bad_alloc. Steps are all that a transport
-  /// does, but Test of a message that is still under way.
+  /// Makes the step of that number, counted from 0, throw std::bad_alloc on the rank. Every operation of a transport is
+  /// a step, except Test of a message that is still under way.
   void ThrowAtStep(int rank, int64_t step);
   [[nodiscard]] int64_t steps(int rank) const;
 

@@ -1,5 +1,5 @@
-// Claims of the backward: in every order that the edges allow, a slot belongs to one pair at a time. By simulation, the
-// workers of large machines stay busy.
+// Claims of the backward. In every order that the edges allow, a slot belongs to one pair at a time. In a simulation
+// the workers of large machines stay busy.
 #include "tiling/backward/backward_order.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
 }
 
-// What the buffers of the slots would see: a tile must find its slot free or held by its own pair.
+// Watches the slots as their buffers would: a tile must find its slot free or held by its own pair.
 class SlotWatch {
  public:
   explicit SlotWatch(const BackwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.slots)) {
@@ -83,7 +83,7 @@ TEST(BackwardOrder, PairsGoOneByOneWhereTheProblemAsksForIt) {
   AttentionProblem problem = Heads(3, 512, Mask::Causal());
   problem.one_pair_at_a_time = true;
   const BackwardPlan plan = MakeBackwardPlan(problem, MakeMachine(8));
-  ASSERT_EQ(plan.slots, 1);  // only then does SlotWatch check the order of the pairs
+  ASSERT_EQ(plan.slots, 1);  // with one slot, SlotWatch checks the order of the pairs
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SlotWatch watch(plan);
     ASSERT_TRUE(test::ShuffledExecutor(seed).Run(plan.graph, core::TaskFunction(watch), nullptr).ok());
@@ -172,7 +172,8 @@ struct TaskCase {
   double efficiency;
 };
 
-// A column chain, and the wait for it, bound what one head can use; these cases are within that bound.
+// The chain of a column, and the wait for it, limit the workers that one head can use. These cases are within the
+// limit.
 TEST(BackwardOrder, WorkersStayBusy) {
   const Mask full, causal = Mask::Causal(), window = Mask::Band(1023, 0);
   const TaskCase cases[] = {
@@ -196,13 +197,13 @@ TEST(BackwardOrder, WorkersStayBusy) {
 TEST(BackwardOrder, BeyondWhatIsSimulatedTheEdgesBoundTheEfficiency) {
   const BackwardPlan one = MakeBackwardPlan(Heads(1, 65536), MakeMachine(1024));
   EXPECT_GT(std::ssize(one.items), 200'000);
-  // The longest path goes down the first row group through all columns, then down the last column (or the like).
+  // A longest path goes through all columns of the first row group, then down the last column.
   const double columns = 65536.0 / static_cast<double>(one.block_k);
   const double row_groups = 65536.0 / static_cast<double>(one.block_q);
   EXPECT_NEAR(one.efficiency, columns * row_groups / (1024 * (columns + row_groups - 1)), 1e-9);
 }
 
-// Two chains of two tasks: each worker takes the front of the list; task 2 goes to the worker that comes first, and
+// Two chains of two tasks. Each worker takes the front of the list. Task 2 goes to the worker that comes first, and
 // runs after task 0.
 TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
   core::TaskGraph graph;
@@ -220,13 +221,14 @@ TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
 
 TEST(Simulate, FreedTasksGoBeforeNewClaimsAndTheLatestFirst) {
   core::TaskGraph graph;
-  graph.task_count = 5;  // 0 -> {1, 2, 3}; 4 is free, and last in the list
+  graph.task_count = 5;  // 0 -> {1, 2, 3}; task 4 is free, and last in the list
   graph.range_begin = {0, 5, 5};
   graph.shared_claims = true;
   graph.predecessor_count = {0, 1, 1, 1, 0};
   graph.successor_begin = {0, 3, 3, 3, 3, 3};
   graph.successors = {1, 2, 3};
-  // Worker 1 claims 1 to 3, which wait, and runs 4 until 10; worker 0 runs 0, then 1, 2, 3 one after the other.
+  // Worker 1 claims tasks 1 to 3, which wait, and runs task 4 until 10. Worker 0 runs 0, then 1, 2 and 3 one after
+  // another.
   const Simulated simulated = Simulate(graph, std::vector<int64_t>{2, 3, 3, 1, 10});
   EXPECT_EQ(simulated.busy, (std::vector<int64_t>{9, 10}));
   EXPECT_EQ(simulated.makespan, 10);

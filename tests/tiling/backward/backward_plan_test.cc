@@ -1,5 +1,5 @@
-// What a plan of the backward must say whatever it chooses: there is a tile where the mask keeps a pair and nowhere
-// else, every row and every key has one order of additions, and nothing that bits depend on changes with the machine.
+// Properties that every plan of the backward must have. There is a tile exactly where the mask keeps a pair, and every
+// row and every key has one order of additions. Nothing that bits depend on changes with the machine.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::vector<std::vector<int32_t>> TilesBy(const BackwardPlan& plan, bool columns
   return result;
 }
 
-// The documented order of additions of each column: query heads, then rows, ascending.
+// The documented order of additions of each column: query heads ascending, and rows ascending within a head.
 std::vector<std::vector<int32_t>> ColumnChains(const BackwardPlan& plan) {
   std::vector<std::vector<int32_t>> chains = TilesBy(plan, /*columns=*/true);
   for (std::vector<int32_t>& chain : chains) {
@@ -67,7 +67,8 @@ std::vector<std::vector<int32_t>> ColumnChains(const BackwardPlan& plan) {
   return chains;
 }
 
-// The documented order of additions of each row group: columns, from the last one if the first row does not see it.
+// The documented order of additions of each row group: columns ascending, or from the last one if the first row does
+// not see the last column.
 std::vector<std::vector<int32_t>> RowChains(const AttentionProblem& problem, const BackwardPlan& plan) {
   std::vector<std::vector<int32_t>> chains = TilesBy(plan, /*columns=*/false);
   for (std::vector<int32_t>& chain : chains) {
@@ -100,7 +101,7 @@ TEST(BackwardPlan, ATileStandsWhereAPairIsKeptAndOnlyThere) {
     for (int32_t s = 0; s < std::ssize(problem.sequences); ++s) {
       const RowRule& rule = problem.sequences[static_cast<size_t>(s)].rule;
       for (int64_t group = 0; group < rule.sq; group += plan.block_q) {
-        std::set<int64_t> kept;  // begins of columns
+        std::set<int64_t> kept;  // first keys of the columns
         for (int64_t row = group; row < std::min(group + plan.block_q, rule.sq); ++row) {
           const Interval keys = rule.Keys(row);
           if (keys.empty()) continue;
@@ -169,7 +170,7 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    if (plan.head_by_head) {  // a head takes over the rows of the one before
+    if (plan.head_by_head) {  // a head takes over the rows of the previous head
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {
         const auto [sequence, head, row] = RowsOf(plan.items[static_cast<size_t>(chain.front())]);
@@ -211,7 +212,7 @@ TEST(BackwardPlan, AWorkerWithAPairOfItsOwnTakesOneQueryHeadAfterTheOther) {
     EXPECT_TRUE(std::is_sorted(heads.begin(), heads.end()));
     EXPECT_EQ(heads.back(), 3);
   }
-  // Where workers share a pair, its columns are as long as they can be, so that their starts cost little.
+  // Where workers share a pair, its columns are as long as possible, so that their starts cost little.
   const BackwardPlan shared = MakeBackwardPlan(grouped, MakeMachine(8));
   EXPECT_FALSE(shared.head_by_head);
   EXPECT_EQ(shared.slot_rows, 4 * 512);
@@ -251,7 +252,7 @@ TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
   });
 }
 
-// The chains of a plan without task ids: what every sum adds up, in order.
+// The chains of a plan without task ids: the terms of every sum, in order.
 template <typename Chains>
 auto Contents(const BackwardPlan& plan, const Chains& chains) {
   using Tile = std::tuple<int32_t, int32_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
@@ -377,7 +378,7 @@ TEST(BackwardPlan, FlopsAreThoseOfKeptAndOfAllPairs) {
 TEST(BackwardPlan, CostIsTheGroupsOfAStripAndEightKeysVisited) {
   const BackwardPlan plan = MakeBackwardPlan(
       MakeProblem({.lengths = {{256, 256}}, .d = 128, .dv = 128, .mask = Mask::Causal()}), MakeMachine(1));
-  // The last column first: its diagonal tile sees 32, 64, 96 and 128 keys in its four strips.
+  // The last column comes first. Its diagonal tile sees 32, 64, 96 and 128 keys in its four strips.
   std::vector<std::tuple<int64_t, int64_t, int64_t>> tiles;
   for (const BackwardItem& item : plan.items) tiles.emplace_back(item.key_begin, item.row_begin, item.cost);
   EXPECT_EQ(tiles, (std::vector<std::tuple<int64_t, int64_t, int64_t>>{{128, 128, 40}, {0, 0, 40}, {0, 128, 64}}));

@@ -1,5 +1,5 @@
-// What a plan must say whatever it chooses: every (row, key, head) that the mask keeps is visited by one tile, every
-// row is written by one tile, and what the bits depend on does not change with the machine.
+// Properties that every plan of the forward must have. One tile visits each (row, key, head) that the mask keeps, and
+// one tile writes each row. Nothing that bits depend on changes with the machine.
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ void ForRandomPlans(Visit visit) {
 
 TEST(ForwardPlan, EveryRowOfEveryHeadIsInOneTile) {
   ForRandomPlans([](const AttentionProblem& problem, const Machine&, const ForwardPlan& plan) {
-    std::vector<std::vector<int>> tiles_of_row;  // by sequence: [head][row]
+    std::vector<std::vector<int>> tiles_of_row;  // per sequence: [head][row]
     for (const Sequence& sequence : problem.sequences) {
       tiles_of_row.emplace_back(static_cast<size_t>(problem.heads * sequence.sq));
     }
@@ -132,7 +132,7 @@ TEST(ForwardPlan, TheOrderIsAPermutationThatKeepsEveryEdge) {
   });
 }
 
-// What the bits of a row depend on: the key blocks it walks.
+// The bits of a row depend on the key blocks that it walks.
 TEST(ForwardPlan, KeyBlocksDoNotDependOnMachineOrBatch) {
   std::mt19937_64 random(11);
   for (int n = 0; n < 100; ++n) {
@@ -204,7 +204,7 @@ TEST(ForwardPlan, CostIsTheBlocksVisitedByStripsAndAtLeastOne) {
       MakeProblem({.lengths = {{512, 512}}, .d = 128, .dv = 128, .mask = Mask::Causal()}), MakeMachine(1));
   ASSERT_EQ(causal.shape.block_q, 128);
   ASSERT_EQ(causal.shape.block_k, 256);
-  // A tile has four strips; strips of rows below 256 end in the first key block, the others in the second.
+  // A tile has four strips. Strips of rows below 256 end in the first key block, the others in the second.
   std::vector<int64_t> costs;
   for (const ForwardItem& item : causal.items) costs.push_back(item.cost);
   EXPECT_EQ(costs, (std::vector<int64_t>{4, 4, 8, 8}));
@@ -309,7 +309,7 @@ TEST(ForwardPlan, OneHeadOnTwoNodesIsSplitRatherThanLeavingANodeIdle) {
 }
 
 TEST(ForwardPlan, HugeTilesAreMeasuredWithoutOverflow) {
-  const int64_t keys = int64_t{1} << 40;  // more work than so would be refused
+  const int64_t keys = int64_t{1} << 40;  // more work would be refused
   for (const int workers : {1, 8}) {
     const ForwardPlan plan = MakeForwardPlan(
         MakeProblem({.lengths = {{100000, keys}}, .d = 1, .dv = 1, .mask = Mask::Causal()}), MakeMachine(workers));

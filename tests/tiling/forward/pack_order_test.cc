@@ -1,5 +1,5 @@
-// Packing: which heads are packed, that a tile finds its panels complete in its slot in any order that the edges allow,
-// and that the claim order lets workers run without waiting.
+// Packing: which heads are packed, that a tile finds complete panels in its slot in any order that the edges allow, and
+// that workers run without waiting in the claim order.
 #include "tiling/forward/pack_order.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ AttentionProblem PackedProblem(std::vector<std::pair<int64_t, int64_t>> lengths,
                       .dense = false});
 }
 
-// Runs a plan's tasks in some order that the edges allow, and checks each slot as the tasks would use it.
+// Runs a plan's tasks in any order that the edges allow, and checks each slot as the tasks would use it.
 class SlotMachine {
  public:
   explicit SlotMachine(const ForwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.kv_slots)) {
@@ -165,7 +165,7 @@ TEST(PackOrder, OnlyWhatIsNotDenseIsPacked) {
   const ForwardPlan plan = MakeForwardPlan(problem, MakeMachine(4));
   EXPECT_FALSE(plan.pack_k);
   EXPECT_TRUE(plan.pack_v);
-  EXPECT_EQ(plan.packs.size(), 4U * 4);  // 1024 rows in chunks of 256: 4 heads for 4 workers
+  EXPECT_EQ(plan.packs.size(), 4U * 4);  // 1024 rows are four chunks of 256; there are 4 heads
 }
 
 TEST(PackOrder, HeadsReadByFewStripsAreNotPacked) {
@@ -192,7 +192,8 @@ TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
 }
 
-// The walk of the ranges alone, without waiting for another worker's slot: efficiency near the balance of the loads.
+// Without waits for another worker's slot, the efficiency of a walk through the ranges is near the balance of the
+// loads.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   for (const int workers : {2, 4, 16, 64}) {
     for (const int64_t heads : {3, 16, 40, 200}) {
@@ -206,7 +207,8 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   }
 }
 
-// Each long sequence fills whole ranges after one that starts with short sequences; its panels must not wait for these.
+// Each long sequence fills whole ranges, after a range that starts with short sequences. Its panels must not wait for
+// these.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

@@ -1,4 +1,4 @@
-// The graphs of all ranks together: each waits for the others at its gates.
+// The graphs of all ranks together: each waits at its gates for the others.
 
 #include "tiling/ranks/chain_graph.h"
 
@@ -76,7 +76,7 @@ class Chains {
 
   SumSchedule schedule;
   std::vector<ChainGraph> graphs;
-  std::vector<std::vector<int64_t>> part_begin;  // per rank and part: its first row in the sequence
+  std::vector<std::vector<int64_t>> part_begin;  // first row in the sequence, per rank and part
 
  private:
   Case of_;
@@ -85,9 +85,9 @@ class Chains {
   std::vector<int64_t> no_slots_;
 };
 
-/// Runs the graphs of all ranks by the executor's rule: a shared list of claims; who completes a task runs the first
-/// one that it frees, and queues the others, of which the earliest is taken first. Sums leave when a block's tiles have
-/// run and open the next block's gate.
+/// Runs the graphs of all ranks by the executor's rule. Workers share a list of claims. A worker that completes a task
+/// runs the first task that it frees, and queues the others; the earliest queued task runs first. When a block's tiles
+/// have run, its sums leave and open the next block's gate.
 class Ranks {
  public:
   using Duration = std::function<double(const BackwardItem&)>;
@@ -106,7 +106,7 @@ class Ranks {
     }
   }
 
-  /// @return when the last task has ended; -1: some never ran
+  /// @return when the last task has ended; -1 if some task never ran
   double Run() {
     for (int rank = 0; rank < std::ssize(ranks_); ++rank) Feed(rank);
     while (!events_.empty()) {
@@ -165,7 +165,7 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that this frees; the first one is *next, if it is wanted.
+  // Queues the tasks that this one frees. If `next` is not null, the first of them goes there.
   void Release(int r, const std::vector<int32_t>& tasks, const std::vector<int64_t>& begin, int32_t of, int32_t* next) {
     if (begin.empty()) return;
     Rank& rank = ranks_[static_cast<size_t>(r)];
@@ -194,7 +194,7 @@ class Ranks {
     }
   }
 
-  // The messages of a chunk come in the order of its chain.
+  // Sends the sums of a block. The messages of a chunk come in the order of its chain.
   void Send(int r, int32_t block) {
     const ChainBlock& of = ranks_[static_cast<size_t>(r)].graph->blocks[static_cast<size_t>(block)];
     if (!of.sends()) return;
@@ -206,7 +206,7 @@ class Ranks {
     int before = received_[{of.of.to, of.of.chunk}]++;
     for (const ChainBlock& next : ranks_[static_cast<size_t>(of.of.to)].graph->blocks) {
       if (next.of.chunk != of.of.chunk || !next.receives() || before-- > 0) continue;
-      // What lies where these sums go has left.
+      // The sums that had this memory before have left.
       if (next.before >= 0) {
         EXPECT_TRUE(rank_sent_.contains({of.of.to, next.before}));
       }
@@ -250,9 +250,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// Whatever the tiles take and in whatever order they therefore run: every column has the additions of one process,
-// heads first and then rows ascending, on one rank after the other; every row group takes its columns in one direction;
-// a copy of K and V is used by one chunk at a time.
+// Whatever times the tiles take, and in whatever order they run, every column has the additions of one process: heads
+// first, then rows ascending, on one rank after another. Every row group takes its columns in one direction. One chunk
+// at a time uses a copy of K and V.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   for (const Case& of : SmallCases()) {
     const Chains chains(of);
@@ -297,7 +297,7 @@ TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
       for (const auto& [rows, keys] : of_rows) {
         EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()) || std::is_sorted(keys.rbegin(), keys.rend()));
       }
-      // As many as one rank with all rows has.
+      // There are as many tiles as on one rank with all rows.
       const Chains alone({.mask = of.mask, .sq = of.sq, .sk = of.sk, .group = of.group, .heads_kv = of.heads_kv});
       int64_t wanted = 0;
       for (const BackwardItem& item : alone.graphs.front().plan.items) {
@@ -333,20 +333,20 @@ TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {
   }
 }
 
-// What the plan predicts from blocks against all tiles of all ranks by the rule of the executor.
+// The time that the plan predicts from blocks, compared with the time of all tiles of all ranks by the executor's rule.
 TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 2, .ranks = 4, .workers = 8}};
-  if (Sanitized()) cases.resize(1);  // the others repeat its accesses
+  if (Sanitized()) cases.resize(1);  // the other cases repeat its accesses
   for (const Case& of : cases) {
     for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
       Case masked = of;
       masked.mask = mask;
       const Chains chains(masked);
-      constexpr double kGroupPairs = 32.0 * 8;  // of BackwardItem::cost
+      constexpr double kGroupPairs = 32.0 * 8;  // pairs per unit of BackwardItem::cost
       constexpr double kTileGroups = 2;
-      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // what the model has in its rate
+      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the model's rate includes this share
       Ranks ranks(
           chains, of.workers,
           [&](const BackwardItem& item) { return (static_cast<double>(item.cost) + kTileGroups) * kGroupPairs / all; },

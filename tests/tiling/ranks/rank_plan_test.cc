@@ -39,7 +39,7 @@ RankCall MakeCall(const Sizes& sizes, bool packed, Cut cut, int ranks, Strategy 
   return call;
 }
 
-// Every (sequence, kv head, row) is computed once, with all the keys that it keeps there.
+// Expects that every (sequence, kv head, row) is computed once, with all the keys that it keeps.
 void ExpectEveryRowOnce(const RankCall& call, const RankPlan& plan) {
   std::map<std::tuple<int64_t, int64_t, int64_t>, int> computed;
   for (const RankUnit& unit : plan.units) {
@@ -74,7 +74,7 @@ TEST(RankPlan, EveryRowIsComputedOnceWithTheKeysThatItKeeps) {
             const RankCall call =
                 MakeCall({.lengths = {{37, 41}, {0, 3}, {18, 0}, {9, 30}}, .heads = 6, .heads_kv = 3, .mask = mask},
                          packed, cut, ranks, strategy, 4);
-            if (!packed) continue;  // padded elements have one length, see below
+            if (!packed) continue;  // padded elements have one length
             ExpectEveryRowOnce(call, MakeRankPlan(call));
           }
           const RankCall call = MakeCall({.lengths = {{37, 41}, {37, 41}}, .heads = 6, .heads_kv = 3, .mask = mask},
@@ -105,7 +105,7 @@ TEST(RankPlan, ARankOfACausalCallReceivesNoKeyThatItDoesNotSee) {
                                  Cut::kContiguous, 4, Strategy::kSequence);
   const RankPlan plan = MakeRankPlan(call);
   const int64_t row_bytes = (call.problem.d + call.problem.dv) * 4;
-  // Rank r sees the chunks before its own; rank r's chunk goes to the ranks behind it.
+  // Rank r sees the chunks of the ranks before it, and its own chunk goes to the ranks behind it.
   EXPECT_THAT(plan.received_bytes,
               testing::ElementsAre(0, chunk * row_bytes, 2 * chunk * row_bytes, 3 * chunk * row_bytes));
   EXPECT_THAT(plan.sent_bytes,
@@ -150,7 +150,7 @@ TEST(RankPlan, MoreHeadsInFlightAreFewerUnitsWithMoreMemory) {
   EXPECT_EQ(four.sent_bytes, one.sent_bytes);
 }
 
-/// 16K causal rows per rank, bf16, 64 threads per rank.
+/// A causal call of 16K rows per rank in bf16, with 64 threads per rank.
 RankCall WeakScalingCall(int ranks) {
   const int64_t rows = int64_t{16384} * ranks;
   RankCall call =
@@ -161,7 +161,7 @@ RankCall WeakScalingCall(int ranks) {
   return call;
 }
 
-// What is asked of the prediction for 64 ranks is 0.95.
+// The predicted efficiency of 64 ranks must be at least 0.95.
 TEST(RankPlan, WeakScalingIsPredictedToKeepTheRanksBusy) {
   for (const int ranks : {8, 64}) {
     RankCall call = WeakScalingCall(ranks);
@@ -180,7 +180,7 @@ std::string RefusalOf(const RankCall& call) {
   return "not refused";
 }
 
-// Sequences whose rows two ranks hold in turn: their sums have more chunks than messages have tags.
+// Two ranks hold the rows of each sequence in turn, so the sums have more chunks than messages have tags.
 TEST(RankPlan, AutoTakesHeadsWhereTheSumsOfASequenceAreTooMany) {
   constexpr int64_t kSequences = 700, kRows = 1024, kKeys = 6 * kRows;
   const std::vector<std::pair<int64_t, int64_t>> lengths(kSequences, {kRows, kKeys});
@@ -238,7 +238,7 @@ TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
   EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
 }
 
-// More heads in flight have finer chunks, whose blocks may be too many where those of one head are not.
+// With more heads in flight chunks are finer, and there may be too many blocks where one head's blocks fit.
 TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
   RankCall call = WeakScalingCall(16);
   call.backward = true;
@@ -263,7 +263,7 @@ TEST(RankPlan, AnyNumberOfHeadsInFlightIsAllOfThem) {
 
 TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   RankCall call = WeakScalingCall(16);
-  EXPECT_EQ(MakeRankPlan(call).heads_in_flight, 1);  // ranks of a forward do not wait for each other
+  EXPECT_EQ(MakeRankPlan(call).heads_in_flight, 1);  // in a forward ranks do not wait for each other
   call.backward = true;
   const RankPlan chosen = MakeRankPlan(call);
   call.heads_in_flight = 1;
@@ -271,14 +271,14 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_EQ(one.heads_in_flight, 1);
   EXPECT_GT(chosen.heads_in_flight, 1);
   EXPECT_GT(chosen.efficiency, one.efficiency);
-  // Few threads have little memory for more than one head of long sequences, and need it less.
+  // Ranks of few threads have little memory for more than one head of long sequences, and need more heads less.
   call = WeakScalingCall(64);
   call.backward = true;
   call.workers = 2;
   const RankPlan few = MakeRankPlan(call);
   EXPECT_EQ(few.heads_in_flight, 1);
   EXPECT_GE(few.efficiency, 0.9);
-  // One thread is busy with one head.
+  // One head keeps one thread busy.
   call = WeakScalingCall(2);
   call.backward = true;
   call.workers = 1;
@@ -287,7 +287,7 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_GE(single.efficiency, 0.95);
 }
 
-// What a rank stages grows with the heads in flight: it is never that of all of them unless somebody asks for it.
+// The staged rows of a rank grow with the heads in flight. So a plan never chooses all heads by itself.
 TEST(RankPlan, NeverChoosesAllHeads) {
   for (const auto& [heads_kv, most] : {std::pair{1, 1}, {2, 1}, {3, 2}, {8, 4}}) {
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
@@ -296,13 +296,13 @@ TEST(RankPlan, NeverChoosesAllHeads) {
       call.problem.heads = 4 * heads_kv;
       call.backward = true;
       call.strategy = strategy;
-      call.workers = 256;  // with memory for all heads, and columns for all of them
+      call.workers = 256;  // memory and columns would be enough for all heads
       EXPECT_LE(MakeRankPlan(call).heads_in_flight, most) << heads_kv;
     }
   }
 }
 
-// Where all heads are in flight there is no next unit.
+// If all heads are in flight, there is no next unit.
 TEST(RankPlan, OneUnitNeedsRoomForOne) {
   RankCall call = WeakScalingCall(4);
   call.backward = true;
@@ -327,7 +327,7 @@ TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
   sizes.lengths = {{200, 200}, {700, 700}};
   const auto as_one_process = [&](bool backward, Strategy strategy, int64_t summed_rows) {
     RankCall call =
-        MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // at row 384, which is row 184 of its sequence
+        MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // the cut is at row 384, row 184 of its sequence
     call.backward = backward;
     call.summed_rows = summed_rows;
     return MakeRankPlan(call).as_one_process;
@@ -342,14 +342,15 @@ TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
 TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   Sizes sizes;
   sizes.lengths = {{201, 200}, {0, 10}, {700, 700}, {30, 30}};
-  RankCall call = MakeCall(sizes, true, Cut::kContiguous, 4, Strategy::kSequence);  // at rows 256, 512 and 768 of 931
+  // The cuts are at rows 256, 512 and 768 of 931.
+  RankCall call = MakeCall(sizes, true, Cut::kContiguous, 4, Strategy::kSequence);
   call.backward = true;
   call.summed_rows = 32;
   call.rows_may_move = true;
   const RankPlan plan = MakeRankPlan(call);
   EXPECT_TRUE(plan.as_one_process);
-  // The third sequence begins at row 201: its rows 55, 311 and 567 are the first of their ranks; 64, 320 and 576 can
-  // be.
+  // The third sequence begins at row 201. The cuts lie at its rows 55, 311 and 567, but rows that are added at once end
+  // at its rows 64, 320 and 576.
   EXPECT_EQ(plan.moved_rows, 9 + 9 + 9);
   EXPECT_THAT(plan.q.Of(1), testing::ElementsAre(PlacedRows{{265, 521}, 0}));
   EXPECT_EQ(RowsBetween(call, plan, 1, 0).held, (std::vector<PlacedRows>{{{256, 265}, 0}}));
@@ -368,7 +369,7 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
-// Intervals that touch in reverse order part rows as a cut between ranks does, but no row goes to another rank.
+// Two intervals that touch in reverse order divide rows as a cut between ranks does, but no row moves to another rank.
 TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   Sizes sizes;
   sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};
@@ -387,11 +388,11 @@ TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   const RankPlan plan = MakeRankPlan(call);
   EXPECT_TRUE(plan.as_one_process);
   EXPECT_EQ(plan.moved_rows, 0);
-  // Row 128 is the 28th of its sequence.
+  // Row 128 is row 27 of its sequence.
   EXPECT_THAT(plan.q.Of(0), testing::ElementsAre(PlacedRows{{129, 256}, 0}, PlacedRows{{0, 129}, 127}));
   EXPECT_TRUE(ComputesCopies(call, plan, 0));
   EXPECT_FALSE(ComputesCopies(call, plan, 1));
-  // q and dq, out and its gradient, two statistics: of all heads.
+  // The bytes of q and dq, out and its gradient, and two statistics, for all heads.
   const AttentionProblem& problem = call.problem;
   const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
   const int64_t of_row = problem.heads * (element * (2 * problem.d + 2 * problem.dv) + 2 * statistic);

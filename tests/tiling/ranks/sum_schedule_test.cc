@@ -23,7 +23,7 @@ Sequence MakeSequence(const Mask& mask, int64_t sq, int64_t sk) {
   return sequence;
 }
 
-/// The first and last row of a block's part that keep a key of its chunk; empty: none.
+/// Whether one of the rows keeps one of the keys.
 bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const Interval kept = sequence.rule.Keys(row);
@@ -32,8 +32,9 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
   return false;
 }
 
-// Blocks of a chunk: heads ascending, rows ascending, each sends to the next. Blocks of rows: chunks in one direction.
-// Every part that keeps a key of a chunk has its block, for every head.
+// Expects the chains of one process. The blocks of a chunk have ascending heads and rows, and each sends to the next.
+// The blocks of rows take their chunks in one direction. For every head, each part that keeps a key of a chunk has a
+// block.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
@@ -48,7 +49,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
                                                 .key_seconds = 1e-8,
                                                 .message_seconds = 1e-6});
   std::map<int32_t, std::vector<SumBlock>> of_chunk;
-  std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;  // (rows.begin, head): begins of chunks
+  std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;  // (rows.begin, head): first keys of chunks
   for (const SumBlock& block : schedule.blocks) {
     std::vector<SumBlock>& chain = of_chunk[block.chunk];
     if (head_by_head) {
@@ -89,7 +90,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
       EXPECT_EQ(of_chunk[c].back().to, -1);
       EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
-    // The heads' chains end where that of the chunk does.
+    // The chains of heads end on the rank where the chain of the chunk ends.
     for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);
@@ -144,7 +145,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
   }
 }
 
-// Rank 0 begins and ends a unit, rank 1 has its middle: neither can do anything else while it waits, in no unit.
+// Rank 0 has the first and the last block of a unit, rank 1 the middle one. Neither can do anything else while it
+// waits, in any unit.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -157,7 +159,7 @@ TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumCall call{.sequences = sequences, .of = {0, 1}, .q = q};
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 1), 3);
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, 4), 12);
-  constexpr int64_t kMany = int64_t{1} << 60;  // not one by one
+  constexpr int64_t kMany = int64_t{1} << 60;  // too many to simulate one by one
   EXPECT_DOUBLE_EQ(PredictedSeconds(schedule, call, kMany), 3 * static_cast<double>(kMany));
   call.message_seconds = 0.25;
   call.key_seconds = 0.5 / 128;
@@ -179,7 +181,7 @@ SumSchedule CausalSchedule(int64_t rows, int ranks, int workers, int64_t heads_k
   return schedule;
 }
 
-// Pairs of all query heads, shared out evenly.
+// The pairs of all query heads, divided evenly among all workers.
 double Ideal(int64_t rows, int ranks, int workers, int64_t heads_kv) {
   return static_cast<double>(4 * heads_kv * rows * (rows + 1) / 2) / ranks / workers;
 }
@@ -203,7 +205,7 @@ TEST(SumSchedule, ChunksHaveColumnsForAllWorkers) {
   }
 }
 
-// With one head, 64 columns follow each other through the 32 tiles of a rank's rows.
+// With one head, 64 columns pass one after another through the 32 tiles of a rank's rows.
 TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   double one = 0, eight = 0;
   (void)CausalSchedule(int64_t{1} << 16, 8, 64, 1, &one);
@@ -212,7 +214,7 @@ TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   EXPECT_LT(eight, 8 * one / 2);
 }
 
-// The case of RankedBackward.SmallerTilesOfBlocksChangeNoBit, whose ranks have 4 threads.
+// This is the case of RankedBackward.SmallerTilesOfBlocksChangeNoBit, whose ranks have 4 threads.
 TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 1024, 1024)};
   const RowShards q = RowShards::Make(SequenceShards::Cut::kContiguous, 1024, 2, 128);
@@ -231,9 +233,9 @@ TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   }
 }
 
-/// Sequences whose rows two ranks hold in turn, 128 at a time, and one that rank 0 holds alone.
+/// Two ranks hold the rows of each cut sequence in turn, 128 at a time. Rank 0 alone holds one more sequence.
 SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
-  constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence has
+  constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence can have
   std::vector<Sequence> sequences;
   std::vector<std::vector<Interval>> rows(2);
   for (int64_t s = 0; s <= cut_sequences; ++s) {
@@ -249,7 +251,7 @@ SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   return MakeSumSchedule({.sequences = sequences, .of = {0, cut_sequences + 1}, .q = q});
 }
 
-// A number is a tag of messages: two chunks of one number would take each other's sums.
+// The number of a chunk is the tag of its messages. Two chunks with one number would take each other's sums.
 TEST(SumSchedule, NumbersChunksThatTravel) {
   const SumSchedule schedule = ScheduleOfCutSequences(3);
   std::set<int32_t> numbers, of_blocks;

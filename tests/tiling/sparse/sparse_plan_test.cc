@@ -14,7 +14,7 @@
 namespace fa::tiling {
 namespace {
 
-/// Sequences of (queries, keys), one behind the other.
+/// Sequences of (queries, keys), one after another.
 SparseSequences Sequences(const std::vector<std::pair<int64_t, int64_t>>& sizes) {
   SparseSequences sequences;
   for (const auto& [sq, sk] : sizes) {
@@ -63,7 +63,7 @@ TEST(IndexerGradPlan, CountsTheProductsOfEachPairOfATokenAndAKey) {
   loss.walks_twice = true;
   const IndexerGradPlan dense = MakeDenseLossPlan(loss, 16, 2);
   EXPECT_EQ(dense.flops, 2 * (products + 2 * 8 * 80) * (40 * 700 + 9 * 300));
-  EXPECT_EQ(dense.units, 4);  // groups of 16 of 40 tokens and of 9
+  EXPECT_EQ(dense.units, 4);  // groups of 16 tokens, of 40 tokens and of 9
   EXPECT_EQ(dense.tokens_per_task, 16);
 }
 

@@ -11,7 +11,7 @@
 namespace fa::check {
 namespace {
 
-/// One query head with random contents; key j is kept for row i where j <= i + 2.
+/// One query head with random contents. Row i keeps the keys j <= i + 2.
 class OneHead {
  public:
   OneHead() {
@@ -54,10 +54,10 @@ class OneHead {
     return loss;
   }
 
-  /// The gradient of the loss in that element by central differences.
+  /// The derivative of the loss by that element, by central differences.
   [[nodiscard]] double Slope(std::vector<float>& tensor, size_t at) const {
     const float before = tensor[at];
-    // The steps are exact in f32 next to the value, so that their difference is known.
+    // Adding the steps to the value is exact in f32, so that their difference is known.
     tensor[at] = before + 0x1p-9F;
     const double above = Loss(), high = tensor[at];
     tensor[at] = before - 0x1p-9F;
@@ -77,7 +77,7 @@ class OneHead {
   }
 };
 
-// Central differences are off by h^2/6 of the third derivative: with h = 2^-9 and derivatives of order 10, 6e-6.
+// Central differences are off by h^2/6 of the third derivative. With h = 2^-9 and derivatives of order 10 this is 6e-6.
 constexpr double kDifferenceError = 1e-5;
 
 TEST(CheckGradients, QueryGradientIsTheSlopeOfTheLoss) {
@@ -111,7 +111,7 @@ TEST(CheckGradients, KeyGradientsAreSummedOverTheGroup) {
   const BackwardHead one = head.Backward();
   const std::vector<BackwardHead> two = {one, one};
   const KeyGradients single = ComputeKeyGradients(std::span(&one, 1), 2), twice = ComputeKeyGradients(two, 2);
-  // Ten terms of order 1 in another order: 10 x 10 roundings of 2^-53 at most.
+  // Ten terms of order 1 in another order differ by at most 10 x 10 roundings of 2^-53.
   constexpr double kReordered = 100 * 0x1p-53;
   for (size_t d = 0; d < OneHead::kD; ++d) EXPECT_NEAR(twice.dk.value[d], 2 * single.dk.value[d], kReordered);
   for (size_t d = 0; d < OneHead::kDv; ++d) EXPECT_NEAR(twice.dv.value[d], 2 * single.dv.value[d], kReordered);
@@ -128,7 +128,7 @@ TEST(CheckGradients, MaskedPairsAreNotLookedAt) {
 }
 
 TEST(CheckGradients, BoundsAreAFewRoundingsWide) {
-  // Sums of at most 7 terms of values of order 1: some hundred roundings of 2^-24, far below a wrong term.
+  // Sums of at most 7 terms of order 1 have some hundred roundings of 2^-24, far less than a wrong term.
   const OneHead head;
   const GradientRow dq = ComputeQueryGradient(head.Backward(), 4);
   for (const double bound : dq.bound) {

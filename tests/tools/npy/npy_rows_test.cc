@@ -31,7 +31,7 @@ class NpyRows : public ::testing::Test {
   test::ScratchFolder scratch_;
 };
 
-/// The rows by their definition.
+/// The selected rows by their definition.
 std::vector<int32_t> Expected(const Array& whole, size_t axis, const std::vector<RowRange>& rows) {
   std::vector<std::vector<int64_t>> chosen;
   for (size_t i = 0; i < 3; ++i) {
@@ -72,7 +72,7 @@ TEST_F(NpyRows, OfEveryDimensionAreRead) {
 }
 
 TEST_F(NpyRows, OfColumnMajorFilesAreReadRowMajor) {
-  // Element (a, b) is 10 a + b; the file has columns one after the other.
+  // Element (a, b) is 10 a + b. The file has one column after another.
   const std::string dictionary = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }";
   const std::string path =
       scratch_.Write("f.npy", std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(dictionary.size()) + '\0' +

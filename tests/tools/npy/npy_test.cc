@@ -100,7 +100,7 @@ TEST_F(NpyFile, ReadsDictionariesAsPythonWouldWriteThem) {
   }
 }
 
-// Found by libFuzzer: strides of such an array have no bound.
+// libFuzzer found that the strides of such an array have no bound.
 TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
   const std::vector<int64_t> shape = {3, int64_t{1} << 40, int64_t{1} << 40, 0};
   const std::string dictionary = "{'descr': '<i4', 'fortran_order': True, 'shape': " + ShapeText(shape) + ", }";
@@ -110,7 +110,7 @@ TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
 }
 
 TEST_F(NpyFile, FortranOrderBecomesRowMajor) {
-  // a[i][j][k] = 100 i + 10 j + k; the first index runs fastest.
+  // a[i][j][k] = 100 i + 10 j + k. The first index runs fastest.
   std::vector<int32_t> column_major;
   for (int k = 0; k < 4; ++k) {
     for (int j = 0; j < 3; ++j) {

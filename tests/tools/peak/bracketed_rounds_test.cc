@@ -43,7 +43,7 @@ TEST(BracketedRounds, AQuietRoundIsComparedWithTheHigherRateAroundIt) {
 }
 
 TEST(BracketedRounds, ARoundWhoseRatesDifferIsBusy) {
-  // The second round is the fastest, but the machine changed meanwhile.
+  // The second round is the fastest, but the machine changed during it.
   const BracketedTiming timing = TimingOf({2, 1.5, 4, 3}, {100, 100, 80, 100, 98});
   EXPECT_EQ(timing.rounds, 4);
   EXPECT_EQ(timing.quiet, 2);

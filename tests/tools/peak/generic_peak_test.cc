@@ -10,7 +10,7 @@
 namespace fa::bench {
 namespace {
 
-// No core reaches them: such a rate is that of a loop from which the compiler removed the work.
+// No core reaches these rates. A loop that does has lost its work to the compiler.
 constexpr double kTooManyGflops = 1e4, kTooManyGigabytes = 1e4;
 constexpr double kSeconds = 0.01;
 

@@ -1,4 +1,5 @@
-// The loop that measures the rate of the tile unit (AMX): on its emulation, and where this CPU has it on the unit.
+// The loop that measures the rate of the tile unit (AMX). It runs on the emulation and, if this CPU has one, on the
+// unit.
 
 #include <gtest/gtest.h>
 
@@ -52,14 +53,15 @@ TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {
           want += kIterations * term;
           magnitude += kIterations * std::fabs(term);
         }
-        constexpr double kRoundings = kIterations * 18;  // 16 additions of each chain, and two
+        constexpr double kRoundings = kIterations * 18;  // 16 additions of each chain, and two more
         ASSERT_NEAR(got[m][n], want, kRoundings * std::numeric_limits<float>::epsilon() * magnitude) << tile;
       }
     }
   }
 }
 
-/// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread.
+/// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread. Expects the same
+/// results.
 void ExpectKernelsToFindTheirTilesAround(Isa isa, const std::function<void()>& measure) {
   constexpr int64_t kKeys = 32, kHeadSize = 64;
   const core::kernels::StripKernels& kernels = core::kernels::Kernels(isa, DType::kBF16).widest();

@@ -38,7 +38,7 @@ class CliDecode : public ::testing::Test {
     return array;
   }
 
-  /// Rows of [B,Nkv,S,D] as pages [pages, page size, Nkv*D]; element b has pages of every second number.
+  /// Saves rows of [B,Nkv,S,D] as pages [pages, page size, Nkv*D]. The pages of an element have every second number.
   void SavePages(const std::string& name, const npy::Array& dense, int64_t page_size) const {
     const int64_t pages = (kKeys + page_size - 1) / page_size;
     npy::Array array(ElementType::kF32, {kBatch * pages, page_size, kHeadsKv * kD});
@@ -140,7 +140,7 @@ TEST_F(CliDecode, TakesInt8QueriesAsPromptDoes) {
 }
 
 TEST_F(CliDecode, ReadsInt8Keys) {
-  // A float file with the numbers that the int8 values stand for gives the same output.
+  // A file of the floats that the int8 values represent gives the same output.
   npy::Array scale(ElementType::kF32, {2}), offset(ElementType::kF32, {2});
   scale.as<float>()[0] = 0.5F;
   scale.as<float>()[1] = 0.25F;
@@ -209,7 +209,7 @@ TEST_F(CliDecode, WritesInt8) {
   const npy::Array out = npy::Load(Path("out.npy"));
   ASSERT_EQ(out.shape(), want.shape());
   for (int64_t i = 0; i < out.size(); ++i) {
-    // The bound is half a step; a power of two times a float is exact.
+    // The bound is half a step, because a power of two times a float is exact.
     EXPECT_LE(std::fabs(static_cast<float>(out.as<int8_t>()[i]) - 64 * want.as<float>()[i]), 0.5F) << i;
   }
 }

@@ -76,7 +76,7 @@ TEST(CliForward, PositionBiasOfTypes0And1) {
     call.problem.pse = {
         .values = {pse.begin(), pse.end()}, .offset = {0, 4 * 19 * 33}, .head = {19 * 33, 19 * 33}, .row = {33, 33}};
     call.AddFile("--pse", ArrayOf(ElementType::kF32, {2, 4, 19, 33}, pse));
-    if (type == 0) call.flags += " --pse-type 0";  // 1 is the default
+    if (type == 0) call.flags += " --pse-type 0";  // type 1 is the default
     EXPECT_TRUE(call.Matches()) << "type " << type;
   }
 }
@@ -120,7 +120,7 @@ TEST(CliForward, FortranOrderGivesTheSameBits) {
   ForwardCall call("BNSD", SmallProblem());
   ASSERT_EQ(call.Run().exit_code, 0);
   const std::string row_major = call.OutBytes();
-  // The query once more, with the first index running fastest.
+  // The same query in a file whose first index runs fastest.
   const npy::Array query = call.InLayout(call.problem.q, 4, {19, 19}, 24);
   std::string file("\x93NUMPY\x01\x00", 8);
   const std::string dictionary = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4, 19, 24), }\n";

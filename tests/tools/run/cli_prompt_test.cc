@@ -1,4 +1,4 @@
-// fa run prompt, fa bench prompt, fa plan prompt: the library's bits, and errors that name the flag.
+// fa run prompt, fa bench prompt and fa plan prompt give the library's bits, and their errors name the flag.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Each kind of wrong kernel of floats is seen and named.
+// The proof sees every kind of wrong float kernel and names it.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ const Mistake kMistakes[] = {
      [](Spoiled& c) {
        c.strips[0].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
          RightStrip().scores(k, keys, panel, d, accumulate, s, row_max);
-         if (keys == 9) s[8 * 8] = 0;  // one size of tail
+         if (keys == 9) s[8 * 8] = 0;  // wrong for one tail only
        };
      }},
     {"scores of f32_6x8_portable, in two parts of the depth",
@@ -83,9 +83,9 @@ const Mistake kMistakes[] = {
      [](Spoiled& c) {
        c.few[1].pack_queries = [](auto rows, auto d, auto multiplier, auto panel) {
          RightFew(1).pack_queries(rows, d, multiplier, panel);
-         if (rows.dtype == DType::kBF16) std::swap(panel[0], panel[1]);  // the order of keys of bf16, for all
+         if (rows.dtype == DType::kBF16) std::swap(panel[0], panel[1]);  // packs f32 rows in the order of bf16 rows
        };
-       // Those of bf16 are as they were.
+       // Scores of bf16 rows stay right.
        c.few[1].scores = [](auto k, auto keys, auto panel, auto d, auto accumulate, auto s, auto row_max) {
          kernels::RowBlock rows = k;
          std::vector<float> swapped(panel, panel + d * 4);
@@ -156,7 +156,7 @@ const Mistake kMistakes[] = {
                                 auto alpha) {
          const bool none = row_max[4] == kernels::kMaskedScore && block_max[4] == kernels::kMaskedScore;
          RightStrip().softmax(s, keys, factor, block_max, row_max, row_sum, alpha);
-         if (none) row_sum[4] = __builtin_nanf("");  // -inf - -inf
+         if (none) row_sum[4] = __builtin_nanf("");  // -inf minus -inf
        };
      }},
     {"product with dropout of f32_6x8_portable",
@@ -169,7 +169,7 @@ const Mistake kMistakes[] = {
      [](Spoiled& c) {
        c.strips[0].softmax_dropout = [](auto x, auto keep) {
          std::vector<uint32_t> words(keep.words, keep.words + CeilDiv(x.keys, kernels::kKeepBits) * 8);
-         if (x.keys > 64) words[16] = ~words[16];  // key 64
+         if (x.keys > 64) words[16] = ~words[16];  // wrong from key 64 on
          RightStrip().softmax_dropout(x, {words.data(), keep.multiplier});
        };
      }},
@@ -177,7 +177,7 @@ const Mistake kMistakes[] = {
      [](Spoiled& c) {
        c.strips[0].softmax_dropout = [](auto x, auto keep) {
          RightStrip().softmax_dropout(x, keep);
-         x.row_sum[0] *= keep.multiplier;  // which does not see the dropout
+         x.row_sum[0] *= keep.multiplier;  // the sum must not have the factor of dropout
        };
      }},
     {"softcap of f32_12x4_portable",
@@ -190,7 +190,7 @@ const Mistake kMistakes[] = {
      [](Spoiled& c) {
        c.strips[0].scale_scores = [](auto s, auto keys, auto scale, auto softcap, auto row_max) {
          RightStrip().scale_scores(s, keys, scale, softcap, row_max);
-         if (scale == 10) s[9] *= 1.0001f;  // an exponential that no small score takes
+         if (scale == 10) s[9] *= 1.0001f;  // wrong where only large scores take the exponential
        };
      }},
     {"bias of f32_6x8_portable",
@@ -205,7 +205,7 @@ const Mistake kMistakes[] = {
      [](Spoiled& c) {
        c.strips[0].add_bias = [](auto s, auto keys, auto pre, auto post, auto bias, auto row_max) {
          RightStrip().add_bias(s, keys, pre, post, bias, row_max);
-         if (bias.dtype == DType::kBF16) std::swap(s[0], s[8]);  // halves of a word
+         if (bias.dtype == DType::kBF16) std::swap(s[0], s[8]);  // swaps the halves of a word
        };
      }},
     {"mask of bytes of f32_6x8_portable",
@@ -229,7 +229,7 @@ const Mistake kMistakes[] = {
        c.strips[0].backward_softmax_dropout = [](auto s, auto dp, auto keys, auto factor, auto shift, auto delta,
                                                  auto keep) {
          std::vector<uint32_t> words(keep.words, keep.words + CeilDiv(keys, kernels::kKeepBits) * 8);
-         words[8] = words[0];  // the word of the keys from 32 on
+         words[8] = words[0];  // wrong word for the keys from 32 on
          RightStrip().backward_softmax_dropout(s, dp, keys, factor, shift, delta, {words.data(), keep.multiplier});
        };
      }},
@@ -350,7 +350,7 @@ TEST(Proof, EveryMistakeOfFloatsIsSeenAndNamed) {
   }
 }
 
-// Only some levels have these, none of them unproven.
+// Only some levels have kernels of few rows in one loop, and their portable proof does not cover them.
 TEST(Proof, MistakesOfFewRowsInOneLoopAreSeen) {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;

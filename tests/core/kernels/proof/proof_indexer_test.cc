@@ -1,4 +1,4 @@
-// Each kind of wrong kernel of the indexer is seen and named.
+// The proof sees every kind of wrong indexer kernel and names it.
 
 #include <gtest/gtest.h>
 

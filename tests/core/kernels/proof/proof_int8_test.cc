@@ -1,4 +1,4 @@
-// Each kind of wrong kernel of integers is seen and named.
+// The proof sees every kind of wrong integer kernel and names it.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Each kind of wrong kernel over tiles of bf16 is seen and named.
+// The proof sees every kind of wrong kernel over bf16 tiles and names it.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ const Mistake kMistakesOfTiles[] = {
        c.strips[0].overlapped = [](auto product, auto softmax, auto scores) {
          RightTiles().overlapped(product, softmax, scores);
          if (softmax == nullptr) return;
-         for (int lane = 16; lane < 32; ++lane) softmax->s[lane] = 1.0f;  // a second tile of lanes not there yet
+         // writes into a second tile of lanes, as if it were full
+         for (int lane = 16; lane < 32; ++lane) softmax->s[lane] = 1.0f;
        };
      }},
     {"scores in one loop of bf16_32x32_amx_emulated",
@@ -70,7 +71,7 @@ const Mistake kMistakesOfTiles[] = {
     {"words of bf16_32x16_amx_emulated",
      [](Spoiled& c) {
        c.strips[1].pair_keys = [](auto s, auto keys, auto pairs) {
-         std::vector<float> cut(s, s + keys * 16);  // towards zero
+         std::vector<float> cut(s, s + keys * 16);  // rounds towards zero
          for (float& x : cut) x = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u);
          kernels::Kernels(Isa::kAmxEmulated, DType::kBF16).strips[1].pair_keys(cut.data(), keys, pairs);
        };

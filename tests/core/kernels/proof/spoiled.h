@@ -9,8 +9,7 @@
 
 namespace fa::core {
 
-/// A level's table of floats whose parts may be made wrong, and the level below it: portable both, unless said
-/// otherwise.
+/// A level's table of floats, parts of which a test makes wrong, and the level below it. Both are portable by default.
 struct Spoiled {
   explicit Spoiled(const kernels::KernelTable& of = kernels::Kernels(Isa::kPortable)) : right(of) {
     strips.assign(right.strips, right.strips + right.strip_count);
@@ -31,8 +30,8 @@ struct Spoiled {
   kernels::RowKernels rows;
 };
 
-/// One way to be wrong, the kind that an instruction of the wrong lane, tail or rounding would be, or a branch that
-/// only some arguments take.
+/// One way to be wrong: what an instruction with the wrong lane, tail or rounding would do, or a branch that only some
+/// arguments take.
 struct Mistake {
   const char* seen_as;
   std::function<void(Spoiled&)> make;

@@ -1,5 +1,5 @@
-// How exact the library is: its errors against double compared with those of the naive computation in the same type
-// (f32 accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
+// How exact the library is: its errors against double, compared with the errors of the naive computation in the same
+// type (f32 accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -12,7 +12,7 @@
 namespace fa::test {
 namespace {
 
-/// What a forward computed, as the backward's inputs.
+/// The results of a forward as inputs of the backward.
 reference::ForwardResult ResultOf(const ForwardOutputs& outputs) {
   reference::ForwardResult result;
   result.out = outputs.out;
@@ -87,7 +87,7 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
           reference::NaiveBackward(values.problem, values.forward, values.d_out, reference::Format::kF32);
       for (const Isa isa : IsaLevels()) {
         const reference::Gradients got = OutputsOf(backward, ContextOf(isa)).gradients;
-        // exp2 of the 16-bit types is exact to 4e-6 only; its error is as many times larger than that of f32.
+        // exp2 of the 16-bit types is exact to 4e-6 only, so its error is larger than that of f32 by the same ratio.
         const double times = dtype == DType::kF32 ? 3 : 3 * 4e-6 / 0x1p-23;
         EXPECT_LE(LargestError(got.dsink, exact.dsink), 3 * LargestError(naive.dsink, exact.dsink)) << Name(isa);
         EXPECT_LE(LargestError(got.dslopes, exact.dslopes), times * LargestError(naive.dslopes, exact.dslopes))
@@ -98,8 +98,8 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   }
 }
 
-/// What the gradients may be off by because delta is taken from an output that is rounded (docs/numerics.md): delta by
-/// U sum |dO O|, so dS by as much times P, and dQ and dK by the products of that.
+/// Adds the error of the gradients that comes from rounding the output, from which delta is taken (docs/numerics.md).
+/// delta is off by U sum |dO O|, dS by that times P, and dQ and dK by the products of the error of dS.
 void AddRoundingOfTheOutput(const reference::Problem& p, const reference::ForwardResult& exact,
                             const std::vector<double>& d_out, DType dtype, reference::Gradients* allowed) {
   const double unit = reference::UnitRoundoff(FormatOf(dtype));
@@ -122,7 +122,7 @@ void AddRoundingOfTheOutput(const reference::Problem& p, const reference::Forwar
   }
 }
 
-// One key takes nearly all the weight of a row, so that dP and delta cancel and the rounding of the output is left.
+// One key takes nearly all the weight of a row. Then dP and delta cancel, and the rounding of the output remains.
 TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     BackwardCase c;
@@ -141,7 +141,8 @@ TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
     for (const Isa isa : IsaLevels()) {
       problem.ForgetOutputs();
       EXPECT_TRUE(RunsLikeTheReference(problem, expected, ContextOf(isa)));
-      // It is what is left: arithmetic in double from the same output has most of the error.
+      // The rounding of the output makes most of the error: arithmetic in double from the same output has at least half
+      // of it.
       if (dtype == DType::kF32) continue;
       EXPECT_GT(of_rounding, 0.5 * LargestError(problem.Outputs().gradients.dq, expected.want.dq)) << Name(isa);
       EXPECT_FALSE(MatchesReference(problem.Outputs(), {expected.want, of_given.allowed})) << Name(isa);

@@ -1,5 +1,5 @@
-// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or their own. Each must get the
-// bits it gets alone.
+// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or on their own. Each must get the
+// bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 
@@ -24,7 +24,7 @@ class Callers {
       alone_.push_back(OutputsOf(*problems_.back(), ContextOf(DetectIsa(), 1)));
     }
   }
-  /// Makes the caller's calls; false if a status or a bit is wrong. Runs on any thread.
+  /// Makes the caller's calls on any thread. Returns false if a status or a bit is wrong.
   [[nodiscard]] bool Call(int caller, Context* context) const {
     const BackwardProblem& problem = *problems_[static_cast<size_t>(caller)];
     for (int repeat = 0; repeat < kRepeats; ++repeat) {

@@ -38,7 +38,7 @@ TEST_P(BackwardLargeStrides, GiveTheBitsOfTheDenseCall) {
       &AttentionGradArgs::out, &AttentionGradArgs::dense_mask, &AttentionGradArgs::d_out};
   constexpr MutableTensorView AttentionGradArgs::*kOutputs[] = {&AttentionGradArgs::dq, &AttentionGradArgs::dk,
                                                                 &AttentionGradArgs::dv, &AttentionGradArgs::dpse};
-  // Rows of one tensor lie between those of another, which takes an eleventh of the address space.
+  // Rows of one tensor lie between rows of another, so all tensors together take an eleventh of the address space.
   const SparseMemory memory(bytes);
   if (!memory.ok()) GTEST_SKIP() << "this system does not map " << bytes << " bytes";
   AttentionGradArgs args = dense;

@@ -16,8 +16,8 @@ namespace {
 const int64_t kLength = Emulated() ? 8192 : 32768;
 constexpr int64_t kSize = 16;
 const Dims kShape{1, 1, kLength, kSize};
-/// The workspace holds f32 copies of the eight inputs and outputs and their panels, for any type of the call: a small
-/// multiple of the tensors. A plane of scores would be kLength / kSize times one tensor, so 512 times or more.
+/// The workspace holds f32 copies of the eight inputs and outputs and their panels, for any type of the call, which is
+/// a small multiple of the tensors. A plane of scores would be kLength / kSize times one tensor, at least 512 times.
 constexpr size_t kMultiple = 4;
 
 std::vector<float> Draw(Tag tag) {
@@ -57,8 +57,8 @@ class BackwardLongSequence : public ::testing::Test {
     args_.dv = out(dv_);
   }
 
-  /// Queries [first, first + count) against keys [0, first + count). Gives dQ of these queries, and dK and dV of the
-  /// keys from `whole` on, which only these queries see.
+  /// Computes queries [first, first + count) against keys [0, first + count). This gives dQ of these queries. It gives
+  /// dK and dV of the keys from `whole` on, which no other queries see.
   void ExpectRows(int64_t first, int64_t count, int64_t whole) const {
     const int64_t keys = first + count;
     const auto rows = [](const std::vector<float>& values, int64_t begin, int64_t end, int64_t size) {
@@ -117,7 +117,7 @@ TEST_F(BackwardLongSequence, CausalOfOneHeadInBoundedMemory) {
   ExpectRows(0, 300, 300);
 }
 
-// The plan says so, which reads no tensor: there are 4 * 32 heads of 8192, and few are in flight.
+// The plan states its workspace without reading a tensor. There are 4 * 32 heads of 8192 rows, and few are in flight.
 TEST(BackwardWorkspace, IsBoundedByTheHeadsInFlight) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t heads_kv : {4, 32}) {

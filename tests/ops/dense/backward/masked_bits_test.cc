@@ -1,5 +1,5 @@
-// A value that no row may look at contributes exactly nothing: no bit of a gradient that does not see it depends on it.
-// Tested with the kernels of every level of this CPU, and with emulated kernels of bf16 pairs on any CPU.
+// A value that no row may look at contributes exactly nothing: gradients that do not see it have the same bits with any
+// value. The test runs the kernels of every level of this CPU, and emulated kernels of bf16 pairs on any CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ namespace {
 
 using core::kernels::KernelTable;
 
-/// FlashAttentionGrad on one thread, with kernels of the caller's choice.
+/// FlashAttentionGrad on one thread with the kernels of `table`.
 BackwardOutputs OutputsWith(const KernelTable& table, const BackwardProblem& problem) {
   const AttentionGradArgs args = problem.args();
   const ops::BoundAttentionGrad bound = ops::BindAttentionGrad(args, problem.options()).value();
@@ -48,11 +48,11 @@ std::vector<const KernelTable*> TablesFor(DType dtype) {
   return tables;
 }
 
-/// Cases that every kernel table can compute; one in three is of bf16.
+/// A case that every kernel table can compute. One in three is bf16.
 BackwardCase RandomCase(int seed) {
   BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
   if (seed % 3 == 0) c.forward.dtype = DType::kBF16;
-  c.forward.pse_minus_inf_share = 0;  // -inf is no mask: IEEE rules for what it meets
+  c.forward.pse_minus_inf_share = 0;  // -inf is no mask and follows IEEE rules
   return c;
 }
 
@@ -89,7 +89,7 @@ TEST(BackwardMaskedBits, DoNotDependOnWhatNobodySees) {
   EXPECT_GT(poisoned, cases);
 }
 
-// Some rows see the NaN: a gradient element is NaN, or what it was without it.
+// Some rows see the NaN. Each element of a gradient is NaN, or has the bits that it has without the NaN.
 TEST(BackwardMaskedBits, DoNotDependOnWhatOthersSee) {
   const int cases = RandomCases(40);
   for (int seed = 8001; seed < 8001 + cases; ++seed) {

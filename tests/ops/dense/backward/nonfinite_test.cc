@@ -1,4 +1,4 @@
-// NaN and inf in inputs that are seen spread as IEEE arithmetic says, into the gradients that they reach and no others.
+// NaN and inf in inputs that rows see spread by IEEE arithmetic into the gradients that they reach, and into no others.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,7 +73,8 @@ TEST_P(BackwardNonFinite, ValueLeavesTheGradientOfValuesAlone) {
   ExpectSpoiltRows(g.dv, 0, 0);
 }
 
-// +inf takes all the weight of its head, -inf none. Under the causal rule the first rows have no key.
+// A sink of +inf takes all the weight of its head, and a sink of -inf none. Under the causal rule the first rows have
+// no key.
 TEST_P(BackwardNonFinite, InfiniteSinkLeavesNoGradientOrAll) {
   for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
     for (const int64_t sk : {40, 300}) {
@@ -125,7 +126,7 @@ TEST_P(BackwardNonFinite, BiasSpoilsItsRow) {
   }
 }
 
-// An inf in a value or an output gradient makes products of both signs of inf, but no score of -inf.
+// An inf in a value or an output gradient makes products of +inf and of -inf, but no score of -inf.
 TEST_P(BackwardNonFinite, InfiniteValuesAndOutputGradients) {
   for (const double value : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
     for (const int mode : {1, 2, 3}) {
@@ -147,7 +148,7 @@ TEST_P(BackwardNonFinite, RandomCases) {
     BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
     c.forward.dtype = GetParam();
     c.forward.pse_minus_inf_share = 0;
-    c.forward.dropout = DropoutForm::kNone;  // it is not specified what a dropped pair makes of NaN
+    c.forward.dropout = DropoutForm::kNone;  // NaN at a dropped pair has no specified result
     c.forward.keep_prob = 1;
     reference::Problem problem = MakeReferenceProblem(c.forward);
     const auto place = [&](const std::vector<double>& values) {

@@ -25,7 +25,7 @@ void ForRandomCases(int first_seed, const Check& check) {
   }
 }
 
-/// A case's gradients on every level, with which others are compared.
+/// A case's gradients on every level. Gradients of other calls are compared with them.
 class UsualBits {
  public:
   UsualBits(const BackwardProblem& problem, int threads) : case_(problem.backward_case()) {
@@ -135,7 +135,7 @@ std::vector<double> Part(const std::vector<double>& values, int64_t first, int64
   return {values.begin() + first, values.begin() + first + count};
 }
 
-/// The gradients of sequence b among those of all; sums over the batch are left out.
+/// The gradients of sequence b among the gradients of all. Sums over the batch are left out.
 BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& problem, int64_t b) {
   const reference::Problem& p = problem.values().problem;
   const reference::Gradients& g = all.gradients;
@@ -160,7 +160,7 @@ BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& proble
   return {.gradients = part, .tail = {}};
 }
 
-/// Restricts a case to what every layout and any place in a batch can express.
+/// Restricts a case to features that every layout, and any place in a batch, can express.
 void Simplify(ForwardCase* f) {
   f->tail_q = f->tail_kv = 0;
   if (f->mask.mode < 7) return;  // modes 7 and 8 treat one sequence of the batch differently
@@ -171,7 +171,7 @@ void Simplify(ForwardCase* f) {
 TEST(BackwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](BackwardCase c) {
     Simplify(&c.forward);
-    // The flat index of dropout by seed depends on the sequences before.
+    // The flat index of dropout by seed depends on the earlier sequences.
     if (c.forward.dropout == DropoutForm::kSeed) c.forward.dropout = DropoutForm::kMask;
     const BackwardProblem problem(c);
     const UsualBits all(problem, 2);
@@ -253,7 +253,7 @@ TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   }
 }
 
-// Sums may be added in another order: every gradient stays within the tolerance, which holds for any order.
+// Atomic-free sums may have another order. Every gradient stays within the tolerance, which holds for any order.
 TEST(BackwardAtomicFree, MatchesTheReference) {
   std::vector<std::unique_ptr<Context>> contexts;
   for (const Isa isa : IsaLevels()) {

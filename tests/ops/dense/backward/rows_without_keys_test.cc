@@ -107,7 +107,8 @@ TEST(BackwardRowsWithoutKeys, PackedTailsAreZeroInEveryGradient) {
   }
 }
 
-/// Rows of sequence 0, head 1 of a case; compares all other gradients with and without them.
+/// A mask under which rows of sequence 0, head 1 have no keys. All other gradients must be the same with and without
+/// those rows.
 struct Scheme {
   const char* name;
   std::function<void(ForwardCase*)> mask;
@@ -125,7 +126,7 @@ const Scheme kSchemes[] = {{"Causal",
 
 class BackwardRowsWithoutKeysAmongOthers : public ::testing::TestWithParam<Scheme> {};
 
-// Queries and output gradients of rows without keys may hold anything: no bit of any gradient changes.
+// Queries and output gradients of rows without keys may hold anything, and no bit of any gradient changes.
 TEST_P(BackwardRowsWithoutKeysAmongOthers, DoNotDisturbThem) {
   BackwardCase c = Usual();
   GetParam().mask(&c.forward);

@@ -12,7 +12,8 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-/// Runs the problem once as it is and once with other arguments, on every level; the gradients must be the same bits.
+/// Runs the problem once as it is and once with changed arguments, on every level. The gradients must have the same
+/// bits.
 template <typename Change>
 void ExpectSameBits(const BackwardProblem& problem, const Change& change) {
   for (const Isa isa : IsaLevels()) {
@@ -133,7 +134,7 @@ TEST(BackwardStrides, InputsMayBeOneTensor) {
   }
 }
 
-/// Makes all sequences (or heads, or rows) equal to the first.
+/// Makes all sequences (or heads, or rows) equal to the first one.
 void Repeat(int dimension, const std::vector<int64_t>& sizes, std::vector<double>* values) {
   const int64_t heads = sizes[1], rows = sizes[2], size = sizes[3];
   for (int64_t x = 0; x < static_cast<int64_t>(values->size()); ++x) {
@@ -162,7 +163,7 @@ TEST(BackwardStrides, StrideZeroInEveryInput) {
   }
 }
 
-// The gradient of sum(out): d_out is one row of ones.
+// d_out is one row of ones, which gives the gradient of sum(out).
 TEST(BackwardStrides, OutputGradientOfOneRow) {
   for (const DType dtype : kDTypes) {
     const BackwardCase c = Usual(dtype);
@@ -172,7 +173,7 @@ TEST(BackwardStrides, OutputGradientOfOneRow) {
   }
 }
 
-// A bias that its strides broadcast has one gradient per pair: nothing is summed.
+// A bias that is broadcast by strides has one gradient per pair, and nothing is summed.
 TEST(BackwardStrides, StrideZeroInBiasAndMask) {
   for (const int dimension : {0, 1, 2}) {
     BackwardCase c = Usual(DType::kBF16);

@@ -1,5 +1,5 @@
-// How exact the library is: its error against double compared with that of the naive computation in the same type (f32
-// accumulation, softmax of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
+// How exact the library is: its error against double, compared with the error of the naive computation in the same type
+// (f32 accumulation, softmax of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
 #include <gtest/gtest.h>
 
 #include "support/compare/agrees.h"
@@ -34,8 +34,8 @@ TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
     problem.ForgetOutputs();
     const ForwardOutputs got = OutputsOf(problem, ContextOf(isa));
     EXPECT_LE(LargestError(got.out, exact.out), allowed) << Name(isa);
-    EXPECT_LE(LargestError(got.lse, exact.lse), 2 * LargestError(naive.lse, exact.lse) + 0x1p-22)  // lse near 8: ulps
-        << Name(isa);
+    // 2^-22 is half an ulp of an lse between 4 and 8.
+    EXPECT_LE(LargestError(got.lse, exact.lse), 2 * LargestError(naive.lse, exact.lse) + 0x1p-22) << Name(isa);
   }
 }
 

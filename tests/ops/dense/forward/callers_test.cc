@@ -1,5 +1,5 @@
-// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or their own. Each must get the
-// bits it gets alone.
+// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or on their own. Each must get the
+// bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 
@@ -25,7 +25,7 @@ class Callers {
       problems_.back()->ForgetOutputs();
     }
   }
-  /// Makes the caller's calls; false if a status or a bit is wrong. Runs on any thread.
+  /// Makes the caller's calls on any thread. Returns false if a status or a bit is wrong.
   [[nodiscard]] bool Call(int caller, Context* context) const {
     const ForwardProblem& problem = *problems_[static_cast<size_t>(caller)];
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
@@ -112,7 +112,7 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   ExpectAll(good);
 }
 
-// The task that finishes last adds up the parts of the keys, and leaves the counters for the next run.
+// The task that finishes last adds up the parts of the keys, and resets the counters for the next run.
 TEST(ForwardCallers, OnePlanWithPartsOfKeysForManyRuns) {
   ForwardCase c;
   c.heads = 4;

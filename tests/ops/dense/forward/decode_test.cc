@@ -1,4 +1,5 @@
-// Few query rows against long keys: keys cut into parts whose states are added, and the kernels of few rows.
+// Few query rows against long keys: the keys are cut into parts whose states are added, and rows take the kernels of
+// few rows.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

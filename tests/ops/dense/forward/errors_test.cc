@@ -1,4 +1,4 @@
-// A refused call names the argument and writes nothing. Which calls are refused, in full, is bind's own test.
+// A refused call names the argument and writes nothing. The tests of bind check which calls are refused.
 #include <gtest/gtest.h>
 
 #include <cmath>

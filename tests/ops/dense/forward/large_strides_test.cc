@@ -33,7 +33,7 @@ TEST_P(ForwardLargeStrides, GiveTheBitsOfTheDenseCall) {
   // Rows are 2^31 elements apart, heads follow the rows, batch elements follow the heads.
   const Dims stride{2 * (6 * kPast31 + kPast32), 6 * kPast31 + kPast32, kPast31, 1};
   const size_t bytes = static_cast<size_t>(2 * stride[0]) * sizeof(float);
-  // Rows of one tensor lie between those of another, which takes a sixth of the address space.
+  // Rows of one tensor lie between rows of another, so all tensors together take a sixth of the address space.
   const SparseMemory memory(bytes);
   if (!memory.ok()) GTEST_SKIP() << "this system does not map " << bytes << " bytes";
   const auto spread = [&](int which, const TensorView& view) {

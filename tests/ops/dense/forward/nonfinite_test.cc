@@ -1,4 +1,4 @@
-// NaN and inf in inputs that are seen spread as IEEE arithmetic says, into the rows that see them and no others.
+// NaN and inf in inputs spread by IEEE arithmetic into the rows that see them, and into no others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class ForwardNonFinite : public ::testing::TestWithParam<DType> {
     c.lengths = EqualLengths(1, 70, 300);
     return c;
   }
-  /// Two heads of `rows` x 600, two blocks of keys and more.
+  /// Two heads of `rows` x 600: more than two blocks of keys.
   static ForwardCase Scaled(float scale, int64_t rows) {
     ForwardCase c = Usual();
     c.d = c.dv = 64;
@@ -56,7 +56,7 @@ TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
   }
 }
 
-// Rows are finished in other ways with statistics and without.
+// Rows are finished by other code when the call has statistics.
 TEST_P(ForwardNonFinite, SpoiledRowsHaveTheirBitsWhateverStatisticsAreAskedFor) {
   for (const double value : kValues) {
     ForwardCase c = Usual();
@@ -119,7 +119,8 @@ TEST_P(ForwardNonFinite, SinkThatIsNoNumberSpoilsItsHead) {
   ExpectSpreadsAsInTheReference(c, values);
 }
 
-// +inf takes all the weight of its head, -inf none. Few rows of many keys have parts; a causal row may have no key.
+// A sink of +inf takes all the weight of its head, and a sink of -inf none. Few rows of many keys have parts; a causal
+// row may have no key.
 TEST_P(ForwardNonFinite, InfiniteSinkTakesEverythingOrNothing) {
   for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
     for (const int64_t sq : {1, 4, 70}) {
@@ -164,7 +165,7 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
   }
 }
 
-/// One column of Q is 1, so that a row's scores are the keys' value there.
+/// A problem with given scores: one column of Q is 1, and that column of K holds the scores.
 reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<double(int64_t)>& score) {
   reference::Problem values = MakeReferenceProblem(c);
   std::fill(values.q.begin(), values.q.end(), 0.0);
@@ -179,7 +180,7 @@ reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<dou
 }
 
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
-  // Exponents of up to 2^26, 2^35, 2^62 and nearly 2^127, of either sign, beside rows of a query of 0.
+  // Exponents of up to 2^26, 2^35, 2^62 and nearly 2^127 of either sign, next to rows whose query is 0.
   for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1.6p125f}) {
     for (const int64_t rows : {1, 2, 4, 70}) {
       const ForwardCase c = Scaled(scale, rows);
@@ -197,8 +198,9 @@ TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
 }
 
 TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
-  // Two keys whose scores are adjacent numbers of f32, in different blocks and, of few rows, in different parts: scaled
-  // by 2^24 they are 2 apart, by 2^60 as good as infinitely far. The other keys are far below.
+  // Two keys have scores that are adjacent f32 numbers. They lie in different blocks, and with few rows in different
+  // parts. Scaled by 2^24 the scores are 2 apart, scaled by 2^60 practically infinitely far. The other keys have far
+  // smaller scores.
   for (const float scale : {0x1p24f, 0x1p60f}) {
     const double want = scale == 0x1p24f ? 1 / (1 + std::exp(-2.0)) : 1;
     for (const int64_t rows : {1, 2, 4, 70}) {
@@ -229,13 +231,14 @@ TEST_P(ForwardNonFinite, RandomCases) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
     c.dtype = GetParam();
     c.pse_minus_inf_share = 0;
-    c.dropout = DropoutForm::kNone;  // it is not specified what a dropped pair makes of inf
+    c.dropout = DropoutForm::kNone;  // inf at a dropped pair has no specified result
     c.keep_prob = 1;
     reference::Problem values = MakeReferenceProblem(c);
     std::vector<double>* const targets[] = {&values.q, &values.k, &values.v};
     std::vector<double>* target = targets[seed % 3];
     if (target->empty()) continue;
-    // Slopes push probabilities below the range of f32, where 0 * inf differs from the result in double.
+    // Slopes push probabilities below the range of f32. There 0 * inf differs from the result in double, so the value
+    // is NaN.
     const double value = c.pse == PseForm::kSlopes ? NAN : kValues[seed / 3 % 3];
     (*target)[RandomBits(c.seed, Tag::kChoice, {-2}) % target->size()] = value;
     ExpectSpreadsAsInTheReference(c, values);

@@ -24,7 +24,7 @@ class ForwardOneKey : public ::testing::TestWithParam<DType> {
     c.lengths = EqualLengths(2, sq, sk);
     return c;
   }
-  /// @param key_of  the key of a row; negative: the row may have anything
+  /// @param key_of  gives the key of a row, or a negative number if the row's output is not checked
   static void ExpectItsValue(const ForwardCase& c, const reference::Problem& p,
                              const std::function<int64_t(int64_t)>& key_of) {
     const ForwardProblem problem(c, p);
@@ -73,7 +73,7 @@ TEST_P(ForwardOneKey, OfTheFirstCausalRow) {
   }
 }
 
-// Few rows of the many keys have parts, and kernels of their own.
+// Few rows of many keys have parts, and kernels of their own.
 TEST_P(ForwardOneKey, OfABandOfOne) {
   for (const int64_t sq : {1, 4, 7, 300}) {
     for (const float softcap : {0.0F, 5.0F}) {
@@ -97,7 +97,7 @@ TEST_P(ForwardOneKey, ThatTheDenseMaskLeaves) {
   }
 }
 
-// The others' probabilities are below the smallest number.
+// The probabilities of the other keys are below the smallest number.
 TEST_P(ForwardOneKey, ThatIsFarAboveTheOthers) {
   for (const int64_t sq : {1, 5, 40}) {
     for (const float scale : {3.0F, 40.0F, 700.0F}) {
@@ -107,7 +107,7 @@ TEST_P(ForwardOneKey, ThatIsFarAboveTheOthers) {
       for (int64_t b = 0; b < 2; ++b) {
         for (int64_t n = 0; n < 4; ++n) {
           for (int64_t row = 0; row < sq; ++row) {
-            // A score of 16 * 16 where others have less than 16 * 8.
+            // The key's score is 16 * 16, and the other scores are below 16 * 8.
             std::fill_n(&p.q[p.QueryRow(b, n, row, c.d)], c.d, 0.0);
             p.q[p.QueryRow(b, n, row, c.d) + 3] = 16;
           }

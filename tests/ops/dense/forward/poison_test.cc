@@ -1,5 +1,5 @@
-// A masked place is never seen: the result is the reference's, whatever stands in keys, values, queries and biases that
-// no row looks at, in padding between rows, and around the buffers (NaN in every test).
+// Masked places are never read. The result is the reference's whatever lies where no row looks: in keys, values,
+// queries and biases, in padding between rows, and around the buffers (NaN in every test).
 #include "support/poison.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST_P(ForwardPoison, SingleKeysOfADenseMask) {
   }
 }
 
-// Every part of a head's keys looks at its own state.
+// Each part of a head's keys has a state of its own.
 TEST_P(ForwardPoison, SingleKeysOfADenseMaskInPartsOfAHead) {
   for (const DType dtype : kDTypes) {
     for (const int64_t rows : {3, 12}) {
@@ -106,7 +106,7 @@ TEST_P(ForwardPoison, QueriesWithoutKeys) {
   ExpectUnseen(c);
 }
 
-// Some rows see a key and others do not; the latter must not notice it.
+// Some rows see a key and others do not. The others must have the same bits whatever the key holds.
 TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
   for (const DType dtype : kDTypes) {
     for (const int64_t key : {0, 7, 31, 64, 149}) {
@@ -115,10 +115,11 @@ TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
       c.mask.mode = 3;
       c.lengths = EqualLengths(1, 150, 150);
       reference::Problem values = MakeReferenceProblem(c);
-      // If exp2 were one ulp above 1, the largest number would overflow, so 1/16 of it is used.
+      // 1/16 of the largest number, because the largest would overflow if exp2 were one ulp above 1.
       values.v[key * c.dv + 3] = ValueOf(GetParam(), dtype) / 16;
       EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << "v of key " << key;
-      if (GetParam() == Poison::kLargest) continue;  // whether a score of 1e38 overflows depends on the range of f32
+      // A score of 1e38 overflows in f32 but not in double.
+      if (GetParam() == Poison::kLargest) continue;
       values = MakeReferenceProblem(c);
       values.k[key * c.d + 3] = ValueOf(GetParam(), dtype);
       EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << "k of key " << key;
@@ -130,7 +131,7 @@ TEST_P(ForwardPoison, RandomCases) {
   const int cases = RandomCases() / 8;
   for (int seed = 5001; seed < 5001 + cases; ++seed) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
-    c.pse_minus_inf_share = 0;  // -inf is no mask: IEEE rules for what it meets
+    c.pse_minus_inf_share = 0;  // -inf is no mask and follows IEEE rules
     reference::Problem values = MakeReferenceProblem(c);
     Apply(c, &values);
     EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values)));

@@ -18,7 +18,7 @@ class ForwardReproducibility : public ::testing::TestWithParam<Isa> {
   /// Calls `check` on random cases.
   template <typename Check>
   static void ForRandomCases(int first_seed, const Check& check) {
-    // Under a sanitizer random_test sees more of them.
+    // Under a sanitizer there are fewer cases, because random_test runs many.
     const int cases = RandomCases() / (Sanitized() ? 20 : 8);
     for (int seed = first_seed; seed < first_seed + cases; ++seed)
       check(RandomForwardCase(static_cast<uint64_t>(seed)));
@@ -89,7 +89,7 @@ std::vector<double> Part(const std::vector<double>& values, int64_t first, int64
   return {values.begin() + first, values.begin() + first + count};
 }
 
-/// The outputs of sequence b among those of all.
+/// The outputs of sequence b among the outputs of all.
 ForwardOutputs PartOf(const ForwardOutputs& all, const ForwardProblem& problem, int64_t b) {
   const reference::Problem& p = problem.values();
   const int64_t first = p.QueryRow(b, 0, 0, 1);
@@ -104,7 +104,7 @@ ForwardOutputs PartOf(const ForwardOutputs& all, const ForwardProblem& problem, 
 TEST_P(ForwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](ForwardCase c) {
     c.tail_q = c.tail_kv = 0;
-    // The flat index of dropout by seed depends on the sequences before; modes 7 and 8 treat one sequence of the batch
+    // The flat index of dropout by seed depends on the earlier sequences. Modes 7 and 8 treat one sequence of the batch
     // differently.
     if (c.dropout == DropoutForm::kSeed) c.dropout = DropoutForm::kMask;
     if (c.mask.mode >= 7) {
@@ -128,7 +128,7 @@ TEST_P(ForwardReproducibility, EveryLayoutAlike) {
       c.mask = {};
       c.sparse_mode = false;
     }
-    // Restricts the case to what the packed form can express.
+    // Restricts the case to features of the packed form.
     if (c.dense_mask != MaskForm::kNone) c.dense_mask = MaskForm::kPlane;
     if (c.pse == PseForm::kCompressed) c.pse = PseForm::kFull;
     if (c.pse == PseForm::kFull || c.pse == PseForm::kRow) c.pse_broadcast_batch = false;
@@ -179,8 +179,8 @@ bool HasFewRows(const ForwardCase& c) {
                      [&c](int64_t sq) { return sq * (c.heads / c.heads_kv) <= kFewRows; });
 }
 
-// Levels that differ only in 16-bit or int8 dot products share the f32 strips of the level below. Few rows do not:
-// those of avx512_bf16 attend, which sums in another order.
+// Levels that differ only in 16-bit or int8 dot products share the f32 strips of the level below. Their kernels of few
+// rows differ: avx512_bf16 has attend, which sums in another order.
 TEST(ForwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   int compared = 0;

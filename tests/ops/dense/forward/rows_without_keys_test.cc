@@ -1,4 +1,4 @@
-// What a row writes that sees no key. It takes nothing from its inputs.
+// The outputs of a row that sees no key. They depend on no input.
 #include <gtest/gtest.h>
 
 #include <cfloat>

@@ -1,5 +1,4 @@
-// Sequences whose keys are one block: the kernels that they get, and their bits compared with those of longer
-// sequences.
+// Sequences whose keys are one block: their kernels, and their bits compared with the bits of longer sequences.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +21,7 @@ class ShortSequencesTest : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(Levels, ShortSequencesTest, testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-/// Normal numbers of f32 or bf16, and what is written to as one.
+/// A buffer of f32 or bf16 elements, either random normal numbers or an output.
 class Values {
  public:
   Values(int64_t n, uint32_t seed, DType dtype) : bytes_(static_cast<size_t>(n) * SizeOf(dtype)) {
@@ -45,7 +44,7 @@ class Values {
 
 constexpr int64_t kHeads = 3, kD = 40, kDv = 56;
 
-/// Operands of one call; the rows of k and v lie as if there were `room` keys.
+/// Operands of one call. The rows of k and v lie as in a tensor of `room` keys.
 struct Operands {
   Operands(int64_t sq, int64_t room, DType dtype)
       : dtype(dtype),
@@ -91,7 +90,7 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
   }
 }
 
-// Keys that a mask drops leave no trace: a sequence of several blocks, with its state along the lanes, must give the
+// Keys that a mask drops leave no trace. A sequence of several blocks, whose state lies along the lanes, must give the
 // bits of the short sequence that has only the kept keys.
 TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

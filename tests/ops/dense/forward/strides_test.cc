@@ -12,7 +12,7 @@ namespace {
 class ForwardStrides : public ::testing::TestWithParam<Isa> {
  protected:
   static Context* context() { return ContextOf(GetParam()); }
-  /// Runs the problem once as it is and once with other arguments; the outputs must be the same bits.
+  /// Runs the problem once as it is and once with changed arguments. The outputs must have the same bits.
   template <typename Change>
   static void ExpectSameBits(const ForwardProblem& problem, const Change& change) {
     const ForwardOutputs usual = OutputsOf(problem, context());
@@ -95,7 +95,7 @@ TEST_P(ForwardStrides, MultiHeadLatentValuesAreColumnsOfTheKeys) {
   }
 }
 
-/// Makes all sequences (or heads, or rows) of k and v equal to the first.
+/// Makes all sequences (or heads, or rows) of k and v equal to the first one.
 void Repeat(int dimension, const ForwardCase& c, int64_t size, std::vector<double>* values) {
   const int64_t heads = c.heads_kv;
   const int64_t rows = c.max_sk();

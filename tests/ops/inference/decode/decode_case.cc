@@ -21,7 +21,7 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// The head of a row of [sequence][head][row].
+/// The head of row `row` of [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];
@@ -104,7 +104,7 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
 
-/// A random order of pages; some pages belong to no sequence.
+/// Makes a table with a random order of pages. Some pages belong to no sequence.
 void DecodeProblem::MakeTable() {
   const ForwardCase& d = case_.dense;
   constexpr int64_t kSparePages = 3;
@@ -197,7 +197,7 @@ void DecodeProblem::PlaceKeys(Part part) {
   }
 }
 
-/// Draws int8 keys or values, scales and offsets; the reference gets the f32 numbers that they stand for, as
+/// Draws int8 keys or values, scales and offsets. The reference gets the f32 numbers that they represent, as
 /// documented.
 void DecodeProblem::Quantize(bool values) {
   const ForwardCase& d = case_.dense;

@@ -17,31 +17,31 @@ namespace fa::test {
 enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
 enum class Quantization : uint8_t { kNone, kPerTensor, kPerChannel, kPerToken };
 
-/// One decode call as a value. The same case gives the same numbers whatever the form of its keys.
+/// One decode call as a value. A case gives the same numbers in every form of its keys.
 struct DecodeCase {
-  ForwardCase dense;  ///< sizes, values, options; its lengths are those in use
+  ForwardCase dense;  ///< sizes, values, options, and the lengths in use
   KeyForm keys = KeyForm::kOneTensor;
   int64_t page_rows = 16;
-  uint64_t page_order = 1;           ///< another order of pages
+  uint64_t page_order = 1;           ///< each value gives another order of pages
   int64_t spare_q = 0, spare_k = 0;  ///< rows of the tensors past the longest element
-  int mask_rank = 4;                 ///< of a dense mask without heads: 2, 3 or 4
+  int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
-  std::optional<OutputScaleForm> int8_out = {};  ///< else the type of q
+  std::optional<OutputScaleForm> int8_out = {};  ///< without a value the output has the type of q
 };
 
-/// `batch` elements of these lengths.
+/// `sk.size()` batch elements of these key lengths.
 [[nodiscard]] DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vector<int64_t> sk,
                                         DType dtype = DType::kF32);
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 
-/// The tensors of a case in guarded buffers. The values are in their places; everything else is NaN, "drop", or a page
-/// that does not exist.
+/// The tensors of a case in guarded buffers. The values are in their places. All other contents are NaN, "drop", or
+/// pages that do not exist.
 class DecodeProblem {
  public:
   explicit DecodeProblem(const DecodeCase& c) : DecodeProblem(c, MakeReferenceProblem(c.dense)) {}
-  /// The case with other values, for example poisoned ones; int8 keys and values are drawn.
+  /// The case with other values, for example poisoned ones. int8 keys and values are drawn anew.
   DecodeProblem(const DecodeCase& c, reference::Problem values);
   DecodeProblem(const DecodeProblem&) = delete;
   DecodeProblem& operator=(const DecodeProblem&) = delete;
@@ -51,7 +51,7 @@ class DecodeProblem {
   [[nodiscard]] DecodeAttentionArgs args() const;
   [[nodiscard]] DecodeAttentionOptions options() const;
   [[nodiscard]] Status Run(Context* context) const { return DecodeAttention(args(), options(), context); }
-  /// `tail`: rows past the lengths.
+  /// The outputs; `tail` has the rows past the lengths.
   [[nodiscard]] ForwardOutputs Outputs() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
   [[nodiscard]] const OutputScales& output_scales() const { return output_scales_; }
@@ -84,11 +84,11 @@ class DecodeProblem {
   OutputScales output_scales_;
 };
 
-/// Compares what a call wrote with the reference on `problem.values()`.
+/// Compares the results of a call with the reference on `problem.values()`.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const DecodeProblem& problem,
                                                           const reference::ForwardResult& want);
-/// Runs the case on every level of this machine and compares it with the reference in double; nothing but the outputs
-/// is written.
+/// Runs the case on every level of this machine and compares it with the reference in double. Only the outputs may be
+/// written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeProblem& problem);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const DecodeCase& c);
 [[nodiscard]] ForwardOutputs OutputsOf(const DecodeProblem& problem, Context* context);

@@ -1,4 +1,4 @@
-// Decode attention against the reference in double: forms of keys, pages, lengths, int8, masks and biases.
+// Decode attention, compared with the reference in double: forms of keys, pages, lengths, int8, masks and biases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST(Decode, EveryFormOfKeysInEveryLayoutAndType) {
   }
 }
 
-// Groups of 1 to 24 query rows: kernels of few rows, strips, and a head that is packed for several tiles.
+// Groups of 1 to 24 query rows take kernels of few rows, strips, or a head that is packed for several tiles.
 TEST(Decode, EveryNumberOfRowsOfAGroup) {
   int n = 0;
   for (const int64_t group : {1, 2, 5, 8, 24}) {
@@ -66,8 +66,8 @@ TEST(Decode, PagesOfEverySize) {
   }
 }
 
-// Kernels that attend to whole runs of keys end between two steps and between two blocks of the planner, and leave the
-// keys that not every row sees to the others.
+// Kernels with attend process whole runs of keys. They end between two of their steps and between two blocks of the
+// planner, and leave the keys that not every row sees to other kernels.
 TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t d : {32, 64, 128, 256}) {
@@ -118,7 +118,7 @@ TEST(Decode, SplitHeadsInEveryFormOfKeys) {
   }
 }
 
-// One head of keys for all queries, as models with latent attention decode: pages of 512 + 64 columns.
+// All queries share one head of keys, as in models with latent attention: pages of 512 + 64 columns.
 TEST(Decode, SplitHeadsOfLatentAttention) {
   for (const DType dtype : kDTypes) {
     DecodeCase c = MakeDecodeCase(32, 1, 1, {700, 129}, dtype);
@@ -225,7 +225,7 @@ TEST(Decode, SoftcapAndScale) {
   Check(c);
 }
 
-// Parts of keys are merged before a sink is counted in; a batch element without keys has its sink alone.
+// Parts of keys are merged before a sink is counted. A batch element without keys has only its sink.
 TEST(Decode, SinksAreCountedOnce) {
   for (const KeyForm form : kForms) {
     for (const int64_t sq : {1, 20}) {
@@ -260,7 +260,7 @@ TEST(Decode, OneKeyOfAllHasItsValue) {
       for (const KeyForm form : kForms) {
         DecodeCase c = MakeDecodeCase(4, 2, sq, {1, 1500}, dtype);
         c.keys = form;
-        c.dense.mask = {.mode = 4, .pre = 0, .next = 0};  // the first element has a key for its last row alone
+        c.dense.mask = {.mode = 4, .pre = 0, .next = 0};  // only the last row of the first element has a key
         const DecodeProblem problem(c);
         const reference::Problem& p = problem.values();
         for (const Isa isa : IsaLevels()) {
@@ -325,7 +325,7 @@ TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
           const size_t at = per_column ? i % (4 * 24) : 0;
           const double exact =
               want[i] * static_cast<double>(scale[at]) + (with_offset ? static_cast<double>(offset[at]) : 0.0);
-          // The bound is half a step, and two roundings in f32.
+          // The bound is half a step and two roundings in f32.
           const double half = 0.5 + 2 * std::fabs(exact) * 0x1p-23;
           ASSERT_LE(std::fabs(out[i] - std::clamp(exact, -128.0, 127.0)), half) << i << c;
         }
@@ -334,7 +334,7 @@ TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
   }
 }
 
-// Scales and offsets count in the order of their shape, wherever they lie.
+// Scales and offsets are taken in the order of their shape, wherever they lie in memory.
 TEST(DecodeInt8Output, ScalesMayHaveAnyStrides) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const DecodeCase c = MakeDecodeCase(4, 2, 1, {600, 70}, dtype);
@@ -372,7 +372,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
   EXPECT_TRUE(SameBits(problem.Outputs(), want));
 }
 
-// Results may be anything, but no address leaves the pages, which stand between memory that cannot be read.
+// Results may be anything, but no address leaves the pages, which lie between memory that cannot be read.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
   for (const int64_t sq : {1, 20}) {  // kernels of few rows, and strips
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
@@ -383,7 +383,7 @@ TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
     auto* entry = static_cast<int32_t*>(const_cast<void*>(args.block_table.data)) + 7;
     int through = 0;
     const FlippingWords flipping({entry}, std::numeric_limits<int32_t>::max());
-    // The other thread may rest on the wrong value, so that a check refuses every call: then more calls are made.
+    // The other thread may rest on the wrong value, so that every call is refused. Then more calls are made.
     for (int call = 0; call < 300 || (through == 0 && call < 1'000'000); ++call) {
       if (through == 0) std::this_thread::yield();
       const Status status = DecodeAttention(args, problem.options());

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A call that tests may spoil: it owns its lists.
+/// A call that owns its lists. Tests may spoil it.
 struct Call {
   explicit Call(const DecodeProblem& problem)
       : args(problem.args()),

@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// The decode of int8 queries that a prompt call of int8 is, with its keys in one tensor. The case is not packed and
-/// has no dense mask of two dimensions, which means something else there.
+/// The decode call of int8 queries that computes the same as an int8 prompt call, with its keys in one tensor. The case
+/// is not packed. It has no dense mask of two dimensions, because decode takes such a mask differently.
 class Int8DecodeProblem {
  public:
   explicit Int8DecodeProblem(const PromptCase& c);

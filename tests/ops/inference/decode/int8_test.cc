@@ -1,5 +1,5 @@
-// Decode of int8 queries: against the formula in double where the keys are one tensor, and with the same bits in the
-// other forms of keys.
+// Decode of int8 queries. With keys in one tensor it is compared with the formula in double; other forms of keys give
+// the same bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ PromptCase Int8Case(DType out, int64_t sq = 1) {
   return c;
 }
 
-/// Arguments that tests may change.
+/// The arguments of a decode call, which tests may change.
 struct Decode {
   explicit Decode(const Int8DecodeProblem& problem)
       : k(problem.args().k.begin(), problem.args().k.end()),
@@ -104,7 +104,8 @@ TEST_P(DecodeInt8, MasksBiasesAndScales) {
   c.pse = true;
   EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "dense mask and bias";
   c = Int8Case(DType::kI8);
-  c.lengths_kv[1] = 5;  // an offset would move the 0 of a row without keys
+  // An offset would change the 0 of a row without keys.
+  c.lengths_kv[1] = 5;
   c.with_offset = c.per_column = c.packed_deq = true;
   c.offset2 = 5.25F;
   c.quant1 = -127;
@@ -117,7 +118,7 @@ TEST_P(DecodeInt8, RandomCases) {
   }
 }
 
-/// Keys or values of BNSD as one tensor per batch element, or as pages; rows past the lengths are not copied.
+/// Keys or values of BNSD as one tensor per batch element or as pages. Rows past the lengths are not copied.
 class MovedKeys {
  public:
   MovedKeys(const TensorView& from, const std::vector<int64_t>& lengths) : from_(from), lengths_(lengths) {}
@@ -135,7 +136,7 @@ class MovedKeys {
     return list;
   }
 
-  /// Page p of element b is page `table[b][p]`, filled with -128 past the length.
+  /// The pages of all elements. Page p of element b is page `table[b][p]`, filled with -128 past the length.
   std::vector<TensorView> Pages(int64_t page_rows, const std::vector<std::vector<int32_t>>& table, int64_t pages,
                                 bool heads_apart) {
     const int64_t heads = from_.shape[1], size = from_.shape[3];
@@ -202,7 +203,7 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
       const int64_t all = pages + 1;
       std::vector<int32_t> entries;
       for (auto& row : table) {
-        for (int64_t p = 0; p < columns; ++p) row.push_back(pages--);  // in descending order; page 0 is nobody's
+        for (int64_t p = 0; p < columns; ++p) row.push_back(pages--);  // in descending order; page 0 is unused
         entries.insert(entries.end(), row.begin(), row.end());
       }
       decode.args.block_table = {entries.data(), DType::kI32, {c.batch, columns}, {}};
@@ -215,7 +216,8 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
   }
 }
 
-// Page 0 is memory that cannot be read. Entries of pages before the window are 0: no row of them is read.
+// Page 0 is memory that cannot be read. The table entries of pages before the window are 0, because no row of them is
+// read.
 TEST_P(DecodeInt8, PagesBeforeAWindowAreNotRead) {
   PromptCase c = Int8Case(DType::kF16);
   c.sk = 200;

@@ -1,4 +1,4 @@
-// A batch element gives the same bits however its keys lie, on any number of threads, and whatever else is in the
+// A batch element gives the same bits in every form of its keys, on any number of threads, and whatever else is in the
 // batch.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
@@ -22,7 +22,7 @@ DecodeCase Usual(int64_t sq, DType dtype, Quantization quantization) {
   return c;
 }
 
-/// One row of each of `heads` heads, whose kernels may attend to runs of keys.
+/// One row for each of `heads` heads. Its kernels may have attend.
 DecodeCase Attending(int64_t heads, DType dtype) {
   DecodeCase c = MakeDecodeCase(heads, 1, 1, {1300, 70, 515}, dtype);
   c.dense.d = c.dense.dv = 64;
@@ -111,8 +111,9 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   }
 }
 
-// With a tile unit the forward of bf16 sums over shorter blocks of keys than decode, whose kernels are those of f32. On
-// aarch64 few rows are up to four; with more, FlashAttention multiplies pairs of bf16, decode f32.
+// Whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit the forward of bf16
+// sums over shorter blocks of keys than decode, which takes the kernels of f32. On aarch64 the kernels of few rows take
+// up to four rows; FlashAttention of more rows multiplies pairs.
 bool MultipliesPairs(Isa isa, int64_t rows) {
   return isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated || (isa == Isa::kNeonBf16 && rows > 4);
 }

@@ -14,7 +14,7 @@ namespace {
 struct Mistake {
   const char* name;
   DType dtype, out;
-  const char* message;  ///< a part of it
+  const char* message;  ///< a part of the message
   std::function<void(PromptCase*)> prepare;
   std::function<void(PromptAttentionArgs*, PromptAttentionOptions*)> make;
 };
@@ -160,7 +160,7 @@ TEST_P(RefusedPrompt, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(Mistakes, RefusedPrompt, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// An offset is fine where no rule can leave a row without keys, and rows without keys are fine without one.
+// An offset is allowed where no rule can leave a row without keys. Without an offset rows without keys are allowed.
 TEST(PromptErrors, WhatTheDeviceLetsPassPasses) {
   PromptCase c;
   c.dtype = c.out_dtype = DType::kI8;

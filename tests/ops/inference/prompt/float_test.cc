@@ -1,4 +1,4 @@
-// Prompt attention of f32, f16 and bf16: the forward's numbers under lengths, larger masks and biases, and int8
+// Prompt attention of f32, f16 and bf16: the numbers of the forward, with lengths, larger masks and biases, and int8
 // outputs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -262,7 +262,7 @@ TEST(PromptFlashAttention, Int8InputsRefuseThem) {
               HasSubstr("pse_type=2, want 0 (q.dtype=i8)"));
 }
 
-// Each batch element as if it were alone and as short as its lengths say.
+// Each batch element gives the bits that it gives alone, cut to its lengths.
 TEST(PromptFlashAttention, ABatchElementHasTheBitsOfItsOwn) {
   for (const DType dtype : {DType::kF16, DType::kI8}) {
     PromptCase c;

@@ -1,4 +1,4 @@
-// Prompt attention of int8 compared with the formula, step by step in double; all levels give the same integers.
+// Prompt attention of int8, compared with the formula step by step in double. All levels give the same integers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -122,8 +122,8 @@ TEST_P(PromptInt8, OutputScalesAndOffsets) {
   }
 }
 
-// The maximum is the row's own and the products are exact, so nothing depends on where keys lie: 70000 keys are more
-// than one product takes.
+// The maximum is taken over the whole row and the products are exact, so nothing depends on where keys lie. 70000 keys
+// are more than one product takes.
 TEST_P(PromptInt8, LongRows) {
   PromptCase c = Int8Case(DType::kF16);
   c.heads = c.heads_kv = 1;
@@ -179,7 +179,7 @@ TEST_P(PromptInt8, RowsThatADenseMaskEmptiesAreZeroBeforeTheOffset) {
 INSTANTIATE_TEST_SUITE_P(Isa, PromptInt8, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-// Scales and offsets count in the order of their shape, wherever they lie.
+// Scales and offsets are taken in the order of their shape, wherever they lie in memory.
 TEST(PromptInt8Output, ScalesMayHaveAnyStrides) {
   for (const DType dtype : {DType::kI8, DType::kBF16}) {
     PromptCase c;

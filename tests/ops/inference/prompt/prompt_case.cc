@@ -32,7 +32,7 @@ int64_t Largest(const std::vector<int64_t>& lengths) {
   return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
 }
 
-/// An element: any int8 value, or a normal one.
+/// An element: any int8 value for int8 inputs, otherwise a normal one.
 double Draw(const PromptCase& c, Tag tag, std::initializer_list<int64_t> place) {
   if (c.dtype == DType::kI8) return static_cast<double>(RandomBits(c.seed, tag, place) % 256) - 128;
   return RoundTo(c.dtype, RandomNormal(c.seed, tag, place));
@@ -216,7 +216,7 @@ void PromptProblem::PlacePairs() {
 void PromptProblem::PlaceScales() {
   const PromptCase& c = case_;
   if (c.dtype == DType::kI8) {
-    // The bits that the device's tool adds to the upper half do not count.
+    // The library ignores the bits that the device's tool sets in the upper half.
     const auto packed = [](float value) { return uint64_t{0x40001234} << 32 | std::bit_cast<uint32_t>(value); };
     deq1_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq1)) : Scalar(DType::kF32, c.deq1);
     deq2_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq2)) : Scalar(DType::kF32, c.deq2);
@@ -353,7 +353,7 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
     }
     const auto expect = [&](const std::vector<double>& statistic, double (ForwardTolerance::*far)(int64_t) const) {
       for (size_t row = 0; case_.statistics && row < statistic.size(); ++row) {
-        // Whatever makes the sum NaN makes the maximum NaN, too.
+        // If the sum is NaN, the maximum is NaN too.
         expected.statistics.push_back(std::isnan(exact.sum[row]) ? exact.sum[row] : statistic[row]);
         expected.statistics_tolerance.push_back((tolerance.*far)(static_cast<int64_t>(row)));
       }
@@ -370,7 +370,7 @@ PromptProblem::Expected PromptProblem::MakeExpected() const {
           const double exact = expected.out[x], far = expected.tolerance[x];
           expected.out[x] = output_scales_.Quantized(exact, n, i % case_.dv);
           expected.tolerance[x] = case_.dtype == DType::kI8 ? 1 : output_scales_.Tolerance(exact, far, n, i % case_.dv);
-        } else if (case_.dtype == DType::kI8) {  // the output's own rounding, to f16
+        } else if (case_.dtype == DType::kI8) {  // the output is rounded to f16
           expected.tolerance[x] += 0x1p-11 * std::fabs(expected.out[x]) + 0x1p-25;
         }
       }

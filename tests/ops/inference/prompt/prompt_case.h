@@ -24,18 +24,18 @@ struct PromptCase {
   DType dtype = DType::kF32, out_dtype = DType::kF32;
   Layout layout = Layout::kBNSD;
   int64_t heads = 2, heads_kv = 1, d = 16, dv = 16;
-  int64_t batch = 1, sq = 16, sk = 16;  ///< of the tensors; TND: see lengths
-  /// Rows in use of each batch element; empty: all. TND: of each sequence, never empty.
+  int64_t batch = 1, sq = 16, sk = 16;  ///< sizes of the tensors; TND takes the lengths
+  /// Rows in use of each batch element; an empty list means all rows. TND needs the length of each sequence.
   std::vector<int64_t> lengths_q = {}, lengths_kv = {};
-  bool one_length = false;  ///< hands over one entry for all (they are equal)
+  bool one_length = false;  ///< passes one entry for all elements, which are equally long
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< Mask::FromSparseMode, else the constructor of that rule
+  bool sparse_mode = false;  ///< Mask::FromSparseMode, otherwise the constructor of the rule
   PromptMask dense_mask = PromptMask::kNone;
-  int64_t wider = 0;  ///< rows and columns by which dense mask and pse exceed the tensors
+  int64_t wider = 0;  ///< dense mask and pse have so many more rows and columns than the tensors
   bool pse = false;
   bool pse_broadcast = false;
-  /// What the forward has; of floats only. Type 2 or 3 is a bias by slopes, in place of pse.
+  /// Features of the forward, which only float inputs have. Type 2 or 3 is a bias by slopes, in place of pse.
   reference::PseType pse_type = reference::PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;
   int64_t d_rope = 0;
@@ -44,10 +44,10 @@ struct PromptCase {
   bool statistics = false;
   std::optional<float> scale = {};
 
-  /// int8 inputs. With the scale of the output an integer of P8 more or less moves an int8 output by at most one.
+  /// Scales of int8 inputs. With the scale of the output, a change of P8 by one moves an int8 output by at most one.
   float deq1 = 1.0F / 512, quant1 = 127, deq2 = 1.0F / 16384;
-  bool packed_deq = false;         ///< as u64
-  float quant2 = 20, offset2 = 0;  ///< int8 output; varied about these per column
+  bool packed_deq = false;         ///< deq scales as u64
+  float quant2 = 20, offset2 = 0;  ///< for an int8 output; values vary around these per column
   bool per_column = false, with_offset = false, bf16_scales = false;
   bool heads_by_columns = false;  ///< scales per column as [N, Dv]
 
@@ -77,15 +77,15 @@ class PromptProblem {
   [[nodiscard]] const reference::Problem& values() const { return values_; }
   [[nodiscard]] Status Run(Context* context) const { return PromptFlashAttention(args(), options(), context); }
 
-  /// [sequence][head][row in use][column].
+  /// The outputs as [sequence][head][row in use][column].
   [[nodiscard]] std::vector<double> Outputs() const;
   [[nodiscard]] bool has_slopes() const { return case_.pse_type >= reference::PseType::kSlopes; }
-  /// softmax_max, softmax_sum and lse of the rows in use, one after the other, each as [sequence][head][row].
+  /// softmax_max, softmax_sum and lse of the rows in use, in this order, each as [sequence][head][row].
   [[nodiscard]] std::vector<double> Statistics() const;
   /// Every element of the outputs in rows that are not in use.
   [[nodiscard]] std::vector<double> UnusedOutputs() const;
-  /// What the outputs should be, and how far each may be from that: 1 for int8 inputs; for an int8 output of other
-  /// inputs, as far as the float may be off before it is quantized.
+  /// The expected outputs and how far each may be off: by 1 for int8 inputs. An int8 output of float inputs may be off
+  /// as far as the float before quantization.
   struct Expected {
     std::vector<double> out, tolerance;
     std::vector<double> statistics, statistics_tolerance;
@@ -108,13 +108,13 @@ class PromptProblem {
   OutputScales output_scales_;
 };
 
-/// Compares what a call wrote: every output within its tolerance of the reference, NaN and inf where the reference has
-/// them; int8 outputs of int8 inputs equal in 99.9 % of the elements (all but one if there are fewer than 1000); unused
-/// rows 0.
+/// Compares the results of a call. Every output is within its tolerance of the reference, with NaN and inf where the
+/// reference has them. int8 outputs of int8 inputs are equal in 99.9 % of the elements, or in all but one of fewer than
+/// 1000. Unused rows are 0.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const PromptProblem& problem,
                                                          const PromptProblem::Expected& expected);
 
-/// Runs the case and compares; checks that nothing but the outputs was written.
+/// Runs the case and compares its results. Only the outputs may be written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptProblem& problem, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const PromptCase& c, Context* context);
 

@@ -47,12 +47,12 @@ void PickMask(RandomChoices* random, PromptCase* c) {
     if (c->packed()) c->dense_mask = PromptMask::kPlane;
   }
   c->mask.mode = random->OneOf({0, 1, 2, 3, 4});
-  // If modes 2 to 4 have a mask, it is the compressed one.
+  // With modes 2 to 4 the mask, if any, is the compressed one.
   c->sparse_mode = !c->packed() && random->Pick(0, 2) == 0 && (c->mask.mode < 2 || c->dense_mask == PromptMask::kNone);
   const int64_t reach = c->sq + c->sk + 1;
   c->mask.pre = random->Pick(0, reach);
   c->mask.next = random->Pick(0, reach);
-  // Mode 0 has a window if a mask is given.
+  // In mode 0 a window holds only if a mask is given.
   c->mask.band = c->mask.mode == 0 && (c->sparse_mode ? c->dense_mask != PromptMask::kNone : random->Pick(0, 1) == 0);
   if (c->dense_mask != PromptMask::kNone || (!c->packed() && random->Pick(0, 2) == 0)) c->wider = random->Pick(0, 5);
   c->pse = !c->packed() && random->Pick(0, 3) == 0;
@@ -77,7 +77,7 @@ void PickScales(RandomChoices* random, PromptCase* c) {
   c->offset2 = random->OneOf({5.25F, -7.0F});
 }
 
-/// What int8 inputs do not have.
+/// Picks features that int8 inputs do not have.
 void PickFeatures(RandomChoices* random, PromptCase* c) {
   const auto one_in_three = [&] { return random->Pick(0, 2) == 0; };
   if (one_in_three()) c->d_rope = random->OneOf<int64_t>({1, 8, 64});
@@ -88,7 +88,8 @@ void PickFeatures(RandomChoices* random, PromptCase* c) {
   c->pse_type =
       random->OneOf({reference::PseType::kAddThenScale, reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
   if (c->pse_type == reference::PseType::kAddThenScale) {
-    c->softcap = 0;  // refused: that bias is added before the scale, the cap comes after it
+    // Refused: this bias is added before the scale, but the cap comes after the scale.
+    c->softcap = 0;
     return;
   }
   c->pse = false;

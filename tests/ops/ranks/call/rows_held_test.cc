@@ -1,4 +1,4 @@
-// fa::RowsHeld against the definition of the cuts, and what is wrong with shards.
+// fa::RowsHeld, compared with the definition of the cuts, and refusals of wrong shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

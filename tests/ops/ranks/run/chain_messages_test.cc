@@ -1,4 +1,5 @@
-// Messages of sums alone: ranks are threads, and tiles add one number to a column's sum, so that the order shows.
+// The messages of sums without a backward. Ranks are threads, and tiles add one number to a column's sum, so that the
+// order of additions shows.
 #include "ops/ranks/run/chain_messages.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +89,7 @@ class Unit {
 
   tiling::SumSchedule schedule;
   std::vector<tiling::ChainGraph> graphs;
-  std::vector<std::vector<int64_t>> part_begin;  // per rank and part: its first row
+  std::vector<std::vector<int64_t>> part_begin;  // first row of each part of each rank
 
  private:
   int workers_;
@@ -97,7 +98,7 @@ class Unit {
   std::vector<int64_t> no_slots_;
 };
 
-/// The sums of columns, by (kv head, first key), when all ranks have added theirs.
+/// The sums of columns, by kv head and first key, after all ranks have added to them.
 class Finals {
  public:
   void Put(int64_t head_kv, int64_t key, float sum) {
@@ -111,8 +112,9 @@ class Finals {
   std::map<std::pair<int64_t, int64_t>, float> sums_;
 };
 
-/// Runs a rank's graph and its messages to their end. The task of number `throws_at`, as they start, finds no memory;
-/// -1: no task is started. @return how the tiles ended
+/// Runs a rank's graph and its messages to their end. The task that starts as number `throws_at` throws std::bad_alloc;
+/// with -1 no task starts.
+/// @return the status of the tiles
 Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals& finals) {
   const auto rank = static_cast<size_t>(transport.rank());
   const tiling::ChainGraph& graph = unit.graphs[rank];
@@ -155,7 +157,7 @@ Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals
   return ended;
 }
 
-/// Of all ranks; a task of rank 1 throws. Every message has been sent and received.
+/// Runs all ranks. A task of rank 1 throws. Every message is sent and received even so.
 std::vector<Status> RunAll(const Unit& unit, bool can_test, int64_t throws_at, Finals& finals) {
   std::vector<Status> ended(static_cast<size_t>(unit.ranks()));
   ThreadRanks all(unit.ranks(), can_test);

@@ -1,5 +1,5 @@
-// A run that an error of the transport ends leaves messages under way: its workspace stays with the transport, and is
-// neither used by another call nor freed before the transport is.
+// If an error of the transport ends a run, messages are still under way. The workspace then stays with the transport:
+// no other call uses it, and it is not freed before the transport is.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
 
-/// Rank 0 of ranks that all say the same, and whose messages arrive late: when Arrive is called.
+/// The transport of rank 0, in a call where all ranks send the same. Its messages arrive late: when Arrive is called.
 class Late final : public Transport {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -65,7 +65,7 @@ class KeptWorkspace : public testing::TestWithParam<Strategy> {
   }
   static SequenceShards Shards() { return ShardsOf(Case(), Cut::kContiguous, GetParam()); }
 
-  /// @param run  run(plan, args): an error
+  /// @param run  called as run(plan, args); returns the error
   template <typename Run>
   void ExpectUntouched(const std::shared_ptr<Late>& transport, Context* context, const Run& run) const {
     const BackwardProblem problem(Case());
@@ -81,7 +81,7 @@ class KeptWorkspace : public testing::TestWithParam<Strategy> {
     ASSERT_TRUE(transport->expects());
     transport->Arrive();
     problem.ForgetOutputs();
-    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // with workspaces of the pool
+    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // runs with workspaces of the pool
     EXPECT_TRUE(transport->AsArrived());
   }
 };
@@ -100,13 +100,13 @@ TEST_P(KeptWorkspace, OfTheCallerBeginsAnew) {
     return plan.Run(args, workspace);
   });
   EXPECT_EQ(workspace.size(), 0u);
-  // Smaller than the one before, which it would have been laid into.
+  // The size is smaller than before, so the old memory would have been reused.
   ASSERT_TRUE(workspace.Reserve(4096).ok());
   std::fill_n(workspace.data(), workspace.size(), std::byte{0});
   EXPECT_TRUE(transport->AsArrived());
 }
 
-// An error before any message moves leaves the workspace where it is.
+// After an error that comes before any message, the workspace stays with the caller.
 TEST_P(KeptWorkspace, StaysWithACallThatDidNotBegin) {
   const auto context = std::move(Context::Create({.threads = 1})).value();
   const BackwardProblem problem(Case());

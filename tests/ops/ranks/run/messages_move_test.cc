@@ -1,4 +1,5 @@
-// A transport moves messages only while it is called: every rank that has one under way tests one between its tiles.
+// A transport moves messages only while it is called. So every rank that has a message under way tests one between its
+// tiles.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -29,7 +30,7 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 3;
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Causal, with as many kv heads as query heads: of contiguous cuts, rank 0 receives no rows and no sums.
+/// A causal case with as many kv heads as query heads. With a contiguous cut, rank 0 receives no rows and no sums.
 BackwardCase CausalCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.heads_kv = c.forward.heads;
@@ -37,7 +38,7 @@ BackwardCase CausalCase() {
   return c;
 }
 
-/// (heads in flight, threads per rank)
+/// The parameters are the heads in flight and the threads per rank.
 class MessagesMove : public testing::TestWithParam<std::tuple<int64_t, int>> {
  protected:
   [[nodiscard]] static SequenceShards Shards(Strategy strategy) {
@@ -76,7 +77,7 @@ TEST_P(MessagesMove, OfAForwardWhoseRowsStay) {
   RunForward(Strategy::kSequence, all_);
   EXPECT_GT(all_.tests(0), 0);
   EXPECT_GT(all_.tests(1), 0);
-  // The last rank sends its keys to nobody, and there is no next unit.
+  // The last rank sends its keys to no rank. It has messages to test only if there is a next unit.
   EXPECT_EQ(all_.tests(2) > 0, !OneUnit());
 }
 
@@ -95,8 +96,8 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_GT(all_.tests(rank), 0) << rank;
 }
 
-/// Of two ranks, the first of which sends sums and receives none: whether it tests those of its first unit in its
-/// second one. Until then the other rank takes none.
+/// What two ranks share. Rank 0 sends sums and receives none. Rank 1 takes no sums until rank 0, in its second unit,
+/// has tested the sums of its first unit.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;
@@ -131,7 +132,7 @@ class Watched final : public Transport {
   Status Test(Request request, bool* done) override {
     if (rank() == 0 && sums_.contains(request)) {
       const std::lock_guard lock(leftover_.mutex);
-      leftover_.tested |= leftover_.unit_ended;  // the sums are those of the first unit
+      leftover_.tested |= leftover_.unit_ended;  // the sums belong to the first unit
       leftover_.changed.notify_all();
     }
     return transport_->Test(request, done);
@@ -142,7 +143,8 @@ class Watched final : public Transport {
   }
 
  private:
-  // Of two units in flight: tags of what each brings and of what it sends back; one of sums of parameters.
+  // Two units in flight have tags for the rows that each receives and for the results that each sends back. The sums of
+  // parameters have one tag, and the tags of sums follow.
   static constexpr int kTagOfFirstResults = 2, kFirstTagOfSums = 5;
 
   std::shared_ptr<Transport> transport_;

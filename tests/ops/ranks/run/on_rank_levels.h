@@ -9,18 +9,19 @@
 #include "support/cases/rank_rows.h"
 #include "support/execution/contexts.h"
 
-/// What tests of both directions over ranks have in common.
+/// What the tests of forward and backward over ranks have in common.
 namespace fa::test {
 
 /// A test that runs on every level of RankLevels().
 class OnRankLevels : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));  // made before threads ask for it
+    // The contexts are made here, before threads ask for them.
+    for (const Isa isa : IsaLevels()) static_cast<void>(ContextOf(isa, 1));
   }
 };
 
-/// One sequence that every rank has rows of, under a mask of any mode.
+/// One sequence of which every rank has rows, under a mask of any mode.
 inline ForwardCase LongForwardCase(DType dtype, int mode, int64_t rows) {
   ForwardCase c;
   c.dtype = dtype;

@@ -1,5 +1,6 @@
-// What a run exchanges but tensors is one status word per rank: when the ranks have agreed to run, none fails for lack
-// of threads, and one whose task throws spoils what it sends, so that no other waits for it or takes it for a result.
+// A run exchanges tensors and one status word per rank, and nothing else. After the ranks have agreed to run, no rank
+// fails for lack of threads. A rank whose task throws sends NaN, so that no other rank waits for its results or takes
+// them for valid.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -37,7 +38,7 @@ BackwardCase CaseOf(bool sums) {
   return c;
 }
 
-/// A status and the elements of its outputs, per rank.
+/// The status and the output elements of a rank.
 struct Ended {
   Status status;
   std::vector<float> outputs, wanted;
@@ -59,7 +60,7 @@ class OneStatusWord : public testing::TestWithParam<std::tuple<Strategy, bool>> 
   }
   [[nodiscard]] static bool can_test() { return std::get<bool>(GetParam()); }
 
-  /// @param context_of  context_of(rank)
+  /// @param context_of  called as context_of(rank)
   template <typename ContextOfRank>
   static std::vector<Ended> RunForward(const ContextOfRank& context_of) {
     const ForwardProblem problem(CaseOf(true).forward), want(CaseOf(true).forward);
@@ -127,13 +128,13 @@ TEST_P(OneStatusWord, IsAllThatARunExchangesButTensors) {
         const int64_t between = all.gathers(rank);
         EXPECT_EQ(between - before, 1);
         EXPECT_TRUE(plan->Run(args).ok());
-        EXPECT_EQ(all.gathers(rank) - between, sums ? 2 : 1);  // dsink of all ranks
+        EXPECT_EQ(all.gathers(rank) - between, sums ? 2 : 1);  // one gather for dsink
       }
     });
   }
 }
 
-// An executor for which there is no memory, and one that finds none for its threads.
+// An executor for which there is no memory, or which finds no memory for its threads.
 class NoThreads final : public core::Executor {
  public:
   Status Run(const core::TaskGraph& /*graph*/, core::TaskFunction /*task*/, std::byte* /*state*/) override {
@@ -164,7 +165,7 @@ TEST_P(OneStatusWord, ARankWithoutThreadsComputesAlone) {
   }
 }
 
-/// Throws instead of a task.
+/// Throws in place of a task.
 class Throws final : public core::Executor {
  public:
   explicit Throws(std::atomic<int64_t>& tasks_left) : tasks_left_(tasks_left) {}
@@ -202,7 +203,7 @@ TEST_P(OneStatusWord, ATaskThatThrowsSpoilsWhatItsRankSends) {
       const auto context = ContextOn([&] { return std::make_unique<Throws>(left); }, DetectIsa(), 2);
       const auto context_of = [&](int rank) { return rank == kVictim ? context.get() : ContextOf(DetectIsa(), 1); };
       const std::vector<Ended> all = backward ? RunBackward(context_of) : RunForward(context_of);
-      if (all[kVictim].status.ok()) continue;  // it has no more tasks
+      if (all[kVictim].status.ok()) continue;  // the rank has fewer tasks
       EXPECT_EQ(all[kVictim].status.code(), StatusCode::kInternal) << all[kVictim].status.message();
       for (int rank = 0; rank < kRanks; ++rank) {
         if (rank == kVictim) continue;
@@ -214,7 +215,7 @@ TEST_P(OneStatusWord, ATaskThatThrowsSpoilsWhatItsRankSends) {
         }
       }
     }
-    // Where rows stay, nothing of a forward goes to others.
+    // A forward whose rows stay sends no results to other ranks.
     EXPECT_EQ(spoilt > 0, backward || std::get<Strategy>(GetParam()) == Strategy::kHeads);
   }
 }

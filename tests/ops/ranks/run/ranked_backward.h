@@ -32,7 +32,7 @@ inline SequenceShards ShardsOf(const BackwardCase& c, SequenceShards::Cut cut, S
           .strategy = strategy};
 }
 
-/// A gradient that all ranks write whole, in a rank's own memory.
+/// A gradient that all ranks write whole. Each rank writes it to memory of its own.
 class OwnSum {
  public:
   explicit OwnSum(const MutableTensorView& whole) : whole_(whole) {
@@ -48,7 +48,7 @@ class OwnSum {
     return {bytes_.data(), whole_.dtype, whole_.shape, {}};
   }
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
-  /// Into the tensor that it is of.
+  /// Copies the gradient into the tensor of the whole call.
   void Put() const {
     if (!used_) return;
     const size_t element = SizeOf(whole_.dtype);
@@ -75,15 +75,15 @@ struct OwnSums {
   OwnSum dsink, dslopes, dpse;
 };
 
-/// What ranks returned, and their bytes.
+/// The results of all ranks, and the bytes of the gradients that each writes whole.
 struct RanksRun {
   std::vector<Status> statuses;
   std::vector<OwnSums> sums;
   std::vector<std::string> plans;
 };
 
-/// Gradients of ranks that succeed go into those of `problem`.
-/// @param one_row  a bias of one row is that of all queries, even where it is that of the only one
+/// Runs all ranks. Ranks that succeed write their gradients into the tensors of `problem`.
+/// @param one_row  a bias of one row holds for all queries, even if a rank has one query only
 inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks,
                          Isa isa, int threads = 1, bool one_row = false) {
   const AttentionGradArgs whole = problem.args();
@@ -117,7 +117,8 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
   return run;
 }
 
-/// MakeBackwardValues, kept for some cases: the tests of all levels, which follow each other, have the same.
+/// MakeBackwardValues, which keeps the values of some cases, because tests of all levels follow each other with the
+/// same case.
 inline BackwardValues ValuesOf(const BackwardCase& c) {
   constexpr size_t kKept = 64;
   static std::deque<std::pair<ForwardCase, BackwardValues>> kept;
@@ -129,7 +130,7 @@ inline BackwardValues ValuesOf(const BackwardCase& c) {
   return found->second;
 }
 
-/// A case with what one process computes.
+/// A case with its results in one process.
 class OneProcess {
  public:
   OneProcess(const BackwardCase& c, Isa isa)

@@ -1,4 +1,4 @@
-// The backward over ranks, which are threads, against the same call in one process: bit for bit.
+// The backward over ranks, which are threads, compared bit by bit with the same call in one process.
 #include "ops/ranks/run/ranked_backward.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   }
 }
 
-// Messages arrive between blocks and not during them, or whenever they do: on one thread and on several.
+// Messages arrive only between blocks, or at any time, on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const BackwardCase c = LongCase(dtype, 3);
@@ -52,7 +52,7 @@ TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   }
 }
 
-// Columns of a block start behind each other, so that its tiles have fewer rows than those of one process.
+// The columns of a block start one after the other, so its tiles have fewer rows than the tiles of one process.
 TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     BackwardCase c = LongCase(dtype, 0);
@@ -111,13 +111,14 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Kernels of pairs sum 2 rows of a sequence at once, or 32: a rank computes those of the next one that belong to its
-// own.
+// Kernels of pairs add 2 rows of a sequence at once, AMX kernels 32. If a cut divides such rows, the rank that holds
+// the first of them computes them all.
 TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
   c.forward.lengths = {{101, 2, 250, 33, 2}, {101, 5, 250, 40, 0}};
-  c.forward.tail_q = 3;  // cuts at 128, 256 and 384: rows 25 and 153 of the third sequence, row 31 of the fourth
+  // Cuts at 128, 256 and 384 divide the third sequence at rows 25 and 153, the fourth at row 31.
+  c.forward.tail_q = 3;
   c.forward.d_rope = 8;
   c.forward.sink = true;
   c.forward.dropout = DropoutForm::kSeed;
@@ -132,8 +133,8 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
 }
 
-// Intervals of one rank that touch in reverse order part rows that are summed at once: none of them goes to another
-// rank for that, but they lie elsewhere among those that the rank computes.
+// Two intervals of one rank touch in reverse order and divide rows that are added at once. No row moves to another
+// rank, but these rows have another place among the rows that the rank computes.
 TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInReverse) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -148,7 +149,7 @@ TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInRever
   };
   expect_same_bits({101, 155}, {{{128, 256}, {0, 128}}});
   expect_same_bits({101, 155, 128}, {{{128, 256}, {0, 128}}, {{256, 384}}});
-  // Rows of rank 1 go to rank 0 too; those of rank 2 stay where they are.
+  // Rows of rank 1 move to rank 0 too; the rows of rank 2 stay.
   expect_same_bits({101, 250, 33, 128}, {{{128, 256}, {0, 128}}, {{256, 384}}, {{384, 512}}});
 }
 
@@ -169,7 +170,7 @@ TEST_P(RankedBackward, SumsParametersOverRowsAndTheBatchAsOneProcess) {
   }
 }
 
-// Rows and keys of different number: rows without keys, keys without rows.
+// The numbers of rows and keys differ: some rows have no keys, and some keys no rows.
 TEST_P(RankedBackward, WritesGradientsOfRowsWithoutKeysAndKeysWithoutRows) {
   for (const int64_t sk : {int64_t{200}, int64_t{1000}}) {
     BackwardCase c = LongCase(DType::kBF16, 2);
@@ -191,7 +192,8 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
     const BackwardCase c = RandomBackwardCase(seed);
     if (!TakenOverRanks(c.forward)) continue;
     ++taken;
-    // Random cases are short: intervals cut them all the same, 16-bit rows where no kernel takes two at a time.
+    // Random cases are short. Intervals cut them even so; 16-bit rows are cut only where no kernel adds several rows at
+    // once.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
@@ -219,7 +221,7 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
     c.forward.pse = pse;
     if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
     const BackwardProblem problem(c);
-    const int64_t gathered = 2 * c.forward.heads * 4;  // dsink, from both others and to them
+    const int64_t gathered = 2 * c.forward.heads * 4;  // dsink from both other ranks, and to them
     for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
       for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
         ThreadRanks all(3);
@@ -279,7 +281,7 @@ TEST_P(RankedBackward, ARankThatDiesIsAnErrorOnAllAndNobodyHangs) {
   const BackwardProblem problem(c);
   for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
     for (const int64_t message : {0, 1, 3, 9}) {
-      if (message == 9 && strategy == Strategy::kHeads) continue;  // it sends fewer
+      if (message == 9 && strategy == Strategy::kHeads) continue;  // by heads a rank sends fewer messages
       ThreadRanks all(3);
       all.DieAtMessage(1, message);
       const RanksRun run = RunRanks(problem, ShardsOf(c, Cut::kZigzag, strategy), all, 3, GetParam());

@@ -1,4 +1,4 @@
-// Biases and their gradients in the backward over ranks: bit for bit those of one process.
+// Biases and their gradients in the backward over ranks have the bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class RankedBiasGradient : public RankedBackward {};
 
-/// A sum over the batch is one of f32 in the order of the batch, whatever the type of the bias.
+/// A gradient that is summed over the batch is summed in f32, in the order of the batch, whatever the type of the bias.
 TEST_P(RankedBiasGradient, WritesOwnRowsOfTheGradientOfABias) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const bool of_batch : {false, true}) {
@@ -28,7 +28,7 @@ TEST_P(RankedBiasGradient, WritesOwnRowsOfTheGradientOfABias) {
       c.forward.dense_mask = MaskForm::kPerHead;
       const OneProcess one(c, GetParam());
       one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
-      one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // ranks without rows
+      one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // some ranks have no rows
     }
   }
 }
@@ -72,7 +72,7 @@ TEST_P(RankedBiasGradient, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
   }
 }
 
-/// A bias that the batch shares adds its batch elements' sums in their order.
+/// The gradient of a bias that the batch shares adds the sums of the batch elements in their order.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     for (const bool of_batch : {false, true}) {
@@ -95,7 +95,7 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   }
 }
 
-/// Batch elements whose keys end their chains on other ranks; keys that no row keeps, and rows without keys.
+/// The chains of a key's batch elements end on other ranks. Some keys are kept by no row, and some rows have no keys.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesWhereKeysAreNotSeen) {
   BackwardCase c = OneRowCase(DType::kF32, 5);
   c.forward.lengths = EqualLengths(3, 400, 700);
@@ -145,14 +145,14 @@ TEST_P(RankedBiasGradient, TakesABiasOf1024RowsWithBothStrategies) {
   }
 }
 
-/// One process writes what one row gives, and adds it to nothing: the sign of a zero stays.
+/// With one query, one process writes the row's gradient and adds nothing to it, so the sign of a zero stays.
 TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   for (const bool of_batch : {false, true}) {
     BackwardCase c = OneRowCase(DType::kF32, 0);
     c.forward.lengths = EqualLengths(2, 1, 300);
     c.forward.pse_broadcast_batch = of_batch;
     c.forward.pse_type = reference::PseType::kAddThenScale;
-    c.forward.scale = -0.5f;  // times the 0 of a dropped pair
+    c.forward.scale = -0.5f;  // gives -0 for a dropped pair
     c.forward.dense_mask = MaskForm::kPlane;
     const OneProcess one(c, GetParam());
     one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3, 1, true, /*one_row=*/true);
@@ -160,7 +160,7 @@ TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   }
 }
 
-/// Biases lie sequence after sequence, each with the rank's own rows of it; masks of TND are whole.
+/// Biases of packed sequences lie one after another, each with the rank's own rows. A mask of TND is passed whole.
 TEST_P(RankedBiasGradient, TakesBiasMaskAndSlopesOfPackedSequences) {
   for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
     BackwardCase c = LongCase(DType::kF32, 3);

@@ -22,7 +22,7 @@ inline SequenceShards ShardsOf(const ForwardCase& c, SequenceShards::Cut cut, Se
   return {.cut = cut, .sq = c.tensor_rows_q(), .sk = c.tensor_rows_k(), .intervals = {}, .strategy = strategy};
 }
 
-/// Every rank's status; outputs of ranks that succeed go into those of `problem`.
+/// Runs all ranks and returns their statuses. Ranks that succeed write their outputs into the tensors of `problem`.
 inline std::vector<Status> RunRanks(const ForwardProblem& problem, const SequenceShards& shards, ThreadRanks& all,
                                     int ranks, Isa isa, int threads = 1) {
   std::vector<Status> statuses(static_cast<size_t>(ranks));
@@ -42,7 +42,7 @@ inline std::vector<Status> RunRanks(const ForwardProblem& problem, const Sequenc
   return statuses;
 }
 
-/// A case with what one process computes.
+/// A case with its results in one process.
 class ForwardOfOneProcess {
  public:
   ForwardOfOneProcess(const ForwardCase& c, Isa isa)

@@ -1,4 +1,4 @@
-// Bias, slopes and masks of the forward over ranks: whose rows they are, and the bits of one process.
+// Bias, slopes and masks of the forward over ranks: which rows a rank passes, and the bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class RankedForwardBias : public OnRankLevels {};
 
-/// Every rank's bytes sent.
+/// The bytes that every rank sends.
 std::vector<int64_t> BytesSent(const ForwardCase& c, const SequenceShards& shards, int ranks, Isa isa) {
   const ForwardProblem problem(c);
   ThreadRanks all(ranks);
@@ -37,7 +37,7 @@ TEST_P(RankedForwardBias, RowsOfBiasAndMaskStayWithTheirRank) {
     c.pse_broadcast_batch = mask == MaskForm::kPerBatch;
     const ForwardOfOneProcess one(c, GetParam());
     one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
-    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // ranks without rows
+    one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 6);  // some ranks have no rows
   }
   const SequenceShards shards =
       ShardsOf(BiasedCase(PseForm::kNone, MaskForm::kNone), Cut::kZigzag, Strategy::kSequence);
@@ -52,7 +52,7 @@ TEST_P(RankedForwardBias, TakesOneRowOfABiasForAllQueriesWithBothStrategies) {
   }
 }
 
-// A rank with one row of its own passes a bias of one row, whatever the others pass.
+// A rank with one row of its own passes a bias of one row, even if the other ranks pass more.
 TEST_P(RankedForwardBias, ReadsOneRowOfABiasAsTheOtherRanksDo) {
   for (const PseForm pse : {PseForm::kFull, PseForm::kRow}) {
     ForwardCase c = BiasedCase(pse, MaskForm::kNone);
@@ -71,7 +71,7 @@ TEST_P(RankedForwardBias, TakesBiasMaskAndSlopesOfPackedSequences) {
     one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
     one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3);
     if (pse != PseForm::kFull) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kHeads), 2);
-    // Intervals that a rank does not hold in their order.
+    // A rank holds its intervals in another order.
     c.lengths.sk = c.lengths.sq;
     SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kAuto);
     shards.intervals = {{{384, 512}, {0, 128}}, {{640, 725}, {128, 384}, {512, 640}}};
@@ -79,7 +79,7 @@ TEST_P(RankedForwardBias, TakesBiasMaskAndSlopesOfPackedSequences) {
   }
 }
 
-/// Rows find theirs among the 1024 by their place in the whole sequence.
+/// A row finds its bias row among the 1024 by its place in the whole sequence.
 TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     ForwardCase c = CompressedCase(dtype);
@@ -87,7 +87,7 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
     const ForwardOfOneProcess one(c, GetParam());
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
       for (const int ranks : {2, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), ranks);
-      // 1024 rows may be a rank's own, but not those of the other rank.
+      // A rank may hold 1024 rows of its own, if the other rank does not.
       SequenceShards shards = ShardsOf(c, Cut::kIntervals, strategy);
       shards.intervals = {{{256, 1280}}, {{0, 256}, {1280, 1300}}};
       one.ExpectSameBits(shards, 2);
@@ -106,7 +106,8 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsOfPackedSequences) {
   }
 }
 
-/// 1024 rows of every rank are its own: who has those of the whole call must not cut it so.
+/// If every rank holds 1024 rows, a bias of 1024 rows counts as the ranks' own rows. So the schedule of a whole call
+/// refuses this cut.
 TEST_P(RankedForwardBias, ScheduleRefusesABiasOf1024RowsWhereAllRanksHoldAsMany) {
   static uint8_t byte = 0;
   const Dims rows{1, 1, 2048, 8};

@@ -1,4 +1,4 @@
-// Errors of the forward over ranks: the same on every rank, and nothing is written.
+// Errors of the forward over ranks are the same on every rank, and nothing is written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST_P(RankedForwardErrors, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
     for (const Status& status : statuses) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(), statuses[0].message());
-      // Every rank knows where the text speaks of arguments, to call them as its caller does.
+      // On every rank the text marks where it names arguments, so that a face can use the names of its callers.
       const ErrorText& what = status.what();
       const std::string first = what.mentions().empty() ? "no argument" : std::string(what.Name(what.mentions()[0]));
       EXPECT_THAT(status.message(), HasSubstr("rank 2: " + first));
@@ -134,7 +134,7 @@ TEST_P(RankedForwardErrors, RanksThatReadABiasOtherwiseAreOneError) {
                                                "1024 rows (compressed) (rank 0)"));
 }
 
-// Rank 0 has one row: it can be read in both ways.
+// Rank 0 has one row, so its bias of one row can be read in both ways.
 TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
   ForwardCase c = BiasedCase(PseForm::kFull, MaskForm::kNone);
   c.lengths = EqualLengths(1, 9, 9);
@@ -155,7 +155,7 @@ TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
                                                "the rows of its queries (rank 1)"));
 }
 
-// The last lines of what ranks say of a call arrive in a later piece where ranks are many.
+// If there are many ranks, their descriptions of the call arrive in pieces, and the last lines come in a later one.
 TEST_P(RankedForwardErrors, ManyRanksFindTheOneThatDiffers) {
   ForwardCase c = LongForwardCase(DType::kF32, 3);
   c.lengths = EqualLengths(1, 16, 16);

@@ -1,4 +1,4 @@
-// The forward over ranks, which are threads, against the same call in one process: bit for bit.
+// The forward over ranks, which are threads, compared bit by bit with the same call in one process.
 #include "ops/ranks/run/ranked_forward.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,7 @@ TEST_P(RankedForward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Few rows have kernels of their own, and long keys are cut: choices that follow the whole sequence.
+// Few rows have kernels of their own, and long keys are cut into parts. Both choices follow the whole sequence.
 TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   for (const int64_t sq : {int64_t{12}, int64_t{130}, int64_t{257}}) {
     ForwardCase c = LongForwardCase(DType::kF32, 3);
@@ -99,8 +99,8 @@ TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   }
 }
 
-// The kernels of few rows that attend sum keys in another order than tiles do. To which keys follows from the rows of
-// the whole sequence, whichever of them a rank has.
+// The kernels of few rows with attend sum keys in another order than tiles. The keys that they take follow from the
+// rows of the whole sequence, whichever rows a rank has.
 TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   struct Few {
     int64_t group, sq, before_the_cut;
@@ -111,7 +111,8 @@ TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   };
   constexpr int64_t kUnit = 128;
   for (const Few few : {Few{1, 8, 4}, Few{1, 5, 4}, Few{1, 2, 1}, Few{2, 4, 1}, Few{4, 2, 1}}) {
-    // Keys are cut into parts of 512: windows begin in the first, in the second, and the last row's where it does.
+    // Keys are cut into parts of 512. The windows begin in the first part, in the second, or such that the last row's
+    // begins with the second part.
     for (const Window window : {Window{3, 1004}, Window{3, few.sq}, Window{3, 72}, Window{3, 64 + few.sq},
                                 Window{4, 1004, 150}, Window{4, 1004, 1003 - 512}, Window{4, 1004, 1003 - 511},
                                 Window{4, 1004, 1003 - 510 - few.sq}, Window{4, 300, 100}, Window{5, 600}}) {
@@ -138,7 +139,8 @@ TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
     const ForwardCase c = RandomForwardCase(seed);
     if (!TakenOverRanks(c)) continue;
     ++taken;
-    // Random cases are short: intervals cut them all the same, with bits that are rows' own in the forward.
+    // Random cases are short. Intervals cut them at any row even so, because a row of the forward has its bits in any
+    // company.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
@@ -188,13 +190,13 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
     EXPECT_GT(infos[rank].flops, 0);
     ASSERT_TRUE(infos[rank].ranks.has_value());
     const RanksInfo& ranks = *infos[rank].ranks;
-    // What info() says of all ranks, Describe() says in words.
+    // Describe() states in words what info() has of all ranks.
     EXPECT_THAT(texts[rank], HasSubstr("strategy " + ranks.strategy + ", " + std::to_string(ranks.units) +
                                        " units of up to " + std::to_string(ranks.heads_in_flight) + " kv heads"));
     EXPECT_THAT(texts[rank], HasSubstr("this rank: " + std::to_string(ranks.sent_bytes[rank]) + " bytes sent, " +
                                        std::to_string(ranks.received_bytes[rank]) + " bytes received, " +
                                        std::to_string(ranks.staged_bytes[rank]) + " bytes staged"));
-    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // all of a rank's
+    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // with heads: all kv heads of a rank
     EXPECT_TRUE(ranks.as_one_process);
     EXPECT_GT(ranks.seconds, 0);
     EXPECT_GT(ranks.efficiency, 0);

@@ -1,5 +1,5 @@
-// Forks of a process whose ranks are its threads, after a call over ranks and in the middle of one: a child calls in
-// one process and over ranks of its own, and ends like any other process.
+// Forks of a process whose threads are the ranks, after a call over ranks and during one. A child calls in one process
+// and over ranks of its own, and ends like any other process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 2;
 constexpr int64_t kRows = 300;
 
-/// Calls `before` before every message of a rank, received or sent, and before every time that all gather.
+/// Calls `before` before a rank sends or receives a message, and before each gather of all ranks.
 class Observed final : public Transport {
  public:
   Observed(std::shared_ptr<Transport> inner, std::function<void()> before)
@@ -56,11 +56,11 @@ class Observed final : public Transport {
   std::function<void()> before_;
 };
 
-/// How the ranks compute, and how children end. While threads of oneTBB work, a child may not end by exit: see
-/// docs/reliability.md, What others make impossible.
+/// How the ranks compute, and how children end. While threads of oneTBB work, a child may not end by exit
+/// (docs/reliability.md, "What others make impossible").
 struct Setting {
   Strategy strategy;
-  int threads;  ///< of the ranks' context
+  int threads;  ///< threads of the ranks' context
   End end;
 };
 
@@ -75,7 +75,8 @@ class RanksFork : public ::testing::TestWithParam<Setting> {
  protected:
   RanksFork() : want_(OutputsOf(problem_, context_)) {}
 
-  /// Whether a call over ranks, which are new threads, has the bits of one process. `before`: Observed, of rank 0.
+  /// Whether a call over ranks, which are new threads, has the bits of one process. Rank 0 calls `before` as Observed
+  /// does.
   [[nodiscard]] bool RanksAreRight(const std::function<void()>& before = [] {}) const {
     const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .strategy = GetParam().strategy};
     problem_.ForgetOutputs();
@@ -96,7 +97,8 @@ class RanksFork : public ::testing::TestWithParam<Setting> {
     return failed == 0 && SameBits(want_, problem_.Outputs());
   }
 
-  /// What a child does; the context is the parent's. @return 0, or the number of what went wrong
+  /// The calls of a child, in its parent's context.
+  /// @return 0, or the number of the check that failed
   [[nodiscard]] int CallInAChild() const {
     problem_.ForgetOutputs();
     if (!problem_.Run(context_).ok() || !SameBits(want_, problem_.Outputs())) return 1;
@@ -119,7 +121,7 @@ TEST_P(RanksFork, AfterACallOverRanksChildrenCall) {
   EXPECT_TRUE(RanksAreRight());
 }
 
-// The thread that forks is a rank's own, and the other rank is where chance has it.
+// A rank's own thread forks. The other rank is at any point of its work.
 TEST_P(RanksFork, BeforeEachMessageOfARankChildrenCall) {
   int messages = 0;
   EXPECT_TRUE(RanksAreRight([&] { ExpectChildren("before message " + std::to_string(++messages)); }));

@@ -1,5 +1,5 @@
-// A call over ranks while memory is short: the allocations of all ranks fail in turn, once or from one on. Each rank
-// gets a status and none waits for ever, nothing is lost, and the next call has the bits of one process.
+// A call over ranks while memory is short. The allocations of all ranks fail in turn, once or from then on. Each rank
+// gets a status and none waits for ever. No memory is lost, and the next call has the bits of one process.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ namespace {
 using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
-// Both ranks have rows, cut where the bits are those of one process.
+// The cut lies at a multiple of the row unit, so both ranks have rows and the bits of one process.
 constexpr int64_t kRows = 130, kCut = 128, kMostPlaces = 20000;
 constexpr unsigned kSecondsToDeadlock = 300;
 
@@ -78,8 +78,9 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
   }
   ~RanksMemory() override { alarm(0); }
 
-  /// Memory is short from the moment in which every rank is about to call until rank 0 has returned. @param place  0:
-  /// it is not
+  /// Makes a call over ranks. Memory is short from the moment when every rank is about to call until rank 0 has
+  /// returned.
+  /// @param place  number of the allocation that fails, or 0 for none
   template <typename Direction>
   [[nodiscard]] Ending CallShortOfMemory(const typename Direction::Problem& problem, int64_t place) const {
     const auto [strategy, all_later] = GetParam();
@@ -147,14 +148,15 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
     EXPECT_GT(shortages, 10);
   }
 
-  // One per rank, so that what a context keeps does not depend on which ranks work at the same time.
+  // Each rank has a context, so that the memory that a context keeps does not depend on which ranks work at the same
+  // time.
   std::unique_ptr<Context> contexts_[kRanks];
 };
 
 TEST_P(RanksMemory, EveryRankOfAForwardGetsAStatus) { EveryRankGetsAStatus<Forward>(); }
 TEST_P(RanksMemory, EveryRankOfABackwardGetsAStatus) { EveryRankGetsAStatus<Backward>(); }
 
-/// The first of ranks that all say the same. Collectives take no memory.
+/// The transport of rank 0, in a call where all ranks send the same. Its collectives take no memory.
 class Echo final : public Transport {
  public:
   explicit Echo(int ranks) : ranks_(ranks) {}
@@ -178,7 +180,8 @@ class Echo final : public Transport {
   int ranks_, gathered_ = 0;
 };
 
-// Ranks wait in collectives for one that has no memory, and under MPI for ever: it tells them before it returns.
+// Ranks wait in collectives for a rank that has no memory, with MPI for ever. So this rank tells the others before it
+// returns.
 TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
   const ForwardProblem problem(SmallCase());
   const AttentionArgs args = problem.args();
@@ -223,7 +226,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   EXPECT_GT(errors, 0);
 }
 
-// The texts of more ranks than have room at once come in pieces.
+// If there are more ranks than one message has room for, their texts come in pieces.
 TEST(RanksAgreement, AnyNumberOfRanksHearsAnError) {
   const ForwardProblem problem(SmallCase());
   const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .heads_in_flight = -1};

@@ -1,4 +1,4 @@
-// A transport that finds no memory at one step of a call over ranks, which are threads: none hangs, and every rank gets
+// A transport finds no memory at one step of a call over ranks, which are threads. No rank hangs, and every rank gets
 // an error or its own right rows.
 #include <gtest/gtest.h>
 
@@ -22,10 +22,10 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 3, kVictim = 1;
 constexpr int64_t kMostSteps = 2000;
-constexpr int64_t kReserve = 1;  // the step behind the first agreement
+constexpr int64_t kReserve = 1;  // the step after the first agreement
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Of two units, with sums of sinks behind them.
+/// A case of two units, after which dsink is summed.
 BackwardCase SmallCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.lengths = EqualLengths(1, 700, 700);
@@ -53,15 +53,15 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
     shards.heads_in_flight = 1;
     return shards;
   }
-  /// Whether the rank's rows are the same in both.
+  /// Whether both tensors have the same rows of the rank.
   static bool Same(const TensorView& a, const TensorView& b, int rank) {
     const std::vector<int64_t> rows = RowsOfRank(Shards(), Shards().sq, rank, kRanks);
     RankTensors of_a(rows, rows), of_b(rows, rows);
     return SameBytes(of_a.Part(a, 2, true), of_b.Part(b, 2, true));
   }
 
-  /// @param run  run(all): a status per rank
-  /// @param right  right(rank): of a rank that has succeeded
+  /// @param run  called as run(all); returns one status per rank
+  /// @param right  called as right(rank) for a rank that succeeded; says whether its results are right
   template <typename Run, typename Right>
   static void EveryStepFails(const Run& run, const Right& right) {
     const HangAlarm alarm(kSecondsToDeadlock);
@@ -79,7 +79,7 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
         EXPECT_TRUE(failed || status.ok()) << status.message();
         EXPECT_TRUE(!status.ok() || right(rank)) << "rank " << rank;
         if (step != kReserve) continue;
-        // All have agreed about it, and nothing has travelled.
+        // All ranks agreed on the error before any message was sent.
         EXPECT_EQ(status.message(), "out of memory: rank 1: the plan");
         EXPECT_EQ(all.sent_bytes(rank), 0);
       }

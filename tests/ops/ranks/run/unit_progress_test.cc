@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using Request = Transport::Request;
 using Requests = UnitProgress::Requests;
 
-/// Nothing travels; a message is done after as many tests as are asked for.
+/// A transport without messages. A request is done after the number of tests that `tests_of` asks for.
 class TestedTransport final : public Transport {
  public:
   explicit TestedTransport(bool can_test = true) : can_test_(can_test) {}
@@ -38,7 +38,7 @@ class TestedTransport final : public Transport {
   Status AllGather(std::span<const std::byte>, std::span<std::byte>) override { return Status::Internal("gather"); }
 
   std::vector<Request> tested;
-  std::map<Request, int> tests_of;  ///< not there: one
+  std::map<Request, int> tests_of;  ///< a request that is not listed takes one test
   Request fails = kNoRequest, throws = kNoRequest;
 
  private:

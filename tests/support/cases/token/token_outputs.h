@@ -10,7 +10,7 @@
 
 namespace fa::test {
 
-/// What a call wrote to one output, and what a row that no sequence uses must hold.
+/// The results of a call in one output, and the value that a row must hold if no sequence uses it.
 struct TokenOutput {
   std::string name;
   RowValues rows;
@@ -19,29 +19,30 @@ struct TokenOutput {
 
 using TokenOutputs = std::vector<TokenOutput>;
 
-/// Values of one output, and how far a computation may be from each of them; 0 means that it must be equal.
+/// The values of one output, and how far a result may be from each of them; 0 means that it must be equal.
 struct ExpectedOutput {
   std::string name;
   std::vector<double> want, allowed;
 };
 
-/// Every expected output is there and within its tolerance, unused rows exactly; NaN and inf where they are expected.
+/// Whether every expected output is there and within its tolerance, with NaN and inf where they are expected. Unused
+/// rows must be exact.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// Checks what non-finite values in an input may do: NaN and inf stand exactly where they are expected, all other
-/// values have the bits of a run on finite values. There must be some of both kinds. Tolerances are ignored.
+/// Checks the effect of non-finite values in an input. NaN and inf must be exactly where they are expected, and all
+/// other values must have the bits of a run on finite values. There must be some of both kinds. Tolerances are ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);
 /// Checks only the rows that no sequence uses.
 [[nodiscard]] ::testing::AssertionResult UnusedRowsAreFilled(const TokenOutputs& got);
 
-/// The same bits everywhere; any NaN equals any other.
+/// Whether all bits are the same. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const TokenOutputs& a, const TokenOutputs& b);
 
 /// The values of output `name`.
 [[nodiscard]] const std::vector<double>& ValuesOf(const TokenOutputs& outputs, const std::string& name);
-/// For outputs that do not outlive the call.
+/// The values of an output that does not outlive the call.
 [[nodiscard]] std::vector<double> ValuesOf(TokenOutputs&& outputs, const std::string& name);
 
 }  // namespace fa::test
