@@ -9,7 +9,7 @@ namespace fa::check {
 
 /// Element `index` of an array of f32, f16 or bf16.
 [[nodiscard]] double LoadElement(const void* data, DType dtype, int64_t index);
-/// Rounds to nearest even. f16 beyond the largest number becomes infinity.
+/// Stores a value, rounded to nearest even. In f16 a value beyond the largest number becomes infinity.
 void StoreElement(void* data, DType dtype, int64_t index, float value);
 
 /// Half the distance from 1 to the next number: 2^-24, 2^-11, 2^-8.

@@ -13,7 +13,7 @@ struct Scores {
   std::vector<double> p;  // exp(score - max), 0 where masked
   double max = 0;
   double sum = 0;
-  double largest_terms = 0;  // A of the bound in the header
+  double largest_terms = 0;  // A of the bound in forward_row.h
 };
 
 Scores ComputeScores(const ForwardRowInputs& in) {
@@ -32,7 +32,7 @@ Scores ComputeScores(const ForwardRowInputs& in) {
     max = std::max(max, in.scale * dot);
     scores.largest_terms = std::max(scores.largest_terms, std::fabs(in.scale) * terms);
   }
-  if (std::isinf(max)) {  // no key at all
+  if (std::isinf(max)) {  // the row has no key
     std::fill(scores.p.begin(), scores.p.end(), 0.0);
     return scores;
   }
@@ -65,7 +65,7 @@ ForwardRow ComputeForwardRow(const ForwardRowInputs& in) {
     double out = 0, weight = 0;
     for (int64_t j = 0; j < in.sk; ++j) {
       const double p = scores.p[static_cast<size_t>(j)];
-      if (p == 0) continue;  // a masked value is never looked at
+      if (p == 0) continue;  // the value of a masked key is never read
       const double term = p / scores.sum * At(in.v, j, d);
       out += term;
       weight += std::fabs(term);

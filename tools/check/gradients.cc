@@ -25,13 +25,13 @@ Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) 
   return dot;
 }
 
-/// A factor of the sums, and its error.
+/// A factor of the sums with its error.
 struct Factor {
   double value = 0;
   double error = 0;
 };
 
-/// What rounding to the inputs' type adds to a factor of a 16-bit product.
+/// Adds to a factor's error the error of rounding it to a 16-bit type.
 Factor Rounded(Factor factor, DType dtype) {
   if (dtype == DType::kF32) return factor;
   factor.error += UnitRoundoff(dtype) * std::fabs(factor.value);
@@ -59,7 +59,7 @@ Pair ComputePair(const BackwardHead& head, const RowFacts& facts, int64_t row, i
   return {.p = Rounded({p, p_error}, dtype), .ds = Rounded({p * difference, ds_error}, dtype)};
 }
 
-/// sum_x factor_x row_x.
+/// The sum over x of factor_x row_x.
 class RowSum {
  public:
   explicit RowSum(const HeadRows& rows)

@@ -10,20 +10,20 @@
 
 namespace fa::check {
 
-/// What the backward takes from the forward for one query row, and how far a correct computation may be from it.
+/// The forward's results for one query row that the backward needs, and how far correct ones may be from them.
 struct RowFacts {
-  double max = 0, log_sum = 0;  ///< the row's log-sum-exp is their sum
+  double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp
   double lse_error = 0;
   double delta = 0;  ///< sum_d dO_d O_d
   double delta_error = 0;
 };
 
-/// Facts from the statistics and the output that the backward is given: the error is that of an f32 inner product.
+/// Facts from the statistics and the output that the backward is given. Their error is that of an f32 inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Facts from a forward in double: the error is that of an f32 forward as well.
+/// Facts from a forward in double. Their error includes that of an f32 forward.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
-/// One query head with the keys that it sees. `keeps` and `facts` are called only for what a gradient needs.
+/// One query head with the keys that it sees. `keeps` and `facts` are called only where a gradient needs them.
 struct BackwardHead {
   HeadRows q, k, v, d_out;
   int64_t sq = 0, sk = 0;
@@ -32,7 +32,7 @@ struct BackwardHead {
   std::function<RowFacts(int64_t row)> facts;
 };
 
-/// A row of a gradient in double and, column by column, how far a correct f32 computation may be from it.
+/// A row of a gradient in double. `bound` says for each column how far a correct f32 computation may be from it.
 struct GradientRow {
   std::vector<double> value;
   std::vector<double> bound;
@@ -42,18 +42,21 @@ struct KeyGradients {
   GradientRow dk, dv;
 };
 
-/// dq_i = scale sum_j dS_ij k_j by plain loops, with P_ij = exp(scale q_i k_j - lse_i), dP_ij = dO_i v_j and
-/// dS_ij = P_ij (dP_ij - delta_i).
+/// dq_i = scale sum_j dS_ij k_j by plain loops, with P_ij = exp(scale q_i k_j - lse_i), dP_ij = dO_i v_j and dS_ij =
+/// P_ij (dP_ij - delta_i).
 ///
-/// The bound, with u = 2^-24, u_t the unit roundoff of the inputs' type, A = |scale| sum_d |q_d k_d| of the pair and
-/// B = sum_d |dO_d v_d|: a score is D multiply-adds and a handful of scalings and subtractions, of values no larger
-/// than A, |max| and |log_sum|, so P_ij is off by r = (D + 8) u (A + |max| + |log_sum|) + lse_error + e, relatively,
-/// with e for exp2 as in ComputeForwardRow, and by 2^-126 where it is flushed to 0. dP_ij is off by Dv u B, so dS_ij by
-/// P (r |dP - delta| + Dv u B + delta_error + 3 u (|dP| + |delta|)), plus u_t |dS| (f16: and 2^-25) where it is rounded
-/// to a 16-bit type. A sum of n terms adds (n + 8) u of their magnitudes, the last rounding u_t of the result.
+/// The bound has u = 2^-24, u_t the unit roundoff of the inputs' type, and for the pair A = |scale| sum_d |q_d k_d| and
+/// B = sum_d |dO_d v_d|.
+/// - A score is D multiply-adds and a handful of scalings and subtractions, of values up to A, |max| and |log_sum|.
+/// - So P_ij has the relative error r = (D + 8) u (A + |max| + |log_sum|) + lse_error + e, with e for exp2 as in
+///   ComputeForwardRow. If it is flushed to 0, it is off by 2^-126.
+/// - dP_ij is off by Dv u B, so dS_ij by P (r |dP - delta| + Dv u B + delta_error + 3 u (|dP| + |delta|)).
+/// - dS rounded to a 16-bit type is off by u_t |dS| more, in f16 also by 2^-25.
+/// - A sum of n terms adds (n + 8) u of their magnitudes. The last rounding adds u_t of the result.
 [[nodiscard]] GradientRow ComputeQueryGradient(const BackwardHead& head, int64_t row);
 
-/// dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group; bounds as above.
+/// dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. The bounds follow those of
+/// ComputeQueryGradient.
 [[nodiscard]] KeyGradients ComputeKeyGradients(std::span<const BackwardHead> group, int64_t key);
 
 }  // namespace fa::check

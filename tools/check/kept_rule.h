@@ -7,14 +7,14 @@
 
 namespace fa::check {
 
-/// What a mask rule knows of one sequence of a call.
+/// The facts of one sequence of a call that a mask rule needs.
 struct SequenceFacts {
   int64_t index = 0;  ///< batch element
   int64_t sq = 0, sk = 0;
   bool first_non_empty = false, last_non_empty = false;
 };
 
-/// Whether the structural mask keeps key j for query row i: the definition, pair by pair.
+/// Whether the structural mask keeps key j for query row i, by its definition for one pair.
 [[nodiscard]] bool Keeps(const Mask& mask, const SequenceFacts& sequence, int64_t i, int64_t j);
 
 }  // namespace fa::check

@@ -6,10 +6,10 @@
 namespace fa::tool {
 
 /// Runs the command that the words name. An error is one line on stderr.
-/// @param argv  as main gets it: the program's name first
-/// @return the exit code: 0; kFailure; kBadArguments
+/// @param argv  as main gets it, with the program's name first
+/// @return the exit code: 0, kFailure or kBadArguments
 [[nodiscard]] int RunCommandLine(int argc, char** argv);
-/// Every command, below `app`.
+/// Adds every command below `app`.
 void AddCommands(CLI::App& app);
 
 }  // namespace fa::tool

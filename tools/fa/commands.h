@@ -7,9 +7,10 @@
 
 namespace fa::tool {
 
-// Each adds one command below its group. A command does its work in CLI11's callback and throws UsageError or Failure.
+// Each function adds one command below its group. A command does its work in CLI11's callback and throws UsageError or
+// Failure.
 
-/// `fa run` and `fa plan` of every operator: in a file of commands/.
+/// `fa run` and `fa plan` of every operator, each in a file of commands/.
 #define FA_DECLARE(name, function, args, options, text) \
   void AddRun##name(CLI::App& run);                     \
   void AddPlan##name(CLI::App& plan);
@@ -33,9 +34,9 @@ FA_BENCHED_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
 void AddInfo(CLI::App& app);
-/// In doctor/.
+/// Adds `fa doctor` (folder doctor/).
 void AddDoctor(CLI::App& app);
-/// Of the commands of `app`, which lives as long as they do; in pages/.
+/// Adds completion and man pages of the commands of `app`, which lives as long as the added commands (folder pages/).
 void AddCompletion(CLI::App& app);
 void AddMan(CLI::App& app);
 

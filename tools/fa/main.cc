@@ -1,6 +1,5 @@
-// The command line: attention on .npy files, plans, benchmarks. See docs and `fa --help`.
-// Exit codes: 0; 1 for problems with files or memory and for defects; 2 for bad arguments. An error is one line on
-// stderr.
+// The command line tool: attention on .npy files, plans, benchmarks. See docs and `fa --help`. Exit codes are 0, 1 for
+// problems with files or memory and for defects, and 2 for bad arguments. An error is one line on stderr.
 
 #include "command_line.h"
 #include "files/staged_file.h"

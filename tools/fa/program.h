@@ -10,23 +10,23 @@ namespace fa::tool {
 inline constexpr int kFailure = 1;
 inline constexpr int kBadArguments = 2;
 
-/// Prints "PROGRAM: message" in one line on stderr and returns the exit code. Allocates nothing, since it may say that
-/// there is no memory.
+/// Prints "PROGRAM: message" in one line on stderr and returns the exit code. Allocates nothing, because the message
+/// may say that there is no memory.
 int Report(const char* program, int exit_code, const char* message) noexcept;
 
-/// Runs it. What it throws is one line on stderr.
-/// @return 0; kFailure; kBadArguments
+/// Runs the function, and prints what it throws as one line on stderr.
+/// @return 0, kFailure or kBadArguments
 int ExitCodeOf(const char* program, const std::function<void()>& run);
 
-/// Makes the app read the words: the callback of the command that they name is called. Help and version are printed.
-/// Throws UsageError for words that are wrong, and what the callback throws.
+/// Lets the app read the words, which calls the callback of the command that they name. Prints help and version. Throws
+/// UsageError for wrong words, and everything that the callback throws.
 void Parse(CLI::App& app, int argc, char** argv);
 
-/// Standard output up to here has arrived. Throws Failure.
+/// Makes sure that all standard output so far has been written. Throws Failure.
 void FinishOutput();
 
-/// Where a destructor throws without memory (those of nlohmann::json allocate), the process ends as after any other
-/// lack of memory: with a line on stderr, exit code 1, and without files that are not complete.
+/// Prepares for destructors that throw without memory, because those of nlohmann::json allocate. The process then ends
+/// as after any other lack of memory: with a line on stderr, exit code 1, and without incomplete files.
 /// @param program  a name that lives as long as the process
 void EndCleanlyWithoutMemory(const char* program);
 

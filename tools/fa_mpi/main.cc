@@ -1,5 +1,5 @@
-// fa-mpi: commands of fa under mpirun. Every process reads the same words; an error is printed once, by rank 0 where
-// the ranks have agreed on it, and is the exit code of all.
+// fa-mpi: commands of fa under mpirun. Every process reads the same words. An error is printed once, by rank 0 if the
+// ranks have agreed on it, and its exit code is that of all ranks.
 
 #include <mpi.h>
 
@@ -49,7 +49,7 @@ void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
 
 constexpr const char* kText = "Attention on CPUs, one call over the processes of mpirun";
 
-/// Whether the words ask for a text about the program: MPI need not be there for it.
+/// Whether the words ask for a text about the program, for which MPI is not needed.
 bool AsksForPages(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   return first == "completion" || first == "man";
@@ -70,7 +70,7 @@ void Main(int argc, char** argv, const fa::tool::RankSession& session) {
   session.Together([&] { fa::tool::Parse(app, argc, argv); });
   std::string words;
   for (int i = 1; i < argc; ++i) words.append(argv[i]).append(1, '\n');
-  words.insert(0, std::to_string(words.size()) + '\n');  // of long command lines only the beginning travels
+  words.insert(0, std::to_string(words.size()) + '\n');  // only the beginning of a long command line is sent
   const std::string of_first = session.OfFirst(words);
   session.Together([&] {
     if (words.substr(0, of_first.size()) == of_first) return;
@@ -80,7 +80,7 @@ void Main(int argc, char** argv, const fa::tool::RankSession& session) {
   session.Together(fa::tool::FinishOutput);
 }
 
-/// Ends all ranks: this one cannot wait for them.
+/// Ends all ranks, because this rank cannot wait for them.
 int Abort(const char* message) {
   Report(kProgram, kFailure, message);
   MPI_Abort(MPI_COMM_WORLD, kFailure);
@@ -91,7 +91,7 @@ int RunRank(int argc, char** argv) {
   auto transport = fa::mpi::MakeTransport(MPI_COMM_WORLD);
   if (!transport.ok()) return Abort(transport.status().message().c_str());
   const fa::tool::RankSession session(std::move(*transport));
-  // What commands print is the same on all ranks.
+  // All ranks print the same, so only rank 0 prints.
   if (!session.is_first() && std::freopen("/dev/null", "w", stdout) == nullptr) return Abort("/dev/null: cannot open");
   try {
     Main(argc, argv, session);

@@ -1,5 +1,6 @@
 // fa-mpi bench forward, backward: the rate of kept work of all ranks as a fraction of their peak, measured in the same
-// run. Every rank makes the tensors of the whole call, against which its rows are checked, and times calls on its own.
+// run. Every rank makes the tensors of the whole call, checks its own rows with them, and then times calls on its own
+// rows.
 
 #include <fmt/format.h>
 
@@ -37,12 +38,12 @@ struct RankBenchFlags {
   CutFlags cut;
 };
 
-/// A rank's own rows of tensors of the whole call, in memory of their own.
+/// A rank's own rows of tensors of the whole call. They have memory of their own.
 class OwnTensors {
  public:
   explicit OwnTensors(const OwnRows& rows) : rows_(rows) {}
 
-  /// The views become this rank's part, with the rows of the whole.
+  /// The views become this rank's part, with the rows copied from the whole tensor.
   void Take(TensorView& view, RowAxis axis) { view = Make(view, axis, /*copy=*/true).View(); }
   void Give(MutableTensorView& view, RowAxis axis) {
     std::byte* const whole = static_cast<std::byte*>(view.data);
@@ -51,7 +52,7 @@ class OwnTensors {
     outputs_.push_back({whole, shape, axis, &own});
     view = own.MutableView();
   }
-  /// Puts the rows of what Give was told into the whole tensors.
+  /// Copies the rows of the outputs that Give was given into the whole tensors.
   void Return() const {
     for (const auto& [whole, shape, axis, own] : outputs_) npy::PutRows(own->array, Where(shape, axis), whole);
   }
@@ -78,7 +79,7 @@ class OwnTensors {
   std::vector<Output> outputs_;
 };
 
-/// What is timed, once it is planned and checked.
+/// A benchmark after planning and checking.
 struct RankBench {
   const char* op;
   const RankBenchFlags& flags;
@@ -87,22 +88,22 @@ struct RankBench {
   const Context& context;
   RankSchedule schedule;
   RanksInfo ranks;
-  std::string isa;              ///< that the ranks have agreed on
+  std::string isa;              ///< the level on which the ranks have agreed
   std::function<void()> call;   ///< throws UsageError, Failure
   std::function<void()> check;  ///< compares this rank's rows; throws Failure
 };
 
-/// A call takes as long as on its slowest rank, and ranks measure the peak at the same time and add it up. So all see
-/// the same times and stop together.
+/// The time of a call is that of its slowest rank. The peak is the sum of all ranks' peaks, which are measured at the
+/// same time. So all ranks see the same times and stop together.
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {
-    (void)bench.session.OfAll(0);  // all begin
+    (void)bench.session.OfAll(0);  // all ranks begin together
     const std::vector<double> of_ranks = bench.session.OfAll(peak.Gflops(seconds));
     return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
   };
   const auto time = [&] {
-    (void)bench.session.OfAll(0);  // all begin
+    (void)bench.session.OfAll(0);  // all ranks begin together
     const Clock::time_point begin = Clock::now();
     bench.call();
     const std::vector<double> of_ranks =
@@ -117,7 +118,7 @@ bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Pr
     spent += rounds.Time(time);
   }
   bench::BracketedTiming timing = rounds.Timing();
-  timing.foreign_cpus.reset();  // the other ranks are no foreign load
+  timing.foreign_cpus.reset();  // the other ranks do not count as foreign load
   return timing;
 }
 
@@ -125,7 +126,7 @@ void Print(const RankBench& bench, const bench::BracketedTiming& timing, const c
   const auto most = [](const std::vector<int64_t>& of_ranks) {
     return *std::max_element(of_ranks.begin(), of_ranks.end());
   };
-  // A call has moved as many, see CheckTraffic.
+  // CheckTraffic has compared these numbers with the bytes that a call moved.
   const int64_t sent = most(bench.ranks.sent_bytes), received = most(bench.ranks.received_bytes);
   const std::string& strategy = bench.ranks.strategy;
   nlohmann::ordered_json json = {{"op", bench.op},
@@ -153,7 +154,7 @@ void Print(const RankBench& bench, const bench::BracketedTiming& timing, const c
              static_cast<double>(sent) / (1 << 20), static_cast<double>(received) / (1 << 20));
 }
 
-/// After the first call: it has moved what the plan tells. Throws Failure.
+/// Checks that the first call has moved the bytes that the plan states. Throws Failure.
 void CheckTraffic(const RankBench& bench, const Traffic& before) {
   const Traffic& after = bench.session.transport()->traffic();
   const auto rank = static_cast<size_t>(bench.session.rank());
@@ -180,7 +181,7 @@ void MeasureAndPrint(const RankBench& bench) {
   Print(bench, timing, peak.unit());
 }
 
-/// A case over the ranks, with the rows of this one.
+/// A case over all ranks, with this rank's rows.
 struct RankCase {
   std::unique_ptr<Context> context;
   std::optional<ForwardCase> forward;
@@ -209,7 +210,7 @@ struct RankCase {
   [[nodiscard]] RowAxis statistics() const { return {.axis = StatsSequenceAxis(forward->options.layout)}; }
 };
 
-/// @param check  compares this rank's rows, which lie in the tensors of the whole call; throws Failure
+/// @param check  compares this rank's rows of the whole call's tensors; throws Failure
 template <typename Args>
 void MeasurePlan(const char* op, const RankBenchFlags& flags, const RankSession& session, const RankCase& of,
                  const Result<PlanFor<Args>>& plan, const Args& args, const std::function<void()>& check) {
@@ -250,7 +251,7 @@ void BenchForward(const RankBenchFlags& flags, const RankSession& session) {
   MeasurePlan("forward", flags, session, *of, plan, args, [&] { data->CheckRows(of->mine.q_rows); });
 }
 
-/// The time of the forward, which every rank computes whole, does not count.
+/// Every rank computes the whole forward first. Its time does not count.
 void BenchBackward(const RankBenchFlags& flags, const RankSession& session) {
   std::optional<RankCase> of;
   std::optional<BackwardData> data;

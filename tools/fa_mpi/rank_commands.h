@@ -8,10 +8,10 @@
 
 namespace fa::tool {
 
-/// What the words of the command line ask for; done by all ranks once all have read their words.
+/// The work of a command. All ranks do it when all have read their words.
 using RankCommand = std::function<void(const RankSession&)>;
 
-// Each adds one command below its group; CLI11's callback sets `chosen`.
+// Each function adds one command below its group. CLI11's callback sets `chosen`.
 void AddRankRunForward(CLI::App& run, RankCommand& chosen);
 void AddRankRunBackward(CLI::App& run, RankCommand& chosen);
 void AddRankBenchForward(CLI::App& bench, RankCommand& chosen);

@@ -20,10 +20,10 @@ namespace fa::tool {
 /// The rows of queries and of keys that a rank holds.
 struct OwnRows {
   std::vector<npy::RowRange> queries, keys;
-  std::vector<npy::RowRange> pairs;  ///< of packed sequences; SetPairs
+  std::vector<npy::RowRange> pairs;  ///< pairs of packed sequences (SetPairs)
 
   explicit OwnRows(const RankSchedule::Rank& rank);
-  /// @param cu_q, cu_kv  prefix sums of a call that the library has found right
+  /// @param cu_q, cu_kv  prefix sums of a call that the library has accepted
   void SetPairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv);
   [[nodiscard]] const std::vector<npy::RowRange>& Of(const RowAxis& axis) const {
     if (axis.pairs) return pairs;
@@ -33,7 +33,7 @@ struct OwnRows {
   [[nodiscard]] std::vector<int64_t> Part(std::vector<int64_t> shape, const RowAxis& axis) const;
 };
 
-/// One file that a rank reads its rows of; RowAxis -1: all of it. The view becomes the rank's part.
+/// One file of which a rank reads its rows, or with axis -1 all rows. The view becomes the rank's part.
 struct RankInput {
   const char* flag;
   TensorView* view;
@@ -41,24 +41,24 @@ struct RankInput {
 };
 void ReadOwnRows(const std::vector<RankInput>& inputs, const OwnRows& rows, InputFiles& files);
 
-/// The files that all ranks write together: each its own rows, all files or none. Rank 0 makes them, gives them their
-/// names, and writes what is no rank's alone.
+/// The files that all ranks write together: each writes its own rows, and all files are written or none. Rank 0 creates
+/// and publishes them, and writes everything that belongs to no single rank.
 class RankOutputs {
  public:
-  /// Checks the destinations, on rank 0. Throws as OutputFiles::Add; on other ranks nothing.
+  /// Checks the destinations on rank 0, and there throws as OutputFiles::Add. Other ranks check nothing.
   RankOutputs(std::vector<OutputSpec> outputs, const RankSession& session);
 
-  /// Says which rows of an output are a rank's own, where that depends on the call.
+  /// Sets which rows of an output are a rank's own, if that depends on the call.
   void SetRows(const MutableTensorView& output, RowAxis rows);
-  /// The tensors of this rank's rows, in the views of the outputs.
+  /// Puts tensors for this rank's rows into the views of the outputs.
   void Allocate(const OwnRows& rows);
-  /// Collective.
+  /// Writes and publishes the files. All ranks must call it.
   void Commit(const OwnRows& rows);
 
  private:
   const RankSession& session_;
   std::vector<OutputSpec> outputs_;
-  OutputFiles files_;  ///< rank 0's: destinations
+  OutputFiles files_;  ///< rank 0's destinations
   std::deque<Tensor> tensors_;
 };
 

@@ -1,4 +1,5 @@
-// fa-mpi run forward, backward: headers -> agreement -> own rows -> run -> own rows of the outputs' files.
+// fa-mpi run forward, backward. The steps: read headers, agree, read own rows, run, write own rows of the outputs'
+// files.
 
 #include <fmt/format.h>
 
@@ -37,7 +38,7 @@ struct RankFiles {
   std::optional<RankOutputs> outputs;
   std::optional<OwnRows> rows;
 
-  /// Who has which rows of the call, which the schedule has found right.
+  /// Takes this rank's rows from the schedule, which has accepted the call.
   void Cut(const Result<RankSchedule>& schedule, const RankSession& session) {
     ThrowUnlessOk(schedule.status());
     const auto axis = static_cast<int>(SequenceAxis(inputs->options.layout));
@@ -49,9 +50,9 @@ struct RankFiles {
   }
 };
 
-/// Which dimension of the position bias has rows of queries; slopes, one row for all queries and the form of 1024 rows
-/// are whole. A flat bias of one row per head is as long as one of all rows where every sequence has one row, which is
-/// then its own.
+/// The dimension of the position bias with rows of queries. Slopes, one row for all queries and the form of 1024 rows
+/// are whole. If every sequence has one row, a flat bias of one row per head has the length of a bias of all rows. It
+/// is then the sequence's own row.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;
@@ -103,7 +104,7 @@ std::vector<RankInput> BackwardInputs(const AttentionOptions& options, Attention
           {"--softmax-sum", &args.softmax_sum, stats}};
 }
 
-/// Plans, runs and writes what the ranks have read.
+/// Plans and runs the call that the ranks have read, and writes its outputs.
 template <typename Args, typename Plan>
 void RunAndWrite(const char* name, const RankFiles& files, RankOutputs& outputs, const Args& args,
                  const Result<Plan>& plan, const RankSession& session) {

@@ -13,7 +13,7 @@
 namespace fa::tool {
 namespace {
 
-/// What `work` did on one rank, as it travels.
+/// The outcome of `work` on one rank, as it is sent.
 struct Outcome {
   int32_t exit_code = 0;
   std::array<char, 2044> text = {};

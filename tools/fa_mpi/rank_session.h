@@ -12,7 +12,7 @@
 
 namespace fa::tool {
 
-/// An error that all ranks have agreed on: each of them throws it, one prints it.
+/// An error on which all ranks have agreed. Each of them throws it, and one prints it.
 class AgreedError : public std::runtime_error {
  public:
   AgreedError(int exit_code, const std::string& text) : std::runtime_error(text), exit_code_(exit_code) {}
@@ -22,7 +22,7 @@ class AgreedError : public std::runtime_error {
   int exit_code_;
 };
 
-/// The ranks that run one command. Whatever may fail on some ranks only is done in Together, so that no rank waits for
+/// The ranks that run one command. Work that may fail on some ranks only is done in Together, so that no rank waits for
 /// one that has left.
 class RankSession {
  public:
@@ -33,12 +33,12 @@ class RankSession {
   [[nodiscard]] bool is_first() const { return rank() == 0; }
   [[nodiscard]] const std::shared_ptr<Transport>& transport() const { return transport_; }
 
-  /// Collective: calls `work` on every rank. Where it throws on some, all throw AgreedError: what the lowest of them
-  /// said, with its number unless all said the same.
+  /// Calls `work` on every rank; all ranks must call Together. If it throws on some ranks, all ranks throw AgreedError
+  /// with the text of the lowest of them, and with its number unless all texts are equal.
   void Together(const std::function<void()>& work) const;
-  /// Collective: the text of rank 0, at most 4095 bytes.
+  /// The text of rank 0, at most 4095 bytes. All ranks must call it.
   [[nodiscard]] std::string OfFirst(const std::string& text) const;
-  /// Collective: everybody's number, in the order of ranks.
+  /// The numbers of all ranks in their order. All ranks must call it.
   [[nodiscard]] std::vector<double> OfAll(double number) const;
 
  private:

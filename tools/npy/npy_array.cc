@@ -13,14 +13,15 @@ namespace {
 
 constexpr size_t kLineBytes = 64, kHugePageBytes = size_t{2} << 20;
 
-/// Large arrays ask for huge pages: reading a long array from small pages waits for address translations.
+/// Allocates memory. Large arrays ask for huge pages, because reading a long array from small pages waits for address
+/// translations.
 std::byte* Allocate(size_t bytes) {
   const bool huge = bytes >= 2 * kHugePageBytes;
   void* memory = nullptr;
   if (posix_memalign(&memory, huge ? kHugePageBytes : kLineBytes, std::max<size_t>(bytes, 1)) != 0) {
     throw std::bad_alloc();
   }
-  // Only a wish. The memory after the last whole page may belong to others.
+  // The advice may be ignored. It ends with the last whole page, because memory behind it may belong to others.
   if (huge) madvise(memory, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -58,7 +59,7 @@ const char* Descr(ElementType type) { return Facts(type).descr; }
 std::optional<ElementType> ParseDescr(const std::string& descr) {
   for (const TypeFacts& facts : kTypes) {
     if (descr == facts.descr) return facts.type;
-    // One byte has no order: NumPy writes '|', other writers '<'.
+    // Elements of one byte have no byte order. NumPy writes '|', other writers '<'.
     if (facts.size == 1 && descr == std::string("<") + (facts.descr + 1)) return facts.type;
   }
   return std::nullopt;

@@ -11,24 +11,24 @@
 
 namespace fa::npy {
 
-/// The element types that are read and written; all little endian.
+/// The element types that are read and written. All are little endian.
 enum class ElementType : uint8_t { kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kF32, kF64 };
 
 [[nodiscard]] size_t SizeOf(ElementType type);
-/// NumPy's name: "float32".
+/// NumPy's name of the type: "float32".
 [[nodiscard]] const char* Name(ElementType type);
-/// The descr of a file for that type: "<f4".
+/// The descr of the type in a file: "<f4".
 [[nodiscard]] const char* Descr(ElementType type);
-/// The type of that descr, or nothing.
+/// The type of a descr, or nothing.
 [[nodiscard]] std::optional<ElementType> ParseDescr(const std::string& descr);
 
 /// The shape as NumPy prints it: "(2, 3)".
 [[nodiscard]] std::string ShapeText(std::span<const int64_t> shape);
-/// Bytes of a dense array; nothing if they do not fit into 63 bits or a size is negative.
+/// The bytes of a dense array, or nothing if they do not fit into 63 bits or a size is negative.
 [[nodiscard]] std::optional<size_t> BytesOf(std::span<const int64_t> shape, ElementType type);
 
-/// A dense row-major array that owns its memory, aligned to 64 bytes and not initialised. Large arrays lie in huge
-/// pages where the system grants them.
+/// A dense row-major array that owns its memory, which is aligned to 64 bytes and not initialised. Large arrays lie in
+/// huge pages if the system grants them.
 class Array {
  public:
   Array() = default;
@@ -39,7 +39,7 @@ class Array {
   [[nodiscard]] const std::vector<int64_t>& shape() const { return shape_; }
   [[nodiscard]] size_t size_bytes() const { return size_bytes_; }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_bytes_ / SizeOf(type_)); }
-  /// Never null, not even for an array without elements.
+  /// The elements. The address is never null, not even for an array without elements.
   [[nodiscard]] std::byte* bytes() { return memory_.get(); }
   [[nodiscard]] const std::byte* bytes() const { return memory_.get(); }
   template <typename T>

@@ -16,21 +16,22 @@ class IoError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The file is there, but it is not an array that can be used. what() starts with the path.
+/// The file exists, but it is not an array that can be used. what() starts with the path.
 class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Reads a .npy file, version 1.0 to 3.0, C or Fortran order; the result is row-major. Big-endian, object and record
-/// arrays and truncated files are refused. Bytes after the array are ignored, as in NumPy.
-/// Throws IoError, FormatError, std::bad_alloc.
+/// Reads a .npy file of version 1.0 to 3.0 in C or Fortran order. The result is row-major. Big-endian, object and
+/// record arrays and truncated files are refused. Bytes after the array are ignored, as in NumPy. Throws IoError,
+/// FormatError, std::bad_alloc.
 [[nodiscard]] Array Load(const std::string& path);
 
-/// Writes version 1.0, row-major, straight into `path`. Throws IoError.
+/// Writes version 1.0, row-major, directly to `path`. Throws IoError.
 void Save(const std::string& path, ElementType type, std::span<const int64_t> shape, const void* data);
 void Save(const std::string& path, const Array& array);
-/// The same into an open file, which may hold bytes back until it is flushed. Throws IoError with the system's reason.
+/// Writes version 1.0 to an open file, which may hold bytes back until it is flushed. Throws IoError with the system's
+/// reason.
 void Write(std::FILE* file, const Array& array);
 
 }  // namespace fa::npy

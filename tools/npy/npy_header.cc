@@ -7,7 +7,7 @@
 namespace fa::npy {
 namespace {
 
-/// A reader of the few Python literals that a header holds.
+/// A reader of the few Python literals that a header may have.
 class Literals {
  public:
   explicit Literals(std::string_view text) : rest_(text) {}

@@ -24,7 +24,7 @@ std::string ReadDictionary(std::FILE* file) {
   unsigned char length[4] = {};
   ReadExactly(file, length, length_bytes, "header");
   const size_t size = length[0] | length[1] << 8 | length[2] << 16 | static_cast<size_t>(length[3]) << 24;
-  // Headers of numbers take far less. A larger length means a damaged file, for which no memory is allocated.
+  // Headers of numbers are far shorter. A larger length means a damaged file, for which no memory is allocated.
   constexpr size_t kMaxHeader = size_t{1} << 20;
   if (size > kMaxHeader) throw FormatError("malformed header, " + std::to_string(size) + " bytes long");
   std::string dictionary(size, ' ');
@@ -32,7 +32,7 @@ std::string ReadDictionary(std::FILE* file) {
   return dictionary;
 }
 
-/// Refuses a regular file that is too short before memory is allocated for what its header claims.
+/// Refuses a regular file that is too short for what its header claims, before memory is allocated.
 void CheckLength(std::FILE* file, size_t data_bytes) {
   struct stat facts {};
   if (fstat(fileno(file), &facts) != 0 || !S_ISREG(facts.st_mode)) return;
@@ -66,10 +66,10 @@ Header ReadHeader(std::FILE* file) {
   return header;
 }
 
-// Walks the result in order, with an odometer over the source offsets.
+// Goes through the result in order, and counts the source offsets along.
 Array ToRowMajor(const Array& source) {
   Array result(source.type(), source.shape());
-  if (result.size() == 0) return result;  // strides of sizes next to a 0 have no bound
+  if (result.size() == 0) return result;  // next to a size of 0, strides have no bound
   const size_t element = SizeOf(source.type());
   const std::vector<int64_t>& shape = source.shape();
   std::vector<int64_t> stride(shape.size()), index(shape.size(), 0);

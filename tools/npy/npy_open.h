@@ -15,11 +15,12 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-/// Throws IoError, whose text starts with the path.
+/// Opens a file. Throws IoError, whose text starts with the path.
 [[nodiscard]] File Open(const std::string& path, const char* mode);
-/// Reads exactly `bytes`; `what` names them in the message. Throws IoError, FormatError without the path.
+/// Reads exactly `bytes`. `what` names them in the message. Throws IoError, FormatError without the path.
 void ReadExactly(std::FILE* file, void* into, size_t bytes, const char* what);
-/// Reads the header of a file up to its data, of which there is enough. Throws IoError, FormatError without the path.
+/// Reads the header of a file up to its data, and checks that the file has enough data. Throws IoError, FormatError
+/// without the path.
 [[nodiscard]] Header ReadHeader(std::FILE* file);
 /// A column-major array as a row-major one.
 [[nodiscard]] Array ToRowMajor(const Array& source);

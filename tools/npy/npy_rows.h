@@ -18,15 +18,15 @@ struct RowRange {
   int64_t begin = 0, end = 0;
 };
 
-/// A .npy file of which only some rows of one dimension are read. Throws as Load; what() starts with the path.
+/// A .npy file of which only some rows of one dimension are read. Throws as Load. what() starts with the path.
 class RowReader {
  public:
-  /// Reads the header. The file is a regular one.
+  /// Reads the header. The file must be a regular one.
   explicit RowReader(const std::string& path);
 
   [[nodiscard]] ElementType type() const { return header_.type; }
   [[nodiscard]] const std::vector<int64_t>& shape() const { return header_.shape; }
-  /// The rows of dimension `axis`, one range after the other; of other rows nothing is read.
+  /// The rows of dimension `axis`, one range after another. Nothing else is read.
   [[nodiscard]] Array Rows(size_t axis, std::span<const RowRange> rows) const;
   [[nodiscard]] Array All() const;
 
@@ -37,19 +37,20 @@ class RowReader {
   int64_t data_begin_ = 0;
 };
 
-/// Writes header and length of a file whose rows are written by WriteRows. Throws IoError with the system's reason.
+/// Writes the header and sets the length of a file whose rows WriteRows writes. Throws IoError with the system's
+/// reason.
 void WriteHeaderAndLength(std::FILE* file, ElementType type, std::span<const int64_t> shape);
 
 /// Where an array lies in a larger one, in a file or in memory.
 struct RowsOfArray {
-  std::span<const int64_t> shape;  ///< of the whole array
+  std::span<const int64_t> shape;  ///< shape of the larger array
   size_t axis = 0;
-  std::span<const RowRange> rows;  ///< that the smaller one holds, one range after the other
+  std::span<const RowRange> rows;  ///< rows that the smaller array has, one range after another
 };
-/// Copies rows of a row-major array that lies at `whole` to `own`; back.
+/// TakeRows copies rows of the row-major array at `whole` to `own`, and PutRows copies them back.
 void TakeRows(const std::byte* whole, const RowsOfArray& where, Array& own);
 void PutRows(const Array& own, const RowsOfArray& where, std::byte* whole);
-/// Writes rows into a file that WriteHeaderAndLength made, and no other byte. Throws IoError with the system's reason.
+/// Writes rows into a file that WriteHeaderAndLength made, and no other bytes. Throws IoError with the system's reason.
 void WriteRows(const std::string& path, const Array& array, const RowsOfArray& where);
 
 }  // namespace fa::npy

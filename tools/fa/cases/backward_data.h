@@ -11,7 +11,8 @@
 
 namespace fa::tool {
 
-/// Memory for the backward of a ForwardCase: ForwardData, the results of that forward, a random gradient of its output.
+/// Memory for the backward of a ForwardCase: ForwardData, the results of its forward, and a random gradient of the
+/// output.
 class BackwardData {
  public:
   /// Runs the forward. Throws Failure.
@@ -22,11 +23,11 @@ class BackwardData {
   /// Bytes of the inputs and the gradients, each counted once.
   [[nodiscard]] double bytes() const;
 
-  /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure
-  /// where a column is further from it than rounding explains.
+  /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure if a
+  /// column differs by more than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
-  /// The same among rows of queries and of keys of the sequences (TND: of the pack) only.
+  /// CheckRows for these rows of queries and of keys only. They count within a sequence, or for TND within the pack.
   double CheckRows(const std::vector<SequenceShards::Interval>& queries,
                    const std::vector<SequenceShards::Interval>& keys) const;
 

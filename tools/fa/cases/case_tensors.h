@@ -13,7 +13,7 @@ namespace fa::tool {
 
 /// Memory of the shape and type of `view`, not initialised.
 [[nodiscard]] Tensor NewLike(const TensorView& view);
-/// Values near normal with variance 1, the same in every run.
+/// Fills it with nearly normal values of variance 1, the same in every run.
 void FillRandom(Tensor& tensor, uint64_t seed);
 /// A table of the shape of `table` that names every page once, in random order, the same in every run.
 [[nodiscard]] Tensor RandomPages(const TensorView& table);
@@ -21,13 +21,13 @@ void FillRandom(Tensor& tensor, uint64_t seed);
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
                                      int64_t head);
 
-/// A row of a result as it should be, column by column, and where it stands.
+/// A row of a result as it should be. `bound` has one entry per column.
 struct ExpectedRow {
   std::string name;  ///< "out[batch 0, head 1, row 2"
   const std::vector<double>& value;
   const std::vector<double>& bound;
 };
-/// Throws Failure where a column is further from the expected value than its bound.
+/// Throws Failure if a column is further from the expected value than its bound.
 /// @return the largest distance, as a fraction of its bound
 double CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want);
 

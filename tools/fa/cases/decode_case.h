@@ -13,15 +13,16 @@ namespace fa::tool {
 /// A decode described by its sizes: few queries against a batch of equally long keys.
 struct DecodeCaseFlags {
   ForwardCaseFlags forward;
-  int64_t block_size = 0;  ///< > 0: keys and values lie in pages of so many rows
+  int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of so many rows
 };
 
 void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
 
-/// `args` points into this object, which therefore stays where it is.
+/// A decode call. `args` points into this object, which therefore stays at its address.
 class DecodeCase {
  public:
-  /// Tensors have a placeholder for data, enough to plan. --dtype int8: queries are bf16. Throws UsageError, Failure.
+  /// Tensors have placeholders for data, which are enough to plan. With --dtype int8 queries are bf16. Throws
+  /// UsageError, Failure.
   explicit DecodeCase(const DecodeCaseFlags& flags);
   DecodeCase(const DecodeCase&) = delete;
   DecodeCase& operator=(const DecodeCase&) = delete;
@@ -34,9 +35,9 @@ class DecodeCase {
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (forward.sk + block_size - 1) / block_size : 0; }
-  /// Sizes of k or v; with pages, a page takes the place of a batch element.
+  /// Sizes of k or v. If they lie in pages, a page takes the place of a batch element.
   [[nodiscard]] TensorSizes PageSizes(int64_t d) const;
-  /// BNSD: the heads of a page follow one another; in other layouts they lie side by side in each row.
+  /// In BNSD the heads of a page follow one another. In other layouts they lie side by side in each row.
   [[nodiscard]] Layout PageLayout() const;
 
  private:

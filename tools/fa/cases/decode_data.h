@@ -12,20 +12,20 @@
 
 namespace fa::tool {
 
-/// The tensors of a decode in memory, with random values; pages lie in random order.
+/// The tensors of a decode in memory, with random values. Pages lie in random order.
 class DecodeData {
  public:
   explicit DecodeData(const DecodeCase& decode);
   DecodeData(const DecodeData&) = delete;
   DecodeData& operator=(const DecodeData&) = delete;
 
-  /// The call on this memory; it points into this object.
+  /// The call on this memory. It points into this object.
   [[nodiscard]] DecodeAttentionArgs Args();
   /// Bytes of keys and values in use.
   [[nodiscard]] double key_value_bytes() const;
   /// The memory in which keys and values lie.
   [[nodiscard]] std::vector<std::span<const std::byte>> key_value_memory();
-  /// As ForwardData::CheckRows.
+  /// Checks rows as ForwardData::CheckRows does.
   void CheckRows() const { dense_.CheckRows(); }
 
  private:
@@ -34,7 +34,7 @@ class DecodeData {
   const DecodeCase& case_;
   ForwardData dense_;
   Tensor table_, scale_;
-  Tensor k_, v_;  // pages or int8; empty: those of dense_
+  Tensor k_, v_;  // pages or int8; if empty, the call takes those of dense_
   TensorView k_view_, v_view_;
 };
 

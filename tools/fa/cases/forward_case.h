@@ -15,21 +15,21 @@
 
 namespace fa::tool {
 
-/// What `fa plan` and `fa bench` are told about a forward, or about the forward whose gradients they are asked for.
+/// The flags by which `fa plan` and `fa bench` describe a forward, or the forward of a backward.
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
-  bool takes_int8 = false;  ///< of prompt attention
+  bool takes_int8 = false;  ///< for prompt attention
   MaskFlags mask;
 };
 
 void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags);
 
-/// A call described by its sizes alone. TND: `batch` sequences, all of sq queries and sk keys.
-/// `args` points into this object, which therefore stays where it is.
+/// A call that is described by its sizes alone. TND has `batch` sequences, all of sq queries and sk keys. `args` points
+/// into this object, which therefore stays at its address.
 class ForwardCase {
  public:
-  /// Tensors have a placeholder for data, enough to plan. Throws UsageError, Failure.
+  /// Tensors have placeholders for data, which are enough to plan. Throws UsageError, Failure.
   explicit ForwardCase(const ForwardCaseFlags& flags);
   ForwardCase(const ForwardCase&) = delete;
   ForwardCase& operator=(const ForwardCase&) = delete;
@@ -40,12 +40,12 @@ class ForwardCase {
   AttentionOptions options;
   std::string mask_text;
 
-  /// The sizes of one sequence's tensor in TND, of the whole tensor in other layouts.
+  /// The sizes of one sequence's tensor in TND, or of the whole tensor in other layouts.
   [[nodiscard]] TensorSizes QuerySizes() const { return {batch, sq, heads, d}; }
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }
   [[nodiscard]] TensorSizes OutSizes() const { return {batch, sq, heads, dv}; }
-  /// The backward of the call: dq, dk and dv, no other gradient.
+  /// The backward of the call with dq, dk and dv, and no other gradient.
   [[nodiscard]] AttentionGradArgs GradArgs() const;
   /// B, N, Nkv, Sq, Sk, D and, if it differs from D, Dv.
   [[nodiscard]] std::vector<int64_t> Shape() const;

@@ -11,7 +11,7 @@
 
 namespace fa::tool {
 
-/// Memory for a ForwardCase: random inputs, near normal with variance 1, the same in every run.
+/// Memory for a ForwardCase. Its inputs are random, nearly normal with variance 1, and the same in every run.
 class ForwardData {
  public:
   explicit ForwardData(const ForwardCase& forward);
@@ -25,14 +25,14 @@ class ForwardData {
   /// Bytes of keys and values alone.
   [[nodiscard]] double key_value_bytes() const;
 
-  /// Compares some rows of the output with a double-precision computation. Throws Failure where a column is further
-  /// from it than rounding explains.
+  /// Compares some rows of the output with a double-precision computation. Throws Failure if a column differs by more
+  /// than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
-  /// The same among rows of the sequences (TND: of the pack) only.
+  /// CheckRows for these rows only. They count within a sequence, or for TND within the pack.
   double CheckRows(const std::vector<SequenceShards::Interval>& rows) const;
 
-  /// The rows that query head `head` works on.
+  /// The query rows of head `head`.
   [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;
   [[nodiscard]] check::HeadRows KeyRows(int64_t batch, int64_t head) const;
   [[nodiscard]] check::HeadRows ValueRows(int64_t batch, int64_t head) const;
@@ -46,10 +46,10 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
-/// All rows of an axis whose sequences have `length` rows (TND: of the pack).
+/// All rows of an axis whose sequences (TND: whose pack) have `length` rows.
 [[nodiscard]] std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length);
 
-/// Whether query row `row` of that case sees the key, by its rule and its dense mask.
+/// Whether query row `row` of the case sees the key, by its rule and its dense mask.
 [[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
 
 }  // namespace fa::tool

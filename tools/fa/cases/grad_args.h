@@ -6,7 +6,7 @@
 
 namespace fa::tool {
 
-/// The backward of a forward call, with its inputs alone.
+/// The backward of a forward call with its inputs only.
 [[nodiscard]] AttentionGradArgs GradArgsOf(const AttentionArgs& forward);
 
 }  // namespace fa::tool

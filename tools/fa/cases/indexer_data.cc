@@ -20,7 +20,7 @@ IndexerData::IndexerData(const SparseCase& sparse)
   FillRandom(q_, 11);
   FillRandom(k_, 12);
   FillRandom(weights_, 13);
-  // Weights as in models: they make scores of about 1.
+  // The weights are as in models, where they make scores of about 1.
   const double scale = 1 / std::sqrt(static_cast<double>(case_.index_heads * case_.index_d));
   for (int64_t i = 0; i < weights_.array.size(); ++i) {
     const double weight = check::LoadElement(weights_.array.bytes(), weights_.dtype, i);
@@ -116,7 +116,7 @@ check::IndexerToken IndexerData::Token(int64_t token, std::vector<int64_t> keys)
   return indexer;
 }
 
-// A list is right if it is in order and no missing key has a larger score, as far as f32 can tell.
+// A list is right if it is in order, and if no key that it lacks has a larger score. Both hold as far as f32 can tell.
 void IndexerData::CheckSelection(int64_t token) const {
   const int64_t limit = case_.Limit(token % case_.s1);
   std::vector<int64_t> all(static_cast<size_t>(limit));
@@ -130,7 +130,7 @@ void IndexerData::CheckSelection(int64_t token) const {
   };
   std::vector<bool> taken(static_cast<size_t>(limit));
   const int64_t used = std::min(case_.k, limit);
-  double last = INFINITY;  // the smallest that the last score can be, from above
+  double last = INFINITY;  // the previous score, at the upper end of its tolerance
   for (int64_t i = 0; i < case_.k; ++i) {
     if (i >= used) {
       if (list[i] != -1 || values[i] != -INFINITY) fail(i, "want -1 and -inf");
@@ -169,7 +169,7 @@ void IndexerData::CheckGradients(int64_t token, const check::IndexerToken& index
            head, {.name = fmt::format("dq[token {}, head {}", token, head), .value = dq.value, .bound = dq.bound});
 }
 
-// The first and the last token, where limits differ most.
+// Checks the first and the last token, whose limits differ most.
 void IndexerData::CheckForward() const {
   if (lists_.array.size() == 0) return;
   for (const int64_t token : {int64_t{0}, case_.batch * case_.s1 - 1}) CheckSelection(token);

@@ -9,7 +9,7 @@
 
 namespace fa::tool {
 
-/// Memory for an int8 case of prompt attention: random bytes, the same in every run.
+/// Memory for an int8 case of prompt attention. Its bytes are random and the same in every run.
 class Int8Data {
  public:
   explicit Int8Data(const ForwardCase& prompt);
@@ -19,8 +19,8 @@ class Int8Data {
   /// Bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;
 
-  /// Compares the first row, the last row and some between with plain loops in double. Throws Failure where a column is
-  /// further from them than rounding explains.
+  /// Compares the first row, the last row and some between with plain loops in double. Throws Failure if a column
+  /// differs by more than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
 

@@ -6,7 +6,7 @@
 
 namespace fa::tool {
 
-/// The prompt call of these sizes. int8: its scales turn random bytes into scores and outputs of about 1, and the
+/// The prompt call of these sizes. With int8 its scales turn random bytes into scores and outputs of about 1, and the
 /// output is f16.
 [[nodiscard]] PromptAttentionArgs PromptArgsOf(const ForwardCase& forward);
 [[nodiscard]] PromptAttentionOptions PromptOptionsOf(const ForwardCase& forward);

@@ -9,17 +9,18 @@
 
 namespace fa::tool {
 
-/// Rows of a tensor of equally long sequences, as one rank holds them.
+/// Rows of a tensor of equally long sequences that one rank holds.
 struct HeldRows {
-  const std::vector<SequenceShards::Interval>& intervals;  ///< of each sequence; packed: of all, one behind the other
+  // Rows of each sequence, or if packed, of the whole pack.
+  const std::vector<SequenceShards::Interval>& intervals;
   int64_t batch = 0, heads = 0;
-  int64_t length = 0;  ///< of a sequence
+  int64_t length = 0;  ///< rows of a sequence
   bool packed = false;
 };
 
-/// Calls check(batch, head, row) for the first and the last row, where masks and tails differ most, and `random` rows
-/// between; for none where there are none. The rows are the same in every run.
-/// @return the largest error that a check gave; 0 without any
+/// Calls check(batch, head, row) for the first and the last row, where masks and tails differ most, and for `random`
+/// rows between. If there are no rows, it calls nothing. The rows are the same in every run.
+/// @return the largest error that a check returned, or 0 without rows
 double CheckSomeRows(const HeldRows& rows, int random,
                      const std::function<double(int64_t batch, int64_t head, int64_t row)>& check);
 

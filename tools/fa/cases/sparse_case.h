@@ -16,33 +16,33 @@
 
 namespace fa::tool {
 
-/// What `fa plan` and `fa bench` are told about a call of the sparse family.
+/// The flags by which `fa plan` and `fa bench` describe a call of a sparse operator.
 struct SparseCaseFlags {
   std::string shape, indexer = "64,128";
   std::string dtype = "bf16", layout = "BSND";
   int64_t sparse_mode = 3;
   bool separate_value = false;
-  int64_t block_size = 0;  ///< > 0: keys and values lie in pages of so many rows
+  int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of so many rows
 };
 
 /// Which flags a command has, and which sizes its --shape has.
 enum class SparseCaseKind : uint8_t {
   kAttention,     ///< B,N,S1,S2,D,Drope,K
   kIndexer,       ///< B,Nidx,S1,S2,D,K
-  kDenseIndexer,  ///< as kIndexer, without K: all keys
+  kDenseIndexer,  ///< as kIndexer, but without K: all keys
   kLoss,          ///< as kAttention; the indexer's sizes have a flag of their own
-  kDenseLoss,     ///< as kLoss, without K: all keys
+  kDenseLoss,     ///< as kLoss, but without K: all keys
 };
 /// Adds the flags. Their defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
 /// Adds --block-size, for the operators that take pages.
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);
 
-/// A call described by its sizes alone. TND: `batch` sequences, all of s1 queries and s2 keys.
-/// The arguments and options that its members return point into this object, which therefore stays where it is.
+/// A call that is described by its sizes alone. TND has `batch` sequences, all of s1 queries and s2 keys. The arguments
+/// and options that its members return point into this object, which therefore stays at its address.
 class SparseCase {
  public:
-  /// The tensors of its arguments are there but have no contents: enough to plan. Throws UsageError.
+  /// The tensors of its arguments are present but have no contents, which is enough to plan. Throws UsageError.
   SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags);
   SparseCase(const SparseCase&) = delete;
   SparseCase& operator=(const SparseCase&) = delete;
@@ -66,18 +66,19 @@ class SparseCase {
   [[nodiscard]] DenseIndexerLseArgs LseArgs() const;
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
-  /// For kDenseLoss: the tensors of LossArgs(), which may have contents, and the indexer's statistics, which have none.
+  /// For kDenseLoss: the arguments with the tensors of LossArgs(), which may have contents, and with the indexer's
+  /// statistics, which have none.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
   [[nodiscard]] SparseIndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLossOptions DenseLossOptions() const { return {.layout = layout, .mask = mask}; }
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }
-  /// Keys or values of `size` columns in one tensor, even if the call's lie in pages.
+  /// Keys or values of `size` columns in one tensor, even if the call has pages.
   [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
   /// The number of keys that query token t of a sequence may select.
   [[nodiscard]] int64_t Limit(int64_t t) const;
-  /// "sparse-mode 3".
+  /// The mask in words: "sparse-mode 3".
   [[nodiscard]] std::string MaskText() const;
 
  private:

@@ -11,31 +11,31 @@
 
 namespace fa::tool {
 
-/// int32 lists of a SparseCase: different keys below the limit in random order, then -1; the same in every run.
+/// int32 lists of a SparseCase, the same in every run: different keys below the limit in random order, then -1.
 [[nodiscard]] Tensor RandomLists(const SparseCase& sparse);
 
-/// The rows of keys [B, S2, columns] in the pages of `table`.
+/// The rows of keys [B, S2, columns], copied into the pages of `table`.
 [[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
 
-/// Memory for the attention of a SparseCase: random inputs, the same in every run.
+/// Memory for the attention of a SparseCase. Its inputs are random and the same in every run.
 class SparseAttentionData {
  public:
   explicit SparseAttentionData(const SparseCase& sparse);
 
   [[nodiscard]] SparseAttentionArgs ForwardArgs();
-  /// Runs the forward first. Throws Failure.
+  /// The backward's arguments. Runs the forward first. Throws Failure.
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs(Context& context);
-  /// Sets the attention's part of a loss; runs the forward first. Throws Failure.
+  /// Sets the attention's part of a loss. Runs the forward first. Throws Failure.
   void SetLossArgs(Context& context, SparseIndexerLossArgs& args);
 
-  /// Bytes of keys and values, counted each time that a query selects one.
+  /// Bytes of keys and values, counted once for every query that selects them.
   [[nodiscard]] double gathered_bytes() const;
 
   /// Both compare some rows with a double-precision computation from the same inputs, and throw Failure.
   void CheckForward() const;
   void CheckBackward() const;
 
-  /// What the loss asks of attention for one query token; `token` counts over all sequences.
+  /// The attention of one query token that the loss needs. `token` counts over all sequences.
   [[nodiscard]] check::TargetToken Target(int64_t token) const;
   /// The keys that a token selects, as rows of its sequence.
   [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;
@@ -58,12 +58,12 @@ class SparseAttentionData {
   Tensor lists_;
   std::vector<bool> selected_;  // [token, key]: whether the token selects the key
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
-  Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // what a paged call gets
+  Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // only for calls with pages
   Tensor whole_q_, whole_k_;                         // both parts of a head, one after the other
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
 
-/// Memory for the indexer of a SparseCase: random inputs, the same in every run.
+/// Memory for the indexer of a SparseCase. Its inputs are random and the same in every run.
 class IndexerData {
  public:
   explicit IndexerData(const SparseCase& sparse);
@@ -72,7 +72,7 @@ class IndexerData {
   [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
   /// Sets the indexer's part of a loss.
   void SetLossArgs(SparseIndexerLossArgs& args);
-  /// Sets the statistics of the scores; computes these first. Throws Failure.
+  /// Computes the statistics of the scores and sets them. Throws Failure.
   void SetStatistics(Context& context, DenseIndexerLossArgs& args);
 
   void CheckForward() const;
@@ -87,7 +87,7 @@ class IndexerData {
 
   const SparseCase& case_;
   Tensor q_, k_, weights_, lists_, values_, d_values_, dq_, dk_, dweights_, loss_;
-  Tensor table_, k_pages_;  // what a paged call gets
+  Tensor table_, k_pages_;  // only for calls with pages
   Tensor max_, sum_;
 };
 

@@ -1,4 +1,4 @@
-// fa info: what the library sees of this machine.
+// fa info: the facts of this machine that the library sees.
 
 #include <fmt/format.h>
 

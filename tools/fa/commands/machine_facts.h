@@ -20,7 +20,7 @@ struct CacheFacts {
 
 [[nodiscard]] nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches);
 
-/// What the operating system says about this machine; what it does not say is empty.
+/// The operating system's facts of this machine. A fact that it does not give is empty.
 struct MachineFacts {
   std::string cpu;
   std::vector<CacheFacts> data_caches;
@@ -28,8 +28,8 @@ struct MachineFacts {
 };
 [[nodiscard]] MachineFacts ReadMachineFacts(const Context& context);
 
-/// Name and version of what this process runs with: the libraries loaded with libfa, asked at run time, and those that
-/// the tool was built with.
+/// Names and versions of the libraries of this process. Libraries that are loaded with libfa are asked at run time;
+/// others were built into the tool.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> DependencyVersions();
 
 }  // namespace fa::tool

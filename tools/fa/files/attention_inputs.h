@@ -14,7 +14,7 @@
 
 namespace fa::tool {
 
-/// The flags that say what a dense attention call reads: tensors and options, but no outputs.
+/// The flags of a dense attention call's inputs: tensors and options, but no outputs.
 struct AttentionFlags {
   std::string query, key, value, query_rope, key_rope;
   std::string layout = "BNSD", dtype;
@@ -30,15 +30,17 @@ struct AttentionFlags {
   bool takes_int8 = false;  ///< query, key and value may be int8 too
 };
 
-/// Adds --query, --key, --value, --layout, --head-num, --dtype, --scale: the flags of every attention.
+/// Adds the flags that every attention has: --query, --key, --value, --layout, --head-num, --dtype, --scale.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// Adds --query-rope, --key-rope, masks, --pse with its type and starts, --sink and --softcap: what changes scores.
-/// @param pse_types  what --pse-type says
+/// Adds the flags that change scores: --query-rope, --key-rope, masks, --pse with its type and starts, --sink,
+/// --softcap.
+/// @param pse_types  the help text of --pse-type
 void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_types);
 /// Adds all flags.
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 
-/// The files that were read and the flags' meaning. `args` points into this object, which therefore stays where it is.
+/// The call that the flags and the files describe. `args` points into this object, which therefore stays at its
+/// address.
 class AttentionInputs {
  public:
   /// Throws UsageError, Failure.
@@ -48,13 +50,13 @@ class AttentionInputs {
 
   AttentionArgs args;  ///< inputs only
   AttentionOptions options;
-  TensorSizes query, value;  ///< sizes of these tensors, for the shapes of outputs
+  TensorSizes query, value;  ///< sizes of these tensors, from which shapes of outputs follow
 
-  /// Reads a file of the call into this object; an empty path gives an absent tensor. LoadFloats wants f32, f16 or
-  /// bf16, like the query.
+  /// Reads a file of the call into this object. An empty path gives an absent tensor. LoadFloats takes f32, f16 or bf16
+  /// files, as for the query.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
-  /// For what was not read yet (InputFiles::Read::kHeaders).
+  /// The files, for reading the rest after InputFiles::Read::kHeaders.
   [[nodiscard]] InputFiles& files() { return files_; }
 
  private:

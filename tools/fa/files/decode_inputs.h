@@ -14,7 +14,7 @@
 
 namespace fa::tool {
 
-/// The flags that say what a decode reads.
+/// The flags of a decode's inputs.
 struct DecodeFlags {
   std::string query, key, value, query_rope, key_rope;
   std::string layout = "BNSD", dtype;
@@ -34,7 +34,8 @@ struct DecodeFlags {
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 
-/// The files that were read and the flags' meaning. `args` points into this object, which therefore stays where it is.
+/// The call that the flags and the files describe. `args` points into this object, which therefore stays at its
+/// address.
 class DecodeInputs {
  public:
   /// Throws UsageError, Failure.
@@ -44,7 +45,7 @@ class DecodeInputs {
 
   DecodeAttentionArgs args;  ///< inputs only
   DecodeAttentionOptions options;
-  TensorSizes query;  ///< sizes of this tensor, for the shapes of outputs
+  TensorSizes query;  ///< sizes of this tensor, from which shapes of outputs follow
   int64_t dv = 0;
   DType out_dtype;
 

@@ -5,12 +5,12 @@
 
 namespace fa::tool {
 
-/// Remembers the regular files that the running command has read. Device and inode tell files apart, so names and links
-/// do not matter.
+/// Notes a regular file that the running command has read. Device and inode identify files, so names and links do not
+/// matter.
 void NoteFileRead(const char* flag, const std::string& path);
-/// The flag that read the file at `path`; null if no flag read it, or if there is no such file.
+/// The flag that read the file at `path`, or null if no flag read it or there is no such file.
 [[nodiscard]] const char* FlagThatRead(const std::string& path);
-/// Before a command.
+/// Forgets all files. Call it before a command.
 void ForgetFilesRead();
 
 }  // namespace fa::tool

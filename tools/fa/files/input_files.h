@@ -12,24 +12,26 @@
 
 namespace fa::tool {
 
-/// The files that a command reads, in memory. Views stay valid as long as this object, which can be moved.
+/// The files that a command reads, in memory. This object can be moved, and views stay valid as long as it lives.
 class InputFiles {
  public:
   enum class Read : uint8_t {
     kAll,
-    kHeaders,  ///< views have the shape of the file and no data; ReadRows and ReadAll read
+    // Views have the shape of the file and no data. ReadRows and ReadAll read the data.
+    kHeaders,
   };
 
-  /// `dtype`: the text of --dtype; "" means that the files say the type. Throws UsageError.
+  /// `dtype` is the text of --dtype; "" means that the files give the type. Throws UsageError.
   explicit InputFiles(const std::string& dtype, Read read = Read::kAll);
 
-  /// A tensor of any type; absent for an empty path. Throws UsageError, Failure.
+  /// A tensor of any type, or an absent one for an empty path. Throws UsageError, Failure.
   TensorView Load(const char* flag, const std::string& path);
-  /// An f32, f16 or bf16 tensor, of the type of --dtype if that is given; with `int8_too` also int8.
+  /// An f32, f16 or bf16 tensor, which has the type of --dtype if that is given. With `int8_too` it may also be int8.
   TensorView LoadFloats(const char* flag, const std::string& path, bool int8_too = false);
   TensorView Keep(Tensor tensor);
 
-  /// kHeaders: rows of dimension `axis` of the file that `flag` names, one range after the other. Throws Failure.
+  /// With kHeaders: reads rows of dimension `axis` of the file that `flag` names, one range after another. Throws
+  /// Failure.
   TensorView ReadRows(const char* flag, int axis, std::span<const npy::RowRange> rows);
   TensorView ReadAll(const char* flag);
 

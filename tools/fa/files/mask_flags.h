@@ -22,16 +22,16 @@ struct MaskFlags {
 
 void AddMaskFlags(CLI::App& command, MaskFlags& flags);
 
-/// What the flags mean.
+/// The mask that the flags describe.
 struct MaskInputs {
   Mask rule;
-  std::optional<Tensor> dense;  ///< a full mask; a compressed mask is checked, and then only its rule is kept
-  TensorView view;              ///< the full mask where `files` have it
-  std::string text;             ///< for people and JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
+  std::optional<Tensor> dense;  ///< a full mask; of a compressed mask only the rule is kept, after a check
+  TensorView view;              ///< the full mask, if `files` owns it
+  std::string text;             ///< the mask for people and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
 };
 
-/// @param files  load the full mask, or open it; null: it becomes `dense`
 /// Throws UsageError, Failure.
+/// @param files  loads the full mask or opens it; if null, the mask becomes `dense`
 [[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files = nullptr);
 
 }  // namespace fa::tool

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The path with its links resolved, also those that name a file that does not exist yet.
+/// The path with its links resolved. A link may name a file that does not exist yet.
 fs::path Resolved(const std::string& path, std::error_code& error) {
-  constexpr int kMostLinks = 40;  // as the kernel
+  constexpr int kMostLinks = 40;  // the kernel's limit
   fs::path target = fs::absolute(path);
   for (int links = 0; links < kMostLinks; ++links) {
     if (!fs::is_symlink(fs::symlink_status(target, error)) || fs::exists(target, error) || error) break;
@@ -76,7 +76,7 @@ void OutputFiles::Write(File& file) {
   if (stream == nullptr) throw npy::IoError(std::strerror(errno));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> closed_on_failure(stream, std::fclose);
   WriteTo(stream, file);
-  // A full disk may show only here.
+  // A full disk may show only when the stream is flushed.
   if (std::fflush(stream) != 0) throw npy::IoError(std::strerror(errno));
 }
 

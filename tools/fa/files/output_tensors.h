@@ -13,11 +13,11 @@
 
 namespace fa::tool {
 
-/// The dimension of a tensor that lies in parts on ranks.
+/// The dimension along which a tensor is divided among ranks.
 struct RowAxis {
-  int axis = -1;        ///< -1: every rank has all of it
-  bool queries = true;  ///< rows of queries; else of keys
-  bool pairs = false;   ///< of TND's [N*sum(Sq*Sk)]: what belongs to rows of queries
+  int axis = -1;        ///< -1: every rank has the whole tensor
+  bool queries = true;  ///< rows of queries; otherwise rows of keys
+  bool pairs = false;   ///< elements of TND's [N*sum(Sq*Sk)], which belong to rows of queries
 };
 
 /// One tensor that a command writes.
@@ -29,17 +29,17 @@ struct OutputSpec {
   std::vector<int64_t> shape;
   RowAxis rows;
 };
-/// Those with a path.
+/// The outputs that have a path.
 [[nodiscard]] std::vector<OutputSpec> Named(std::vector<OutputSpec> outputs);
 
-/// The tensors that a command writes: first their descriptors in the call, which are enough to plan; then their memory,
-/// once the call is known to be valid; then their files, once the call has run.
+/// The tensors that a command writes. First come their descriptors in the call, which are enough to plan. When the call
+/// is known to be valid, they get memory. After the call they are written to their files.
 class OutputTensors {
  public:
-  /// Describes the output in `view`, which stays where it is. Throws as OutputFiles::Add.
+  /// Describes the output in `view`, which stays at its address. Throws as OutputFiles::Add.
   void Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype, std::vector<int64_t> shape);
   void Add(const std::vector<OutputSpec>& outputs);
-  /// The same if `path` is not empty.
+  /// Adds the output if `path` is not empty.
   void AddIfNamed(const char* flag, const std::string& path, MutableTensorView& view, DType dtype,
                   std::vector<int64_t> shape);
   void Allocate();

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
-// What the handlers read. A name stays in memory until after it has left the table.
+// Signal handlers read these names. A name stays in memory until after it has left the table.
 std::array<std::atomic<const char*>, StagedFile::kMost> staged_names{};
 static_assert(std::atomic<const char*>::is_always_lock_free);
 volatile std::sig_atomic_t publishing = 0, waiting_signal = 0;
@@ -32,7 +32,7 @@ void EndCleanly(int signal) {
   raise(signal);
 }
 
-/// Signals that the caller ignores (nohup) stay ignored.
+/// Installs the handlers. Signals that the caller ignores (nohup) stay ignored.
 void CatchEndingSignals() {
   for (const int signal : kEndingSignals) {
     struct sigaction old = {};
@@ -48,8 +48,8 @@ std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind
 
 [[noreturn]] void ThrowErrno() { throw npy::IoError(std::strerror(errno)); }
 
-/// Calls `make` on names in the folder of `target` until one is free. Returns what it returned; `name` is the one
-/// taken, or empty.
+/// Calls `make` with names in the folder of `target` until one is free. Returns the result of `make`. `name` becomes
+/// the name that was taken, or empty.
 template <typename Make>
 int UnderAFreshName(const std::string& target, const Make& make, std::string& name) {
   constexpr int kMostNames = 1000;
@@ -75,7 +75,7 @@ void NoteName(const char* name) {
 
 StagedFile::StagedFile(std::string target, Naming naming) : target_(std::move(target)) {
   CatchEndingSignals();
-  // The file gets its name by way of /proc.
+  // A file without a name gets its name later through /proc.
   const bool nameless = naming == Naming::kIfNeeded && access("/proc/self/fd", X_OK) == 0;
   const int descriptor = nameless ? open(FolderOf(target_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
   if (descriptor < 0) {
@@ -87,7 +87,7 @@ StagedFile::StagedFile(std::string target, Naming naming) : target_(std::move(ta
 }
 
 void StagedFile::OpenNamed() {
-  // A signal between the making of the file and the note of its name would leave it behind.
+  // A signal between the creation of the file and the note of its name would leave the file behind.
   const PublishedTogether until_noted;
   const int descriptor = UnderAFreshName(
       target_, [](const char* name) { return open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666); }, name_);
@@ -122,11 +122,11 @@ void StagedFile::RemoveNameAndThrow() {
 
 void StagedFile::Finish() {
   if (std::fflush(stream_) != 0) ThrowErrno();
-  // A full disk far away may show only when the file is closed.
+  // A full disk on another machine may show only when the file is closed.
   if (!name_.empty() && std::fclose(std::exchange(stream_, nullptr)) != 0) ThrowErrno();
 }
 
-// A link cannot take the place of a file, only a name can.
+// A link cannot replace an existing file, only a rename can.
 void StagedFile::TakeName() {
   const std::string path = "/proc/self/fd/" + std::to_string(fileno(stream_));
   const int linked = UnderAFreshName(

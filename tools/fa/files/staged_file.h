@@ -7,25 +7,25 @@
 
 namespace fa::tool {
 
-/// A file that takes the place of its destination when it is complete, and of which nothing stays behind otherwise: not
-/// after an error, and not when a signal ends the process. It has no name while it is written, where the file system
-/// knows such files (O_TMPFILE); else a name in the folder of the destination, which the handlers of the signals that
-/// can be caught remove. One process has at most kMost of them.
+/// A file that takes the place of its destination when it is complete. Otherwise nothing of it stays behind, neither
+/// after an error nor when a signal ends the process. While it is written it has no name, if the file system supports
+/// that (O_TMPFILE). Otherwise it has a name in the folder of the destination, which handlers remove on signals that
+/// can be caught. One process has at most kMost of these files.
 class StagedFile {
  public:
   static constexpr int kMost = 16;
   enum class Naming : uint8_t { kIfNeeded, kAlways };
 
-  /// Opens it for writing. Throws npy::IoError with the system's reason.
+  /// Opens the file for writing. Throws npy::IoError with the system's reason.
   explicit StagedFile(std::string target, Naming naming = Naming::kIfNeeded);
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
   [[nodiscard]] std::FILE* stream() const { return stream_; }
-  /// Empty for a file without a name.
+  /// The name, or "" for a file without a name.
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// After the last byte: everything is with the operating system. Throws npy::IoError.
+  /// Call it after the last byte. Afterwards the operating system has all bytes. Throws npy::IoError.
   void Finish();
   /// Gives the file its name. Call it while a PublishedTogether lives. Throws npy::IoError.
   void Publish();
@@ -37,12 +37,12 @@ class StagedFile {
   void RemoveName() noexcept;
 
   std::string target_;
-  std::string name_;  ///< until it is published; empty: none
+  std::string name_;  ///< the name until it is published, or empty for none
   std::FILE* stream_ = nullptr;
 };
 
-/// While it lives, signals that would end the process wait, so that all files of a command get their names or none. One
-/// at a time.
+/// While it lives, signals that would end the process wait, so that either all files of a command get their names or
+/// none. Only one may live at a time.
 class PublishedTogether {
  public:
   PublishedTogether();
@@ -51,10 +51,10 @@ class PublishedTogether {
   PublishedTogether& operator=(const PublishedTogether&) = delete;
 };
 
-/// For the last moment of a process that ends without destructors: removes what is not published.
+/// Removes the files that are not published. For a process that ends without destructors.
 void RemoveStagedFiles() noexcept;
 
-/// A write beyond the limit on the size of files (ulimit -f) becomes an error instead of the end of the process.
+/// Makes a write beyond the limit on the size of files (ulimit -f) an error, where it would otherwise end the process.
 void MakeFileSizeLimitAnError();
 
 }  // namespace fa::tool

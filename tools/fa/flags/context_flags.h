@@ -19,7 +19,7 @@ struct ContextFlags {
 /// Values of --threads, --isa, --accumulation, --cores.
 struct PlanContextFlags {
   ContextFlags here;
-  int cores = 0;  ///< of another machine; 0: this one
+  int cores = 0;  ///< cores of another machine; 0: this machine
 };
 
 void AddContextFlags(CLI::App& command, ContextFlags& flags);

@@ -22,10 +22,11 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws what a status says, in flags: UsageError for bad arguments and for what this machine cannot do, else Failure.
-/// @param names  of the command, where it calls arguments otherwise than most
+/// Throws the error of a status in terms of flags: UsageError for bad arguments and for what this machine cannot do,
+/// otherwise Failure.
+/// @param names  flags of the command that have other names than in most commands
 void ThrowUnlessOk(const Status& status, std::span<const FlagName> names = {});
-/// The same for commands in which --shape stands for all tensors.
+/// ThrowUnlessOk for commands in which --shape stands for all tensors.
 void ThrowUnlessOkFromShape(const Status& status);
 
 }  // namespace fa::tool

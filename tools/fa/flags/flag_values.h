@@ -14,13 +14,13 @@ namespace fa::tool {
 [[nodiscard]] std::vector<int64_t> ParseIntegers(const char* flag, const std::string& text);
 /// An integer from 0 to 2^64-1. A negative number is an error and does not wrap. Throws UsageError naming the flag.
 [[nodiscard]] uint64_t ParseUnsigned(const char* flag, const std::string& text);
-/// The number of heads that --head-num gives, 0 where the flag is absent. Throws UsageError for a number below 1.
+/// The number of heads that --head-num gives, or 0 without the flag. Throws UsageError for a number below 1.
 [[nodiscard]] int64_t HeadNumber(std::optional<int64_t> given);
 /// Checks a head size: 1 to 1024. Throws UsageError naming the flag and the size: "--shape: D=0, want 1 to 1024".
 void CheckHeadSize(const char* flag, const char* name, int64_t size);
 /// Checks a number of sequences for which lists of lengths are made. Throws UsageError naming the flag.
 void CheckListedSequences(const char* flag, int64_t sequences);
-/// The layout that "BNSD" and so on name. Throws UsageError.
+/// The layout that a name such as "BNSD" means. Throws UsageError.
 [[nodiscard]] Layout ParseLayout(const std::string& text);
 /// The type that "f32", "f16" or "bf16" names. Throws UsageError.
 [[nodiscard]] DType ParseFloatType(const std::string& text);

@@ -8,7 +8,7 @@
 
 namespace fa::tool {
 
-/// The sizes of one tensor of an attention call in any layout. TND: batch is 1, seq is T.
+/// The sizes of one tensor of an attention call in any layout. In TND batch is 1 and seq is T.
 struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
@@ -23,7 +23,7 @@ struct TensorSizes {
 /// The shape of softmax maximum, sum and lse: [B, N, Sq], TND [T, N].
 [[nodiscard]] std::vector<int64_t> StatsShape(Layout layout, const TensorSizes& query);
 
-/// The dimension of the sequence (TND: of the packed tokens) in a tensor of the layout; in its statistics.
+/// The dimension of the sequence in a tensor of the layout (TND: of the packed tokens), and in its statistics.
 [[nodiscard]] int SequenceAxis(Layout layout);
 [[nodiscard]] int StatsSequenceAxis(Layout layout);
 
@@ -31,7 +31,7 @@ struct TensorSizes {
 struct TensorStrides {
   int64_t batch = 0, seq = 0, head = 0;
 };
-/// TND: `sizes` are those of one sequence; all sequences are equally long.
+/// The strides of a dense tensor. In TND `sizes` are the sizes of one sequence, and all sequences are equally long.
 [[nodiscard]] TensorStrides StridesOf(Layout layout, const TensorSizes& sizes);
 
 }  // namespace fa::tool

@@ -16,17 +16,17 @@ struct CutFlags {
   int64_t heads_in_flight = 0;
 };
 void AddCutFlags(CLI::App& command, CutFlags& flags);
-/// Without the sizes of the sequences. Throws UsageError.
+/// The shards without the sizes of the sequences. Throws UsageError.
 [[nodiscard]] SequenceShards ShardsOf(const CutFlags& flags);
 
-/// Those of CutFlags, and of --ranks, --network, --latency, --gflops: a call over ranks that is only planned.
+/// The values of CutFlags and of --ranks, --network, --latency, --gflops, for a call over ranks that is only planned.
 struct RankPlanFlags {
   CutFlags cut;
   int ranks = 0;  ///< 0: one process
   double network_gbytes = 12.5, latency_us = 5, gflops = 0;
 };
 void AddRankPlanFlags(CLI::App& command, RankPlanFlags& flags);
-/// Throws UsageError where flags speak of ranks and --ranks is missing, or a number is out of range.
+/// Throws UsageError if flags of ranks are given without --ranks, or a number is out of range.
 void CheckRankPlanFlags(const CLI::App& command, const RankPlanFlags& flags);
 [[nodiscard]] RankMachines MachinesOf(const RankPlanFlags& flags);
 

@@ -8,12 +8,12 @@
 
 namespace fa::tool {
 
-// The tables that CLI11 parses and prints help from, as completion and man pages read them.
+// The tables by which CLI11 parses words and prints help. Completion and man pages read them too.
 
 struct OptionEntry {
-  std::string name;                  ///< "--layout"; of an argument without a flag, "SHELL"
-  std::string short_name;            ///< "-h", mostly empty
-  std::string value;                 ///< "BSND|TND", "NPY"; empty for a flag that takes none
+  std::string name;                  ///< "--layout", or "SHELL" for an argument without a flag
+  std::string short_name;            ///< "-h"; mostly empty
+  std::string value;                 ///< "BSND|TND", "NPY"; empty for a flag without a value
   std::vector<std::string> choices;  ///< the words between the bars of `value`
   std::string text;
   bool required = false;
@@ -24,18 +24,18 @@ struct OptionEntry {
 
 struct CommandEntry {
   std::string program;            ///< "fa"
-  std::vector<std::string> path;  ///< {"run", "forward"}; empty for the program itself
+  std::vector<std::string> path;  ///< {"run", "forward"}; empty for the whole program
   std::string text;
   std::vector<OptionEntry> options;
   std::vector<CommandEntry> commands;
 
-  /// The words of the path, with `between` between them.
+  /// The words of the path, joined by `between`.
   [[nodiscard]] std::string Path(const char* between = " ") const;
 };
 
-/// @param app  of a program: its name is the program's
+/// @param app  the app of a program, which has the program's name
 [[nodiscard]] CommandEntry ReadCommandTree(const CLI::App& app);
-/// The command, and then all below it.
+/// Visits the command, and then all commands below it.
 void ForEachCommand(const CommandEntry& command, const std::function<void(const CommandEntry&)>& visit);
 
 }  // namespace fa::tool

@@ -10,14 +10,14 @@
 namespace fa::tool {
 namespace {
 
-/// In single quotes, as all three shells read them.
+/// The text in single quotes, which all three shells read alike.
 std::string Quoted(std::string_view text, const char* quote = "'\\''") {
   std::string quoted = "'";
   for (const char letter : text) quoted += letter == '\'' ? std::string(quote) : std::string(1, letter);
   return quoted + "'";
 }
 
-/// The words that may follow the path of a command: those of its commands, its flags and its argument.
+/// The words that may follow the path of a command: its subcommands, its flags and its argument.
 std::vector<std::string> WordsAfter(const CommandEntry& command) {
   std::vector<std::string> words;
   for (const CommandEntry& below : command.commands) words.push_back(below.path.back());
@@ -31,7 +31,7 @@ std::vector<std::string> WordsAfter(const CommandEntry& command) {
   return words;
 }
 
-/// A text in which `fa` is written as @fa@, and in names of functions as @fa_@, for the program.
+/// Replaces @fa@ in the text by the program's name, and @fa_@ by its name as a part of function names.
 std::string TextOf(const CommandEntry& program, std::string text) {
   std::string word = program.program;
   std::replace(word.begin(), word.end(), '-', '_');
@@ -41,7 +41,7 @@ std::string TextOf(const CommandEntry& program, std::string text) {
   return text;
 }
 
-/// A line per flag with a value: `line(pattern, option)`, where the pattern is "run forward:--layout".
+/// One line for each flag with a value: `line(pattern, option)`, with a pattern such as "run forward:--layout".
 template <typename Line>
 std::string LinesOfValues(const CommandEntry& program, Line line) {
   std::string text;
@@ -107,7 +107,7 @@ std::string BashCompletion(const CommandEntry& program) {
                                   ? "compgen -f -- \"$cur\""
                                   : fmt::format("compgen -W '{}' -- \"$cur\"", fmt::join(option.choices, " "));
     if (!option.takes_file() && option.choices.empty()) return fmt::format("    '{}') return ;;\n", at);
-    // Else words of the program that are also names of folders here would be completed as folders.
+    // With this option for all words, a word that is also the name of a folder here would be completed as a folder.
     const char* as_files = option.takes_file() ? "compopt -o filenames 2>/dev/null; " : "";
     return fmt::format("    '{}') {}mapfile -t COMPREPLY < <({}); return ;;\n", at, as_files, reply);
   });
@@ -122,7 +122,7 @@ std::string BashCompletion(const CommandEntry& program) {
 }
 
 std::string ZshCompletion(const CommandEntry& program) {
-  // _describe wants "word:text", with colons of the word escaped; no word of the programs has one.
+  // _describe takes "word:text" with the colons of the word escaped. No word of the programs has a colon.
   const auto described = [](const std::string& word, const std::string& help) { return Quoted(word + ":" + help); };
   std::string text = kZshHead;
   text += "  case $command:$prev in\n";

@@ -7,8 +7,7 @@
 
 namespace fa::tool {
 
-// Scripts that complete the words of a program: commands, flags, and the values of flags that take a file or one of
-// some words.
+// Scripts that complete the words of a program: its commands, its flags, and values that are a file or one of a list.
 
 [[nodiscard]] std::string BashCompletion(const CommandEntry& program);
 [[nodiscard]] std::string ZshCompletion(const CommandEntry& program);

@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-/// Text as troff prints it: a hyphen that can be searched and copied, no control line.
+/// The text in troff's escapes: hyphens can be searched and copied, and no line is a control line.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   if (!text.empty() && (text.front() == '.' || text.front() == '\'')) escaped = "\\&";
@@ -30,7 +30,7 @@ std::string Escaped(std::string_view text) {
 std::string Bold(std::string_view text) { return "\\fB" + Escaped(text) + "\\fR"; }
 std::string Italic(std::string_view text) { return "\\fI" + Escaped(text) + "\\fR"; }
 
-/// A word of a list with its text.
+/// An entry of a list: a word and its text.
 std::string Item(const std::string& word, const std::string& text) { return ".TP\n" + word + "\n" + text + "\n"; }
 
 std::string OptionText(const OptionEntry& option) {
@@ -43,12 +43,12 @@ std::string OptionText(const OptionEntry& option) {
   return Item(word, text);
 }
 
-/// "fa-run" of fa run, and of what is below it.
+/// The name of the page: "fa-run" for fa run and for the commands below it.
 std::string PageName(const CommandEntry& command) {
   return command.path.empty() ? command.program : command.program + "-" + command.path.front();
 }
 
-/// "fa run forward [OPTION]..."
+/// The synopsis: "fa run forward [OPTION]...".
 std::string Synopsis(const CommandEntry& command) {
   std::string line = Bold(command.path.empty() ? command.program : command.program + " " + command.Path());
   if (!command.commands.empty()) line += " " + Italic(command.path.empty() ? "COMMAND" : "OPERATOR");

@@ -14,7 +14,7 @@ struct ManPage {
   std::string text;
 };
 
-/// One page of the program, and one of each command below it with all operators.
+/// The pages: one for the program, and one for each command below it, which covers all operators.
 [[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& program);
 
 }  // namespace fa::tool

@@ -1,4 +1,4 @@
-// completion and man: what the tables of a program's commands say, for shells and for man(1).
+// completion and man: the tables of a program's commands, written for shells and for man(1).
 
 #include <fmt/format.h>
 

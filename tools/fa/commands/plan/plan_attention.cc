@@ -1,4 +1,4 @@
-// fa plan forward, backward, decode, prompt: what would run, in words, as JSON or as a picture. Nothing is computed.
+// fa plan forward, backward, decode, prompt: the plan in words, as JSON or as a picture. Nothing is computed.
 
 #include <fmt/format.h>
 
@@ -25,15 +25,15 @@ struct AttentionPlanFlags {
   DecodeCaseFlags call;  ///< block_size is for decode only
   PlanContextFlags context;
   PlanOutputFlags output;
-  RankPlanFlags ranks;  ///< of operators with a schedule over ranks
+  RankPlanFlags ranks;  ///< for operators with a schedule over ranks
 };
 
 /// One operator that takes these flags.
 struct Operator {
   const char* name;
-  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null: decode
+  Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null for decode
   bool takes_int8 = false;
-  /// Null: it does not run over ranks.
+  /// Null for an operator that does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
                                    const RankMachines& machines, Context& context) = nullptr;
 };

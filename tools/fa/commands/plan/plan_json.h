@@ -7,7 +7,7 @@
 
 namespace fa::tool {
 
-/// The plan in words, or PlanInfo as one JSON object.
+/// Prints the plan in words, or PlanInfo as one JSON object.
 void PrintPlan(const Plan& plan, bool json);
 /// PlanInfo with its field names as keys.
 [[nodiscard]] nlohmann::ordered_json PlanToJson(const PlanInfo& info);

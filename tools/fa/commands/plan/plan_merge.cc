@@ -1,4 +1,4 @@
-// fa plan merge: how the rows of two partial results are cut into tasks. Nothing is computed.
+// fa plan merge: the tasks that merge the rows of two partial results. Nothing is computed.
 
 #include <fmt/format.h>
 

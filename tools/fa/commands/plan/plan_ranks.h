@@ -7,8 +7,8 @@
 
 namespace fa::tool {
 
-/// Prints a schedule, as text or JSON, and draws it if the flags say so. Throws UsageError and Failure.
-/// @param picture  with title and sizes; its words about ranks are added here
+/// Prints a schedule as text or JSON, and draws it if the flags ask for that. Throws UsageError and Failure.
+/// @param picture  has title and sizes; the words about ranks are added here
 void WriteRankSchedule(const PlanOutputFlags& output, const RankPlanFlags& flags, PlanPicture picture,
                        const RankSchedule& schedule);
 

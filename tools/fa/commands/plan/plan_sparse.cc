@@ -1,5 +1,5 @@
 // fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-lse,
-// dense-indexer-kl-loss: what would run, in words, as JSON or as a picture. Nothing is computed.
+// dense-indexer-kl-loss: the plan in words, as JSON or as a picture. Nothing is computed.
 
 #include <fmt/format.h>
 
@@ -22,12 +22,13 @@ struct SparsePlanFlags {
   PlanOutputFlags output;
 };
 
-/// One operator of the family.
+/// One sparse operator.
 struct SparsePlanner {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  bool selects;  ///< works on a selection of keys; the picture then shows the selected keys, in the order of the list
+  // The operator works on a selection of keys. The picture then shows the selected keys in the order of the list.
+  bool selects;
   Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
 };
 

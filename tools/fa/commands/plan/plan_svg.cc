@@ -12,7 +12,7 @@
 namespace fa::tool {
 namespace {
 
-// In pixels. Six panels of 300 are as many as a screen shows at once; 32 workers are as many as a legend can list.
+// Sizes are in pixels. A screen shows six panels of 300 pixels at once, and a legend can list 32 workers.
 constexpr double kPanel = 300, kMinPanel = 96;
 constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 108, kLegend = 190;
 constexpr int64_t kPanels = 6, kColumns = 3;
@@ -25,14 +25,14 @@ constexpr const char* kStyle =
     ".area{fill:#fbfbfa;stroke:#9aa5b0;stroke-width:1}.tile{stroke:#ffffff;stroke-width:.6}"
     ".grid{stroke:#ffffff;stroke-opacity:.35;stroke-width:.6}.tick{stroke:#9aa5b0;stroke-width:1}";
 
-// These colours are distinct also for the colour-blind (Okabe and Ito, without black and with two of their greys).
+// These colours differ also for the colour-blind (Okabe and Ito, without black and with two of their greys).
 constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#d55e00", "#b8a900", "#7f8c99"};
 
 std::string WorkerColour(int worker, int workers) {
   if (workers <= static_cast<int>(kPalette.size())) return kPalette[static_cast<size_t>(worker) % kPalette.size()];
-  // For many workers: hues a golden angle apart, so that neighbours differ, in three lightnesses. They are written as
-  // numbers because not every viewer knows hsl().
+  // For many workers, hues are a golden angle apart, so that neighbours differ, in three lightnesses. They are written
+  // as numbers because not every viewer knows hsl().
   const double hue = std::fmod(worker * 137.508, 360.0), lightness = 0.44 + 0.11 * (worker % 3);
   constexpr double kSaturation = 0.58;
   const auto channel = [&](double shift) {
@@ -62,7 +62,7 @@ std::string Capital(std::string word) {
   return word;
 }
 
-/// "0, 1024, 2048 ...": at most five ticks at round distances, and the end.
+/// Ticks such as 0, 1024, 2048: at most five at round distances, and the end.
 std::vector<int64_t> Ticks(int64_t size) {
   int64_t step = 1;
   while (size / step > 4) step *= 2;
@@ -74,8 +74,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom. The tasks of a plan without loads are claimed by the workers in order: its
-/// tiles have one colour.
+/// Draws one document from top to bottom. In a plan without loads the workers claim the tasks in order, so all tiles
+/// have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {
@@ -156,7 +156,7 @@ class Drawing {
   [[nodiscard]] double PerRow() const { return panel_height_ / static_cast<double>(std::max<int64_t>(picture_.sq, 1)); }
 
   void Tile(const PlanTile& tile, double x, double y) {
-    if (tile.key_end <= tile.key_begin) return;  // rows without keys have no area: they are only written
+    if (tile.key_end <= tile.key_begin) return;  // rows without keys have no area, so only their outputs are written
     const double left = x + static_cast<double>(tile.key_begin) * PerKey();
     const double right = x + static_cast<double>(tile.key_end) * PerKey();
     const double top = y + static_cast<double>(tile.row_begin) * PerRow();

@@ -9,17 +9,18 @@
 
 namespace fa::tool {
 
-/// What the picture says that the plan does not.
+/// Facts of the picture that the plan does not have.
 struct PlanPicture {
   std::string title;
-  const char* keys = "keys";  ///< what the columns are
+  const char* keys = "keys";  ///< name of the columns
   int64_t batch = 1, heads = 1, sq = 0, sk = 0;
-  const char* worker = "worker";        ///< what has a colour
-  std::vector<std::string> facts = {};  ///< at most two lines below the title, in place of what the plan says of itself
+  const char* worker = "worker";  ///< name of what has a colour
+  // At most two lines below the title, which replace the facts of the plan.
+  std::vector<std::string> facts = {};
 };
 
-/// An SVG document: the (row x key) area of the first heads. Each tile has the colour of its worker; keys that no tile
-/// visits are left blank.
+/// An SVG document with the (row x key) area of the first heads. Each tile has the colour of its worker. Keys that no
+/// tile visits are blank.
 [[nodiscard]] std::string DrawPlan(const PlanInfo& info, const PlanPicture& picture);
 
 }  // namespace fa::tool

@@ -27,7 +27,7 @@ struct MergeFlags {
   ContextFlags context;
 };
 
-/// Merging goes row by row and needs no lengths; lengths that are given must be those of the rows nevertheless.
+/// Merging goes row by row and needs no lengths, but lengths that are given must match the rows.
 void CheckLengths(const MergeFlags& flags, Layout layout, const npy::Array& out) {
   constexpr const char* kFlag = "--actual-seq-qlen";
   if (flags.actual_seq_qlen.empty()) return;

@@ -1,4 +1,4 @@
-// fa run prompt: reads files and writes the output and the statistics that are asked for.
+// fa run prompt: reads files, and writes the output and the statistics that the flags ask for.
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ namespace fa::tool {
 namespace {
 
 struct PromptFlags {
-  AttentionFlags attention;  ///< the flags of dense attention that prompt attention has
+  AttentionFlags attention;  ///< flags of dense attention that prompt attention has too
   ContextFlags context;
   std::string lengths, lengths_kv;
   std::string deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2;
@@ -37,7 +37,7 @@ DType OutType(const std::string& text, DType query) {
   throw UsageError(fmt::format("--out-dtype: '{}', want f32, f16, bf16 or int8", text));
 }
 
-/// TND takes the lengths as the forward takes them.
+/// The flags of dense attention. In TND prompt attention takes its lengths by them, as the forward does.
 AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   AttentionFlags forward = flags.attention;
   forward.takes_int8 = true;
@@ -49,7 +49,7 @@ AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   return forward;
 }
 
-/// The whole call; `lengths` keeps what the views point to.
+/// The whole call. `lengths` owns the memory of its views.
 struct PromptCall {
   explicit PromptCall(const PromptFlags& flags) : inputs(AttentionFlagsOf(flags)) {
     args.q = inputs.args.q;

@@ -13,7 +13,7 @@ namespace {
 using Forward = SparseAttentionArgs;
 using Backward = SparseAttentionGradArgs;
 
-// The keys are the values too: their first columns, here all of them.
+// The values are the first columns of the keys, here all columns.
 TensorView Out(const SparseShapes<Forward>& call) {
   const TensorView& values = call.args.v.data != nullptr ? call.args.v : call.args.k;
   const int last = values.shape.rank() - 1;
@@ -25,7 +25,7 @@ TensorView HeadMean(const SparseShapes<Forward>& call) {
   return call.PerToken(DType::kF32, {indices.rank() == 0 ? 0 : indices[indices.rank() - 1]});
 }
 
-// The inputs that both commands read.
+// Adds the inputs that both commands read.
 template <typename Args>
 std::vector<SparseInput<Args>> Inputs() {
   return {

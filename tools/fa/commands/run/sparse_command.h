@@ -22,7 +22,7 @@
 
 namespace fa::tool {
 
-/// What the shapes of outputs follow from.
+/// The sizes from which the shapes of outputs follow.
 template <typename Args>
 struct SparseShapes {
   const Args& args;
@@ -72,16 +72,16 @@ struct SparseOutput {
   std::function<TensorView(const SparseShapes<Args>&)> like;  ///< the output has the type and shape of this tensor
 };
 
-/// One of `fa run`'s commands of the sparse family: which file is which tensor of the library's call.
+/// One sparse command of `fa run`. It says which file is which tensor of the library's call.
 template <typename Args, typename Options>
 struct SparseCommand {
   const char* name;
   const char* text;
   Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*);
-  std::vector<SparseInput<Args>> inputs;  ///< the queries first
+  std::vector<SparseInput<Args>> inputs;  ///< the queries come first
   std::vector<SparseOutput<Args>> outputs;
   std::vector<void (*)(CLI::App&, SparseFlags&)>
-      flags;  ///< adders of the flags that only some commands of the family have
+      flags;  ///< functions that add flags which only some sparse commands have
 };
 
 /// The values of a command's flags.
