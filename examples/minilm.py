@@ -90,7 +90,7 @@ class MiniLM:
 
 
 def timed(embed: Callable[[list[str]], Tensor], texts: list[str]) -> tuple[Tensor, float]:
-    """The embeddings, and the seconds of the fastest of five calls."""
+    """Returns the embeddings, and the seconds of the fastest of five calls."""
     seconds = []
     for _ in range(5):
         began = time.perf_counter()

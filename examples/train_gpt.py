@@ -85,22 +85,22 @@ class Run:
 
 
 class OneProcess:
-    """How a run goes that has whole sequences."""
+    """A run in which this process has whole sequences."""
 
     def __init__(self, attention: Attention) -> None:
         self.attention = attention
 
     def own(self, window: Tensor) -> Tensor:
-        """The columns of a window [B, S] that this process has."""
+        """Returns the columns of a window [B, S] that this process has."""
         return window
 
     def summed(self, model: nn.Module, loss: Tensor) -> Tensor:
-        """The loss and the gradients over all processes, after the backward."""
+        """Returns the loss, and sums the gradients over all processes after the backward."""
         return loss
 
 
 class ManyProcesses:
-    """How a run goes in which every process has a part of every sequence. Checks attention in every step."""
+    """A run in which every process has a part of every sequence. It checks attention in every step."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Tensor, ...]] = []
@@ -199,7 +199,7 @@ def train_on_all_ranks(data: Tensor, characters: int, args: argparse.Namespace) 
     many = ManyProcesses()
     name = f"{dist.get_world_size()} processes"
     own = train(name if first else "", data, characters, many, args)
-    # The others wait, so that this run has the machine for itself.
+    # The other processes wait, so that this run has the machine for itself.
     one = train("1 process", data, characters, OneProcess(scaled_dot_product_attention), args) if first else None
     same = torch.tensor(int(many.same))
     dist.all_reduce(same, dist.ReduceOp.MIN)

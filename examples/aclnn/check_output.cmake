@@ -1,4 +1,4 @@
-# Runs PROGRAM and fails unless it succeeds and prints what the file EXPECTED holds.
+# Runs PROGRAM and fails unless it succeeds and prints the contents of the file EXPECTED.
 execute_process(COMMAND ${PROGRAM} OUTPUT_VARIABLE output RESULT_VARIABLE result)
 file(READ ${EXPECTED} expected)
 if(NOT result EQUAL 0)

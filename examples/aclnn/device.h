@@ -1,7 +1,7 @@
 #ifndef FA_EXAMPLES_ACLNN_DEVICE_H_
 #define FA_EXAMPLES_ACLNN_DEVICE_H_
 
-// What every program for the device needs: start, tensors in device memory, results on the host, end.
+// The steps that every program for the device needs: start, tensors in device memory, results on the host, end.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -75,7 +75,7 @@ std::vector<T> ToHost(const DeviceTensor& tensor) {
   return host;
 }
 
-// Workspace, second phase, wait: these steps are the same for every operator.
+// Makes the workspace, runs the second phase and waits. These steps are the same for every operator.
 using Operator = aclnnStatus (*)(void*, uint64_t, aclOpExecutor*, aclrtStream);
 
 inline void Execute(Operator run, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) {
@@ -86,7 +86,7 @@ inline void Execute(Operator run, uint64_t workspace_size, aclOpExecutor* execut
   if (workspace != nullptr) CHECK(aclrtFree(workspace));
 }
 
-// Numbers that are easy to compute elsewhere: sin(frequency * index).
+// Numbers that are easy to compute in another program: sin(frequency * index).
 inline std::vector<float> Wave(int64_t elements, double frequency) {
   std::vector<float> values(static_cast<size_t>(elements));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -115,7 +115,7 @@ inline std::vector<float> FromBf16(const std::vector<uint16_t>& bits) {
   return values;
 }
 
-// The mask that sparse modes 2, 3, 4, 7 and 8 take: 2048 x 2048, 1 above the diagonal.
+// The mask that sparse modes 2, 3, 4, 7 and 8 take: 2048 x 2048 elements, 1 above the diagonal.
 inline std::vector<uint8_t> CompressedMask() {
   constexpr size_t kSide = 2048;
   std::vector<uint8_t> mask(kSide * kSide, 0);

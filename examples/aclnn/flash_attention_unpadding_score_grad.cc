@@ -1,4 +1,4 @@
-// Gradients of two packed sequences whose scores have two parts; the statistics are one block per sequence.
+// Gradients of two packed sequences whose scores have two parts. The statistics are one block per sequence.
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 #include "device.h"

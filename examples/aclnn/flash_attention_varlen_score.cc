@@ -1,4 +1,4 @@
-// Two packed sequences of bfloat16, the second one causal to its last key, with one sink per head.
+// Two packed sequences of bfloat16 with one sink per head. The second sequence is causal to its last key.
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "device.h"
 
@@ -8,7 +8,7 @@ int main() {
   aclrtStream stream = nullptr;
   StartDevice(kDevice, &stream);
 
-  // The lengths are 2 and 3 (queries), 2 and 5 (keys), given as inclusive prefix sums.
+  // There are 2 and 3 queries and 2 and 5 keys. The lengths are given as inclusive prefix sums.
   const std::vector<int64_t> q_ends = {2, 5};
   const std::vector<int64_t> kv_ends = {2, 7};
   const std::vector<int64_t> q_shape = {q_ends.back(), kHeads, kSize};
@@ -38,7 +38,7 @@ int main() {
       &workspace_size, &executor));
   Execute(aclnnFlashAttentionVarLenScoreV5, workspace_size, executor, stream);
 
-  // A bfloat16 has three digits at most.
+  // A bfloat16 has at most three digits.
   const std::vector<float> attention = FromBf16(ToHost<uint16_t>(out));
   std::printf("attention\n");
   for (size_t i = 0; i < attention.size(); ++i) {

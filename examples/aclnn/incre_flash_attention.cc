@@ -1,4 +1,4 @@
-// A step of decoding for two requests with 6 and 3 keys, which lie in pages of 4 rows in any order.
+// A step of decoding for two requests with 6 and 3 keys. The keys lie in pages of 4 rows in any order.
 #include "aclnnop/aclnn_incre_flash_attention_v3.h"
 #include "device.h"
 
@@ -13,7 +13,7 @@ int main() {
   DeviceTensor key = CreateTensor(Wave(ElementsOf(pages), 1.1), pages, ACL_FLOAT);
   DeviceTensor value = CreateTensor(Wave(ElementsOf(pages), 1.9), pages, ACL_FLOAT);
   DeviceTensor out = CreateOutput<float>(queries, ACL_FLOAT);
-  // Key j of request b is row j % 4 of page table[b][j / 4]; entries of pages that are not in use are not read.
+  // Key j of request b is row j % 4 of page table[b][j / 4]. Entries of unused pages are not read.
   DeviceTensor table = CreateTensor(std::vector<int32_t>{2, 0, 3, -1}, {kBatch, 2}, ACL_INT32);
   const int64_t lengths[kBatch] = {6, 3};
   aclIntArray* keys_in_use = aclCreateIntArray(lengths, kBatch);

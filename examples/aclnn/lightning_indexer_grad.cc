@@ -1,4 +1,4 @@
-// Gradients of the sum of the scores of the keys that the lightning indexer chose: of its queries, keys and weights.
+// Gradients of the sum of the scores of the keys that the lightning indexer chose, by its queries, keys and weights.
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "device.h"
@@ -12,7 +12,7 @@ int main() {
   aclrtStream stream = nullptr;
   StartDevice(kDevice, &stream);
 
-  // The device wants 16-bit types; here float works as well, and prints the same on every CPU.
+  // The device takes 16-bit types only. Here float works as well, and prints the same on every CPU.
   const std::vector<int64_t> queries = {kBatch, kQueries, kHeads, kSize}, keys = {kBatch, kKeys, 1, kSize};
   const std::vector<int64_t> heads = {kBatch, kQueries, kHeads}, chosen = {kBatch, kQueries, 1, kSelected};
   DeviceTensor query = CreateTensor(Wave(ElementsOf(queries), 0.37), queries, ACL_FLOAT);

@@ -14,7 +14,7 @@ int main() {
   DeviceTensor value = CreateTensor(Wave(ElementsOf(keys), 1.9), keys, ACL_FLOAT);
   DeviceTensor mask = CreateTensor(CompressedMask(), {2048, 2048}, ACL_UINT8);
   DeviceTensor out = CreateOutput<float>(queries, ACL_FLOAT);
-  const int64_t lengths[kBatch] = {5, 3};  // rows past them are written 0
+  const int64_t lengths[kBatch] = {5, 3};  // rows beyond a length are written as 0
   aclIntArray* rows = aclCreateIntArray(lengths, kBatch);
 
   char layout[] = "BSND";

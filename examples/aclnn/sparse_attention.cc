@@ -1,6 +1,6 @@
-// A training step of sparse attention as DeepSeek-V3.2 has it: the lightning indexer chooses keys for every query
-// token, sparse attention attends to them, its gradients follow, and a KL loss teaches the indexer what the attention
-// saw.
+// A training step of sparse attention as in DeepSeek-V3.2. The lightning indexer chooses keys for every query token,
+// and sparse attention attends to them. Then come its gradients, and a KL loss that teaches the indexer the attention's
+// weights.
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
@@ -16,7 +16,7 @@ constexpr int64_t kBlockSize = 1, kAttentionMode = 2;
 constexpr double kScale = 0.5;
 char layout[] = "BSND";
 
-// The device wants 16-bit types; here float works as well, and prints the same on every CPU.
+// The device takes 16-bit types only. Here float works as well, and prints the same on every CPU.
 DeviceTensor Input(const std::vector<int64_t>& shape, double frequency) {
   return CreateTensor(Wave(ElementsOf(shape), frequency), shape, ACL_FLOAT);
 }
@@ -31,7 +31,7 @@ struct Indexer {
   DeviceTensor values = Output({kBatch, kQueries, 1, kSelected});
 };
 
-// Heads have two parts; the values are the first part of the keys.
+// Heads have two parts. The values are the first part of the keys.
 struct Attention {
   DeviceTensor query = Input({kBatch, kQueries, kHeads, kSize}, 0.7);
   DeviceTensor query_rope = Input({kBatch, kQueries, kHeads, kRope}, 0.23);
@@ -73,7 +73,7 @@ void Attend(const Attention& attention, const Indexer& indexer, aclrtStream stre
   Print("attention", ToHost<float>(attention.out), kSize);
 }
 
-// The gradient of the sum of all outputs.
+// Computes the gradients of the sum of all outputs.
 void Differentiate(const Attention& attention, const Indexer& indexer, aclrtStream stream) {
   const std::vector<int64_t> shape = {kBatch, kQueries, kHeads, kSize};
   DeviceTensor d_out = CreateTensor(std::vector<float>(static_cast<size_t>(ElementsOf(shape)), 1.0F), shape, ACL_FLOAT);

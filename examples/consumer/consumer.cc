@@ -68,6 +68,6 @@ int main() {
     }
   }
   std::printf("fa %s, largest error %.2g\n", FA_VERSION_STRING, worst);
-  // Values and weights are at most 1, so the bound is a few dozen roundings of f32.
+  // Values and weights are at most 1, so the bound covers a few dozen roundings of f32.
   return worst < 1e-6 ? 0 : 1;
 }

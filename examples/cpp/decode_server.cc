@@ -1,8 +1,8 @@
 // A server that decodes: requests come, grow by a token per step and leave. All active requests are one call per step.
 //
-// Keys and values lie in pages of a pool. A request has a row of the block table, takes a page when its last one is
+// Keys and values lie in pages of a pool. A request has a row of the block table. It takes a page when its last one is
 // full, and gives its pages back when it leaves. The bits of an answer depend neither on the pages nor on the other
-// requests: the program decodes every request once more, alone and in contiguous memory, and compares.
+// requests. To show that, the program decodes every request once more, alone and in contiguous memory, and compares.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kHeads = 4, kHeadsKv = 2, kHeadSize = 16, kRow = kHeadsKv * kHeadSize;
 constexpr int64_t kPageRows = 8, kPages = 24, kMostPages = 6;
 
-/// What a model would compute for token `token` of request `request`.
+/// The tensors that a model would compute for token `token` of request `request`.
 struct Token {
   Token(int request, int64_t token)
       : query(RandomMatrix<float>(1, kHeads * kHeadSize, 1, Seed(request, token, 0))),
@@ -35,7 +35,7 @@ struct Token {
 
 struct Request {
   int number;
-  int64_t prompt, last;  ///< tokens before the first step, and when it leaves
+  int64_t prompt, last;  ///< tokens before the first step; number of tokens at which it leaves
   int64_t tokens = 0;
   std::vector<int32_t> pages = {};
   std::vector<float> answers = {};  ///< one output per step
@@ -47,7 +47,7 @@ class Server {
     for (int32_t page = kPages; page-- > 0;) free_.push_back(page);
   }
 
-  /// Takes the request in where there are pages for all its tokens.
+  /// Takes the request in if there are pages for all its tokens.
   bool Admit(Request& request) {
     const auto pages = static_cast<size_t>((request.last + kPageRows - 1) / kPageRows);
     if (promised_ + pages > kPages) return false;
@@ -57,12 +57,12 @@ class Server {
     return true;
   }
 
-  /// One token more for every active request.
+  /// Decodes one more token of every active request.
   void Step() {
     const auto batch = static_cast<int64_t>(active_.size());
     std::vector<float> q, out(static_cast<size_t>(batch * kHeads * kHeadSize));
     std::vector<int64_t> lengths;
-    // Entries of pages without a key in use are ignored.
+    // Entries of pages without used keys are ignored.
     std::vector<int32_t> table(static_cast<size_t>(batch * kMostPages), -1);
     for (size_t i = 0; i < active_.size(); ++i) {
       Request& request = *active_[i];

@@ -1,6 +1,6 @@
 // A layer of a transformer encoder over sentences of different lengths, without padding.
 //
-// The sentences lie behind each other in one matrix of tokens (layout TND); cu_q and cu_kv say where each ends. The
+// The sentences lie one after another in one matrix of tokens (layout TND); cu_q and cu_kv hold the end of each. The
 // program compares the layer with one in double precision: its error is at most twice that of plain loops in float. It
 // also compares a sentence in the batch with the sentence alone.
 
@@ -20,7 +20,7 @@ using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the sentences
 
 template <typename T>
 struct Layer {
-  // Sums of so many products of numbers around 1 stay around 1.
+  // With this scale, sums of so many products of numbers around 1 stay around 1.
   static constexpr double kScale = 0.2;
   Matrix<T> query = RandomMatrix<T>(kModel, kModel, kScale, 1), key = RandomMatrix<T>(kModel, kModel, kScale, 2);
   Matrix<T> value = RandomMatrix<T>(kModel, kModel, kScale, 3), out = RandomMatrix<T>(kModel, kModel, kScale, 4);
@@ -46,7 +46,7 @@ Matrix<T> Gelu(Matrix<T> rows) {
   return rows;
 }
 
-/// Attention of every token to the tokens of its own sentence, by libfa.
+/// Attention of every token to the tokens of its own sentence, computed by libfa.
 Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, const Matrix<float>& v,
                              const Lengths& ends) {
   const fa::Dims shape = {static_cast<int64_t>(q.rows), static_cast<int64_t>(kHeads), static_cast<int64_t>(kHeadSize)};
@@ -63,7 +63,7 @@ Matrix<float> FusedAttention(const Matrix<float>& q, const Matrix<float>& k, con
   return out;
 }
 
-/// Attention of every token to the tokens of its own sentence, by its definition.
+/// Attention of every token to the tokens of its own sentence, computed by its definition.
 template <typename T>
 Matrix<T> PlainAttention(const Matrix<T>& q, const Matrix<T>& k, const Matrix<T>& v, const Lengths& ends) {
   Matrix<T> out(q.rows, q.columns);
@@ -97,7 +97,7 @@ Matrix<T> Run(const Layer<T>& layer, const Matrix<T>& tokens, const Lengths& end
   return Sum(Product(Gelu(Product(Normalised(mixed), layer.up)), layer.down), mixed);
 }
 
-/// The largest difference; NaN if there is one.
+/// The largest difference, or NaN if one difference is NaN.
 double Distance(const Matrix<float>& got, const Matrix<double>& want) {
   double worst = 0;
   for (size_t i = 0; i < got.values.size(); ++i) {

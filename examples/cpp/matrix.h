@@ -1,7 +1,7 @@
 #ifndef FA_EXAMPLES_CPP_MATRIX_H_
 #define FA_EXAMPLES_CPP_MATRIX_H_
 
-// Matrices by plain loops: what a model needs around its attention.
+// Matrices by plain loops, for the parts of a model around its attention.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 #include "fa/status.h"
 
-/// Row-major.
+/// A row-major matrix.
 template <typename T>
 struct Matrix {
   Matrix(size_t rows_in, size_t columns_in) : rows(rows_in), columns(columns_in), values(rows_in * columns_in) {}
@@ -24,7 +24,7 @@ struct Matrix {
   std::vector<T> values;
 };
 
-/// a b. Sums run in ascending order, so that the bits are always the same.
+/// The product a b. Sums run in ascending order, so that the bits are always the same.
 template <typename T>
 Matrix<T> Product(const Matrix<T>& a, const Matrix<T>& b) {
   Matrix<T> c(a.rows, b.columns);
@@ -45,14 +45,15 @@ Matrix<T> Transposed(const Matrix<T>& a) {
   return b;
 }
 
-/// a + b
+/// The sum a + b.
 template <typename T>
 Matrix<T> Sum(Matrix<T> a, const Matrix<T>& b) {
   for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += b.values[i];
   return a;
 }
 
-/// Numbers in [-scale, scale), the same in every run and of every standard library. They are exact in float.
+/// Numbers in [-scale, scale), which are the same in every run and with every standard library. They are exact in
+/// float.
 template <typename T>
 Matrix<T> RandomMatrix(size_t rows, size_t columns, double scale, uint32_t seed) {
   Matrix<T> a(rows, columns);
@@ -61,14 +62,14 @@ Matrix<T> RandomMatrix(size_t rows, size_t columns, double scale, uint32_t seed)
   return a;
 }
 
-/// Ends the program with the status' message.
+/// Ends the program with the status' message unless the status is ok.
 inline void Require(const fa::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s\n", status.message().c_str());
   std::exit(1);
 }
 
-/// Ends the program where something that must hold does not.
+/// Ends the program unless `holds`.
 inline void Require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "wrong: %s\n", what);

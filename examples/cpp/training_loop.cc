@@ -1,7 +1,7 @@
 // Training that ends in the same bits on any number of threads.
 //
-// The model is one layer of causal attention, out = attention(x Wq, x Wk, x Wv). Its task: say what the token before
-// said, in each of 8 sentences. Forward and backward are planned once and run in every step. The program trains on one
+// The model is one layer of causal attention, out = attention(x Wq, x Wk, x Wv). Its task is to repeat the previous
+// token, in each of 8 sentences. Forward and backward are planned once and run in every step. The program trains on one
 // thread and on three.
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr int kSteps = 150;
 
 using Weights = std::vector<Matrix<float>>;  // Wq, Wk, Wv
 
-/// Each token carries its position in its sentence as waves, and a random word in the second half.
+/// Tokens: each has its position in the sentence as waves, and a random word in the second half.
 Matrix<float> Tokens() {
   Matrix<float> x = RandomMatrix<float>(kRows, kSize, 1, 11);
   for (size_t i = 0; i < kRows; ++i) {
@@ -37,7 +37,7 @@ Matrix<float> Tokens() {
   return x;
 }
 
-/// The tokens, each in the place of the next of its sentence.
+/// The tokens, each moved to the place of the next token of its sentence.
 Matrix<float> Targets(const Matrix<float>& x) {
   Matrix<float> target(kRows, kSize);
   for (size_t i = 0; i < kRows; ++i) {
@@ -79,7 +79,8 @@ class AttentionLayer {
     Require(forward_->info().tasks > 1 && backward_->info().tasks > 1, "there is work for several threads");
   }
 
-  /// One step of gradient descent. @return the mean squared error before it
+  /// One step of gradient descent.
+  /// @return the mean squared error before the step
   double Train(const Matrix<float>& x, const Matrix<float>& target, Weights& weights, float rate) {
     Fill(q_, Product(x, weights[0]));
     Fill(k_, Product(x, weights[1]));
@@ -102,7 +103,7 @@ class AttentionLayer {
   }
 
  private:
-  /// The plans' tensors stay where they are.
+  /// Copies values into the plans' tensors, which stay at their addresses.
   static void Fill(Matrix<float>& place, const Matrix<float>& from) {
     std::copy(from.values.begin(), from.values.end(), place.values.begin());
   }

@@ -10,31 +10,29 @@
 
 namespace fa::demo {
 
-/// The backward of one layer: the f32 gradient of its output and the float64 gradients that PyTorch's autograd
-/// computed.
+/// The backward of one layer. It has the f32 gradient of the output, and the float64 gradients of PyTorch's autograd.
 struct Gradients {
   npy::Array d_out, want_dq, want_dk, want_dv;
   npy::Array dq, dk, dv;  ///< computed by fa
 
-  /// The arguments of the backward, on the results of fa's own forward.
+  /// The arguments of the backward, which takes the results of fa's own forward.
   [[nodiscard]] AttentionGradArgs Args(const Layer& layer);
 };
 
-/// The gradients of layer `index`, or nothing where its layer<i>_dout.npy is missing. Throws npy::IoError,
+/// The gradients of layer `index`, or nothing if its layer<i>_dout.npy is missing. Throws npy::IoError,
 /// npy::FormatError.
 [[nodiscard]] std::optional<Gradients> LoadGradients(const std::filesystem::path& folder, int index,
                                                      const Layer& layer);
 
-/// Largest |error| of each gradient, divided by the largest value of that gradient.
+/// The largest |error| of each gradient, divided by the largest value of that gradient.
 struct GradientErrors {
   double dq = 0, dk = 0, dv = 0;
-  /// Largest |error| / bound over all elements of the three gradients; above 1, rounding does not explain the
-  /// difference.
+  /// The largest |error| / bound over all elements of the three gradients. Rounding does not explain a value above 1.
   double of_bound = 0;
 };
 
-/// Compares every element with the files and with the bounds of check::ComputeQueryGradient and ComputeKeyGradients,
-/// where the forward's maximum, sum and output carry the errors that check::ComputeForwardRow allows them.
+/// Compares every element with the files and with the bounds of check::ComputeQueryGradient and ComputeKeyGradients. In
+/// these bounds the forward's maximum, sum and output have the errors that check::ComputeForwardRow allows.
 [[nodiscard]] GradientErrors CompareWithFloat64(const Layer& layer, const Gradients& gradients);
 
 }  // namespace fa::demo

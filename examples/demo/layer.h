@@ -12,7 +12,7 @@
 
 namespace fa::demo {
 
-/// One attention layer of the model: f32 activations [1, heads, tokens, head size] and the float64 output that PyTorch
+/// One attention layer of the model: f32 activations [1, heads, tokens, head size], and the float64 output that PyTorch
 /// computed from them.
 struct Layer {
   npy::Array q, k, v, want;
@@ -21,7 +21,7 @@ struct Layer {
   [[nodiscard]] AttentionArgs Args();
 };
 
-/// A file of that element type with 4 dimensions. Throws npy::IoError, npy::FormatError.
+/// Loads a file of 4 dimensions and this element type. Throws npy::IoError, npy::FormatError.
 [[nodiscard]] npy::Array Load(const std::filesystem::path& path, npy::ElementType type);
 [[nodiscard]] TensorView View(const npy::Array& array);
 [[nodiscard]] MutableTensorView MutableView(npy::Array& array);
@@ -31,22 +31,22 @@ struct Layer {
 /// One row of the layer in double, with the bound that CompareWithFloat64 uses.
 [[nodiscard]] check::ForwardRow ReferenceRow(const Layer& layer, int64_t head, int64_t token);
 
-/// Layer `index` of the folder, or nothing where its query file is missing. Throws npy::IoError, npy::FormatError.
+/// Layer `index` of the folder, or nothing if its query file is missing. Throws npy::IoError, npy::FormatError.
 [[nodiscard]] std::optional<Layer> LoadLayer(const std::filesystem::path& folder, int index);
 
-/// The larger of two errors; NaN if either is NaN.
+/// The larger of two errors, or NaN if either is NaN.
 [[nodiscard]] inline double WorseOf(double a, double b) { return b <= a || std::isnan(a) ? a : b; }
 
 /// How far fa's output is from the float64 output.
 struct Error {
   double max = 0;
   double rms = 0;
-  /// Largest |error| / bound over all elements; above 1, rounding does not explain the difference.
+  /// The largest |error| / bound over all elements. Rounding does not explain a value above 1.
   double of_bound = 0;
 };
 
-/// Compares every element with the file and with the bound of check::ComputeForwardRow, which for f32, with u = 2^-24,
-/// A = max_j |scale| sum_d |q_id k_jd| and W = sum_j P_ij |v_jd|, is (2 (D + 6) u A + 2 S u + 8 u) W + u |O|.
+/// Compares every element with the file and with the bound of check::ComputeForwardRow. For f32, with u = 2^-24, A =
+/// max_j |scale| sum_d |q_id k_jd| and W = sum_j P_ij |v_jd|, the bound is (2 (D + 6) u A + 2 S u + 8 u) W + u |O|.
 [[nodiscard]] Error CompareWithFloat64(const Layer& layer);
 
 }  // namespace fa::demo

@@ -1,11 +1,11 @@
-// Attention on the activations of a trained transformer (all-MiniLM-L6-v2 reading a paragraph of Darwin): every layer
-// and head through fa::PlanFlashAttention, and through fa::PlanFlashAttentionGrad where the folder has gradients,
-// compared with PyTorch's float64 results, timed against this machine's peak.
+// Attention on the activations of a trained transformer (all-MiniLM-L6-v2 reading a paragraph of Darwin). Every layer
+// and head goes through fa::PlanFlashAttention, and through fa::PlanFlashAttentionGrad if the folder has gradients.
+// Results are compared with PyTorch's float64 results, and times with this machine's peak.
 //
 //   fa_demo [FOLDER]     layer0_q.npy, layer0_k.npy, layer0_v.npy, layer0_out.npy, layer1_q.npy ...
 //                        and, for some layers, layer0_dout.npy, layer0_dq.npy, layer0_dk.npy, layer0_dv.npy
 //
-// Exit code 1 if an error is larger than rounding explains (layer.h, gradients.h) or something else goes wrong.
+// The exit code is 1 if an error is larger than rounding explains (layer.h, gradients.h) or something else goes wrong.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ void ThrowUnlessOk(const fa::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// The layers of one direction, timed one after the other.
+/// The layers of one direction, timed one after another.
 class Direction {
  public:
   explicit Direction(const fa::Context& context) : peak_(context.threads(), context.isa(), fa::DType::kF32) {}

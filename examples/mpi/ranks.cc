@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kHeads = 4, kDim = 64, kRows = 2048;
 
-// Rank r of P holds chunk r of P, in whole row units but for the end.
+// The first row of a rank. Rank r of P holds chunk r of P chunks. Only the last chunk may end within a row unit.
 int64_t FirstRow(int rank, int ranks) { return kRows / 128 * rank / ranks * 128; }
 
 int RunRank() {
@@ -37,7 +37,7 @@ int RunRank() {
     if (rank == 0) std::printf("%s\n", status.message().c_str());
     return 1;
   }
-  // Row 0 sees itself alone.
+  // Row 0 sees only itself.
   if (rank == 0 && rows > 0 && out[1] != q[1]) return 1;
   std::printf("rank %d of %d: rows %lld to %lld\n", rank, ranks, static_cast<long long>(FirstRow(rank, ranks)),
               static_cast<long long>(FirstRow(rank + 1, ranks)));
