@@ -7,18 +7,20 @@ set(FA_DEBIAN_ARCHITECTURE arm64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 
-# Packages that Debian does not install next to this processor's own, as scripts/setup.sh aarch64 unpacks them. Programs find
-# their files there first, and their loader and the C library where the others are installed.
+# scripts/setup.sh aarch64 unpacks here the packages that Debian does not install next to this processor's own. The
+# emulator looks for a program's files here first. The loader and the C library are where the other packages are
+# installed.
 cmake_path(SET FA_UNPACKED NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-root)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${FA_UNPACKED})
 
-# Debian's libraries of all processors share /usr/include and lie in /usr/lib/<processor>.
+# Debian's libraries for all processors share /usr/include and lie in /usr/lib/<processor>.
 set(CMAKE_FIND_ROOT_PATH /usr/lib/aarch64-linux-gnu /usr/aarch64-linux-gnu /usr)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_IGNORE_PATH /usr/lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu/openblas-pthread /usr/lib/x86_64-linux-gnu/cmake)
 set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
 
-# Open MPI: this machine's mpirun starts ranks under the emulator. A compiler wrapper would be of this machine's MPI.
+# This machine's mpirun of Open MPI starts ranks under the emulator. A compiler wrapper would belong to this machine's
+# MPI.
 set(MPI_SKIP_COMPILER_WRAPPER ON)
 set(MPI_CXX_HEADER_DIR ${FA_UNPACKED}/usr/lib/aarch64-linux-gnu/openmpi/include CACHE PATH "")
 set(MPI_CXX_SKIP_MPICXX ON CACHE BOOL "")

@@ -1,4 +1,4 @@
-# Flags of everything built here (fa_flags) and, on top, of the library's own code (fa_library_flags).
+# Flags of everything built here (fa_flags), and further flags of the library's own code (fa_library_flags).
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
@@ -6,7 +6,7 @@ endif()
 
 find_program(FA_CCACHE ccache)
 if(FA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without these ccache does not cache what is compiled from precompiled headers.
+  # Without these settings ccache does not cache objects that use precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${FA_CCACHE})
 endif()
 
@@ -14,8 +14,8 @@ add_library(fa_flags INTERFACE)
 target_compile_features(fa_flags INTERFACE cxx_std_20)
 target_compile_options(fa_flags INTERFACE -Wall -Wextra $<$<BOOL:${FA_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 sees std::sort step past arrays of fewer than 16 elements, and overlapping copies in std::string's operator+
-  # (GCC bug 105651).
+  # g++ 12 wrongly warns of std::sort stepping past arrays of fewer than 16 elements, and of overlapping copies in
+  # std::string's operator+ (GCC bug 105651).
   target_compile_options(fa_flags INTERFACE -Wno-array-bounds -Wno-restrict)
 endif()
 if(FA_SANITIZE)

@@ -1,4 +1,5 @@
-# What libfa links. Used by the build, and by the installed package when libfa is a static archive.
+# The libraries that libfa links. The build uses this file, and so does the installed package if libfa is a static
+# archive.
 
 find_package(TBB CONFIG REQUIRED COMPONENTS tbb tbbmalloc)
 find_package(PkgConfig REQUIRED)

@@ -22,7 +22,7 @@ else()
   list(APPEND fa_absent_headers REGEX "/acl(nn|nnop)?/" EXCLUDE)
 endif()
 if(TARGET fa_mpi)
-  # The component mpi of the package: a consumer without MPI is not asked for it.
+  # Component mpi of the package: MPI is required only of a consumer that asks for this component.
   fa_install_libraries(fa_mpi_targets mpi fa_mpi)
 else()
   list(APPEND fa_absent_headers PATTERN "mpi.h" EXCLUDE)
@@ -37,7 +37,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa-config-version.cmake C
 install(FILES ${PROJECT_BINARY_DIR}/fa-config.cmake ${PROJECT_BINARY_DIR}/fa-config-version.cmake
         DESTINATION ${fa_package_dir} COMPONENT development)
 if(NOT BUILD_SHARED_LIBS)
-  # A static libfa leaves its own libraries to the consumer's link.
+  # A consumer of a static libfa links libfa's own libraries too.
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/fa_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASPthread.cmake
           DESTINATION ${fa_package_dir} COMPONENT development)
 endif()

@@ -1,5 +1,5 @@
-# What cpack makes of the install components: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools and
-# fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
+# The packages that cpack makes of the install components: the Debian packages libfa0, libfa-mpi0, libfa-dev, fa-tools
+# and fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
 set(FA_MAINTAINER "The fa authors <maintainer@example.org>"
@@ -23,11 +23,11 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Where dpkg-shlibdeps finds libfa and libfa_mpi for the packages that need it, which name its package themselves.
+# dpkg-shlibdeps finds libfa and libfa_mpi here. The packages that need them name libfa's packages themselves.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src ${PROJECT_BINARY_DIR}/src/mpi)
 if(FA_DEBIAN_ARCHITECTURE)
-  # Cross-compiled: cpack and dpkg-shlibdeps would take this machine's processor for the packages'. No package says which
-  # one unpacked libraries are of, so that is named below.
+  # When cross-compiling, cpack and dpkg-shlibdeps would take this machine's processor for the packages' processor.
+  # Unpacked libraries belong to no installed package, so their packages are named below.
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${FA_DEBIAN_ARCHITECTURE})
   list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${FA_UNPACKED}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/debian/cross.cmake)
@@ -39,7 +39,7 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=")
 
 set(soname_package libfa${PROJECT_VERSION_MAJOR})
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME ${soname_package})
-# libopenblas0 alone may be the serial flavour, which is not thread-safe.
+# The package libopenblas0 alone may give the serial flavour, which is not thread-safe.
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS libopenblas0-pthread)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
     "Attention on CPUs: shared libraries\nFused attention, forward and backward, dense and sparse.")
@@ -54,7 +54,7 @@ set(CPACK_COMPONENT_MPI_TOOLS_DESCRIPTION
     "Attention on CPUs: command line tool over processes\nThe commands of fa over the processes of mpirun.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libfa-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-# Before 1.0 a minor version may change the binary interface, so the headers want the very version.
+# Before 1.0 a minor version may change the binary interface, so the headers need exactly their version of libfa.
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
     "${soname_package} (= ${PROJECT_VERSION}), libtbb-dev, libhwloc-dev, libopenblas-pthread-dev")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS libfa-mpi${PROJECT_VERSION_MAJOR})
@@ -66,7 +66,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${soname_package} (= ${PROJECT_VERSION})
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
     "Attention on CPUs: command line tool\nRuns attention operators on .npy files, shows plans and measures speed.")
 
-# Debian's policy wants a copyright file and a changelog per package. They are in no other installation.
+# Debian's policy wants a copyright file and a changelog per package. No other installation has them.
 configure_file(${PROJECT_SOURCE_DIR}/cmake/debian_copyright.in ${PROJECT_BINARY_DIR}/debian/copyright @ONLY)
 find_program(FA_GZIP gzip)
 if(FA_GZIP)
@@ -81,7 +81,7 @@ if(FA_GZIP)
             DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component} EXCLUDE_FROM_ALL)
   endforeach()
 endif()
-# The override says why libfa has a search path.
+# The override explains why libfa has a search path.
 configure_file(${PROJECT_SOURCE_DIR}/cmake/debian_overrides.in ${PROJECT_BINARY_DIR}/debian/${soname_package} @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/debian/${soname_package} DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides
         COMPONENT runtime EXCLUDE_FROM_ALL)

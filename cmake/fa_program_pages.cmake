@@ -1,8 +1,9 @@
-# fa_program_pages(target program component): what the tool prints of its own tables, made when it is built and installed
-# with it: man pages, compressed where there is a gzip, and completion for bash, zsh and fish.
+# fa_program_pages(target program component): pages that the tool prints from its own tables. They are made when the
+# tool is built and are installed with it: man pages, compressed if gzip is found, and completion for bash, zsh and
+# fish.
 find_program(FA_GZIP gzip)
 function(fa_program_pages target program component)
-  # Cross-compiled without an emulator, the program does not run here.
+  # A cross-compiled program does not run here without an emulator.
   if(FA_SANITIZE OR (CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR))
     return()
   endif()

@@ -1,4 +1,4 @@
-# Objects of tests that another build of the same tree compiled.
+# Lets a build use test objects that another build of the same tree compiled.
 
 set(FA_TEST_OBJECTS "" CACHE PATH
     "A build of this tree without sanitizers, of which some tests take their own objects; empty: all are compiled here")
@@ -9,11 +9,11 @@ if(FA_TEST_OBJECTS)
   message(STATUS "Some tests take their objects from ${FA_TEST_OBJECTS}, as it is built there")
 endif()
 
-# fa_share_objects(target ...): the paths of the target's objects stand in test_objects/ of the build. With FA_TEST_OBJECTS
-# the target consists of those of that build, which no sanitizer watches. So it is for tests and helpers whose tensors lie
-# on the heap, where the library's accesses are seen all the same: not for those that hand over arrays of their stack or
-# static ones, nor for tests of what the library's headers define. Call it after fa_write_registered_tests, which reads the
-# targets' sources.
+# fa_share_objects(target ...): lists the paths of the target's objects in test_objects/ of the build. With
+# FA_TEST_OBJECTS the target consists of the objects of that build, which no sanitizer watches. So it is for tests and
+# helpers whose tensors lie on the heap, where the library's accesses are watched even so. It is not for tests that pass
+# arrays of their stack or static arrays, nor for tests of code in the library's headers. Call it after
+# fa_write_registered_tests, which reads the targets' sources.
 function(fa_share_objects)
   foreach(target IN LISTS ARGN)
     set(file test_objects/${target}.txt)
