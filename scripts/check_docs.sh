@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: check_docs.sh BUILD_DIR
-# Builds the documentation site with scripts/docs.sh in BUILD_DIR/docs: warnings, broken links and undocumented public
-# names fail.
+# Builds the documentation site with scripts/docs.sh in BUILD_DIR/docs. Warnings, broken links and undocumented public
+# names are failures.
 #
 # FA_WITHOUT_PYTHON=1: builds nothing and returns 77, for machines where pip finds no MkDocs.
 set -eu

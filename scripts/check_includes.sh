@@ -1,6 +1,6 @@
 #!/bin/sh
-# Includes point down: faces -> include/fa; ops -> tiling -> layout -> core; within a floor from room to room. Planning
-# knows neither threads, kernels nor the operating system.
+# Includes point down: faces -> include/fa; ops -> tiling -> layout -> core, and within a floor from folder to folder.
+# Planning knows neither threads, kernels nor the operating system.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ forbid_in() {
 }
 forbid() { forbid_in "src/$1" "$2"; }
 forbid core 'layout/|tiling/|ops/|fa/plan'
-# The rooms of core: kernels <- machine <- run; those of tiling: forward <- backward <- ranks, and sparse alone.
+# The folders of core: kernels <- machine <- run. The folders of tiling: forward <- backward <- ranks, and sparse alone.
 forbid core/kernels 'core/(machine|run)/'
 forbid core/machine 'core/run/'
 forbid tiling/forward 'tiling/(backward|sparse|ranks)/'
@@ -24,7 +24,7 @@ forbid tiling/ranks 'tiling/sparse/'
 forbid layout 'tiling/|ops/'
 forbid tiling 'ops/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'tbb/|oneapi/|hwloc|cblas'
-# The rooms of ops: plan <- bind <- tile <- dense, token; dense <- inference, ranks; token <- sparse, indexer.
+# The folders of ops: plan <- bind <- tile <- dense, token; dense <- inference, ranks; token <- sparse, indexer.
 forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer|ranks)/'
 forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer|ranks)/'
 forbid ops/tile 'ops/(dense|token|inference|sparse|indexer|ranks)/'
@@ -34,14 +34,14 @@ forbid ops/inference 'ops/(token|sparse|indexer|ranks)/'
 forbid ops/sparse 'ops/(dense|inference|indexer|ranks)/'
 forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
 forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
-# The rooms of ranks: rows <- call <- run.
+# The folders of ops/ranks: rows <- call <- run.
 forbid ops/ranks/rows 'ops/ranks/(call|run)/'
 forbid ops/ranks/call 'ops/ranks/run/'
-# Public headers stand on their own.
+# Public headers include no internal ones.
 forbid_in include '(core|layout|tiling|ops)/'
-# The rooms of aclnn: runtime <- operations.
+# The folders of aclnn: runtime <- operations.
 forbid aclnn/runtime 'aclnn/operations/'
-# The faces, the tools and the examples know the public headers only.
+# The faces, the tools and the examples include only public headers.
 for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/'
 done

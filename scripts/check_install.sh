@@ -1,8 +1,10 @@
 #!/bin/sh
 # Usage: check_install.sh BUILD_DIR [TOOLCHAIN_FILE EMULATOR_WORD ...]
 # Installs a finished build into an empty prefix and moves the prefix. Then builds and runs against it:
-# examples/consumer (by find_package and by pkg-config), the programs in README.md and docs/quickstart.md, examples/mpi
-# and fa-mpi where MPI was found, and the programs of examples/cpp and examples/aclnn, which check their results.
+# - examples/consumer, by find_package and by pkg-config;
+# - the programs in README.md and docs/quickstart.md;
+# - examples/mpi and fa-mpi, if MPI was found;
+# - the programs of examples/cpp and examples/aclnn, which check their results.
 # A cross-compiled build names its toolchain file and how programs run here; "$@" is those words, or nothing.
 set -eu
 build=$1
@@ -59,7 +61,7 @@ for programs in cpp aclnn; do
   ctest --test-dir "$scratch/$programs" --output-on-failure --no-tests=error
 done
 if [ -e "$libdir/libfa_aclnn.so" ]; then
-  # One library links a program, and C compiles the headers.
+  # A program links one library, and C compiles the headers.
   program=$source/examples/aclnn/flash_attention_score
   "$cxx" -I"$libdir/../include" "$program.cc" -o "$scratch/program" -L"$libdir" -lfa_aclnn
   LD_LIBRARY_PATH=$libdir "$@" "$scratch/program" | cmp - "$source/examples/aclnn/expected/flash_attention_score.txt"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: check_subproject.sh [--link]
-# A project that takes this checkout by add_subdirectory, and one that takes it by FetchContent, are configured, and their
-# program is compiled against fa::fa: they get the libraries and neither tests, tool nor benchmarks. With --link libfa is
+# Configures one project that takes this checkout by add_subdirectory, and one that takes it by FetchContent, and
+# compiles their program against fa::fa. They get the libraries, but no tests, tool or benchmarks. With --link libfa is
 # built too and the program runs, which takes minutes.
 set -eu
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,7 +31,7 @@ for way in add_subdirectory FetchContent; do
     echo "endif()"
     echo "add_executable(consumer \"$source/examples/consumer/consumer.cc\")"
     echo "target_link_libraries(consumer PRIVATE fa::fa)"
-    # Compiled without libfa being built first.
+    # The program compiles without a build of libfa.
     echo "add_library(objects OBJECT \"$source/examples/consumer/consumer.cc\")"
     echo "target_include_directories(objects PRIVATE \$<TARGET_PROPERTY:fa::fa,INTERFACE_INCLUDE_DIRECTORIES>)"
     echo "target_compile_features(objects PRIVATE cxx_std_20)"

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Usage: check_tile_instructions.sh BUILD_DIR
 #
-# Kernels of the tile unit (AMX) that were tested run on its emulation. This reads what the compiler made of the
-# instructions themselves: the block of two by two tiles has the four products of its registers, their loads and stores,
-# and the softmax between them; the unit is configured; and no other level has an instruction of it.
+# On most CPUs the tests of the kernels of the tile unit (AMX) run on its emulation. This script reads the assembly that
+# the compiler made for the instructions themselves. The block of two by two tiles must have four products with their
+# registers, their loads and stores, and the softmax between them. The unit must be configured, and no other level may
+# have its instructions.
 set -eu
 
 manifest=$1/isa_objects.txt
@@ -22,7 +23,7 @@ fail() {
 expect() { grep -qE "$2" "$assembly" || fail "$1: no line matches '$2'"; }
 expect_none() { if grep -qE "$2" "$assembly"; then fail "$1: a line matches '$2'"; fi; }
 
-# expect_block NAME INSTRUCTION: the block of that name, four products with each register in its place, loads and stores.
+# expect_block NAME INSTRUCTION: the block of that name has four products with the right registers, loads and stores.
 expect_block() {
   echo "$whole" | awk -v name="TileBlock<2, 2, .*$1 *>" '/^[0-9a-f]+ </ { inside = $0 ~ name } inside { print }' \
     >"$assembly"
@@ -38,7 +39,7 @@ expect_block() {
   expect_none "$1" '	call'
 }
 
-# expect_only_in FILE PATTERN: of all sources only that one says it.
+# expect_only_in FILE PATTERN: of all sources only this one has the pattern.
 expect_only_in() {
   found=$(cd "$(dirname "$0")/.." && grep -rlE "$2" src tools benchmarks examples tests include python/binding)
   [ "$found" = "$1" ] || fail "'$2' is in: $found, want $1"

@@ -3,19 +3,26 @@
 
     count_tests.py PRESET=STATUS ...
 
-STATUS is what ctest returned for build/PRESET, "unbuilt", or "left-out" where a variable said so. From each build folder it reads
+STATUS is what ctest returned for build/PRESET, "unbuilt", or "left-out" if a variable said so. From each build folder
+it reads
 
     junit.xml             ctest's report of what ran
     test_reports/T.xml    the cases of ctest's test T (a GoogleTest binary, a Python suite), which count in T's place
     registered_tests.txt  a line per registered test: its name and, tab-separated, the sources whose cases it holds
 
-A failure is a test that failed or that ctest could not run; a preset that did not build; a status of ctest that no
-failed test explains; a report that is missing; a registered test without cases; a case written in a source of a
-registered test that is in no report (compiled out, never instantiated, filtered away); a test file of the tree that no
-build registers; a scripts/check_*.sh that is no test. So nothing can leave the suite unseen.
+These are failures:
 
-Failures and skipped tests are listed with their reasons. The last line is `N passed, N failed[, N skipped]`, the exit
-status 0 only if none failed.
+    a test that failed or that ctest could not run
+    a preset that did not build
+    a status of ctest that no failed test explains
+    a report that is missing
+    a registered test without cases
+    a case in a source of a registered test that is in no report (compiled out, never instantiated, filtered away)
+    a test file of the tree that no build registers
+    a scripts/check_*.sh that is no test
+
+So nothing can leave the suite unseen. Failures and skipped tests are listed with their reasons. The last line is
+`N passed, N failed[, N skipped]`. The exit status is 0 only if no test failed.
 """
 
 import re
@@ -26,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
-# The two properties by which a test of ctest says of itself that it skips; every other "not run" is a failure.
+# A test of ctest that skips has one of these two properties. Every other "not run" is a failure.
 SAYS_IT_SKIPS = ("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION")
 CPP_CASE = re.compile(r"^ *(?:TEST|TEST_F|TEST_P|TYPED_TEST|TYPED_TEST_P)\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
 PYTHON_CASE = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
@@ -34,7 +41,7 @@ PYTHON_CASE = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Case:
-    """One test that ran or did not: `test` is ctest's, `name` the case within it ("Suite.Case/3"), or empty."""
+    """One test that ran or did not. `test` is ctest's test; `name` is the case within it ("Suite.Case/3"), or empty."""
 
     test: str
     name: str
@@ -51,7 +58,7 @@ def one_line(text):
 
 
 def skip_reason(output):
-    """@return what GTEST_SKIP() or a script was given to say, from the output of the test"""
+    """@return the text of GTEST_SKIP() or of a script that skips, from the output of the test"""
     lines = [line for line in (output or "").splitlines() if line.strip()]
     after = [i + 1 for i, line in enumerate(lines) if line.endswith(": Skipped")]
     return one_line(lines[after[0]] if after and after[0] < len(lines) else lines[-1] if lines else "")
@@ -95,7 +102,8 @@ def cases_in(path):
 
 
 def in_detail(case, reports):
-    """@return the cases of the report that ctest's test left in the folder `reports`, else the test itself"""
+    """@return the cases of the report that ctest's test left in the folder `reports`, or the test itself if there is
+    none"""
     report = reports / f"{case.test}.xml"
     if case.name or not report.exists():
         return [case]
@@ -117,8 +125,9 @@ def written_cases(source):
 
 
 def seen_cases(cases):
-    """@return pairs of a group and a case of it, of GoogleTest's names "[Prefix/]Suite[/0].Case[/param]" and Python's
-    "package.module.Class.function[param]"; every part of what stands before the case counts as its group"""
+    """@return pairs of a group and a case of it. The names are GoogleTest's "[Prefix/]Suite[/0].Case[/param]" and Python's
+    "package.module.Class.function[param]". Every part of the name before the case counts as a group.
+    """
     seen = set()
     for case in cases:
         groups, _, name = case.name.partition(".")
@@ -135,7 +144,8 @@ def registered_tests(build):
 
 
 def missing_from(cases, registered):
-    """Yields a failed Case for each registered test that is not among `cases` and each written case likewise."""
+    """Yields a failed Case for each registered test that is not among `cases`, and for each written case that is not.
+    """
     by_test = {}
     for case in cases:
         by_test.setdefault(case.test, []).append(case)
@@ -143,7 +153,7 @@ def missing_from(cases, registered):
         ran = by_test.get(test, [])
         if not ran:
             yield Case(test, "", "failed", "registered, but no test of it ran")
-        # A test that says of itself that it skips has no cases, nor one that failed before it could report any.
+        # A test that skips as a whole has no cases. Neither has one that failed before it could report any.
         if not any(case.name for case in ran):
             if sources and any(case.outcome == "passed" for case in ran):
                 yield Case(test, "", "failed", "passed, but reports no case")
@@ -155,7 +165,8 @@ def missing_from(cases, registered):
 
 
 def cases_of_preset(preset, status):
-    """@return (cases, failures of the whole among them; tests and sources that the build registers, None if unknown)"""
+    """@return (cases, which include failures of the whole; tests and sources that the build registers, None if unknown)
+    """
     if status == "left-out":
         return [Case(preset, "", "skipped", "left out")], set()
     if status == "unbuilt":
@@ -176,14 +187,14 @@ def cases_of_preset(preset, status):
 
 
 def test_files():
-    """@return every file of the tree that is a test by its name or by what it holds"""
+    """@return every file of the tree that is a test by its name or by its contents"""
     found = set(SOURCE.glob("python/tests/**/test_*.py")) | set(SOURCE.glob("tests/**/*_test.py"))
     found |= {path for path in SOURCE.glob("tests/**/*.cc") if path.stem.endswith("_test") or written_cases(path)}
     return sorted(found)
 
 
 def unregistered(registered):
-    """Yields a failed Case for each test file or check of the tree that no build knows."""
+    """Yields a failed Case for each test file or check of the tree that no build registers."""
     for path in test_files():
         if path.resolve() not in registered:
             yield Case(str(path.relative_to(SOURCE)), "", "failed", "a test file of no registered test")

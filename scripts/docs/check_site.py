@@ -3,8 +3,8 @@
 
     check_site.py SITE
 
-Every link to another place of the site must lead to a file of it, and where it names an anchor, to one that is there.
-No page may load anything from elsewhere: script, style, picture, font. Prints what is wrong; the exit status is 1 then.
+Every link within the site must lead to a file of it. If a link names an anchor, the file must have that anchor. No page
+may load anything from elsewhere: script, style, picture, font. Prints every mistake; the exit status is 1 if there is any.
 """
 
 import re
@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("object", "data")}
-# Doxygen links to this section of a class also where all of its nested classes are private.
+# Doxygen links to this section of a class even if all of its nested classes are private.
 OPTIONAL_ANCHORS = {"nested-classes"}
-# Of a style sheet: what it loads.
+# The addresses that a style sheet loads.
 STYLE_URL = re.compile(r"(?:url\(|@import\s+)\s*[\"']?((?:https?:)?//[^\"')\s]+)")
 
 
@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 
 def problems(site):
-    """Yields a line for everything that is wrong in the folder `site`."""
+    """Yields a line for every mistake in the folder `site`."""
     pages = {path: Page(path.read_text(errors="replace")) for path in sorted(site.rglob("*.html"))}
     if not pages:
         yield f"{site}: no pages"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Doxygen's input filter: a comment behind `T a, b;` is of each of them, where Doxygen takes it for the last one's.
+"""Doxygen's input filter: a comment behind `T a, b;` holds for both names, but Doxygen takes it for the last one's.
 
     doxygen_filter.py HEADER
 """
@@ -12,7 +12,7 @@ DECLARATIONS = re.compile(r"^( +)([\w:<>]+(?: const)?(?: \*)?) (\w+(?: = [\w:.{}
 
 
 def one_each(line):
-    """@return the line with one declaration for each name, all on the same line so that numbers of lines stay"""
+    """@return the line with one declaration for each name, all on one line so that line numbers stay"""
     match = DECLARATIONS.match(line)
     if match is None:
         return line

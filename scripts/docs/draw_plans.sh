@@ -1,6 +1,7 @@
 #!/bin/sh
 # Usage: draw_plans.sh FA FOLDER
-# Draws the pictures of docs/plans.md with the command line tool FA. Plans for named machines: any CPU draws the same.
+# Draws the pictures of docs/plans.md with the command line tool FA. The plans are for named machines, so any CPU draws
+# the same.
 set -eu
 fa=$1
 folder=$2

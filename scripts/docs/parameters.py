@@ -1,4 +1,4 @@
-"""Docstrings say `k, v: …` where two parameters mean the same; the reference has a row for each of them."""
+"""Docstrings write `k, v: …` if two parameters mean the same. This gives each of them a row in the reference."""
 
 import re
 
@@ -8,7 +8,7 @@ ENTRY = re.compile(r"^(?P<indent> +)(?P<names>\w+(?:, \w+)*)(?P<text>: .*(?:\n(?
 
 
 class OneRowPerParameter(griffe.Extension):
-    """Splits the entries of the section "Args", and gives `others` its stars."""
+    """Splits the entries of the section "Args", and adds the stars of `others`."""
 
     def on_function(self, *, func, **_):
         if func.docstring is None or "Args:\n" not in func.docstring.value:

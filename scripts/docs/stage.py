@@ -3,8 +3,8 @@
 
     stage.py PAGES
 
-PAGES receives every page of docs/, the README and its like, and one page for every file or folder of the repository
-that they link to, so that no link leads out of the site. PAGES/headers is mkdoxy's, which makes it later. The exit status is
+PAGES receives every page of docs/, the README and similar pages. It also receives one page for every file or folder of the
+repository that they link to, so that no link leads out of the site. mkdoxy makes PAGES/headers later. The exit status is
 1 if a link leads nowhere.
 """
 
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
-# What is a page of its own, by its path in the repository.
+# Pages for files outside docs/, by their path in the repository.
 PAGES_BY_PATH = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -36,12 +36,12 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".inc": "cpp", ".py": "python", ".sh": "
 # An inline link of Markdown: its text, its target, the anchor in it.
 LINK = re.compile(r"(\]\()([^)#\s]*)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^ *```")
-# A folder's page shows so much of its files, and no file that is longer.
+# A folder's page shows at most so much of its files, and no longer file.
 MOST_SHOWN_BYTES = 40_000
 
 
 class Site:
-    """The pages to be: what links lead to is laid out when it is first asked for."""
+    """The pages of the site. A page for the target of a link is laid out when a link first asks for it."""
 
     def __init__(self, pages):
         self.pages = pages
@@ -56,7 +56,8 @@ class Site:
         path.write_text(text)
 
     def page_of(self, path):
-        """@return the page or file of the site that stands for `path` of the repository; None if there is no such path"""
+        """@return the page or file of the site that stands for `path` of the repository, or None if there is no such
+        path"""
         if path in PAGES_BY_PATH:
             return PAGES_BY_PATH[path]
         if path.startswith("docs/") and (SOURCE / path).is_file():
@@ -69,7 +70,7 @@ class Site:
         return f"files/{path.rstrip('/')}.md"
 
     def relinked(self, text, path, page):
-        """@return `text`, the page of repository file `path`, with links as they are from `page`"""
+        """@return `text`, which comes from repository file `path`, with links that work on `page`"""
 
         def one(match):
             opening, target, anchor, closing = match.groups()
@@ -93,7 +94,7 @@ class Site:
         self.write(page, self.relinked((SOURCE / path).read_text(), path, page))
 
     def add_files(self):
-        """The pages of files and folders that links led to, and of those that these link to."""
+        """Adds the pages of files and folders that links lead to, and of those that these pages link to."""
         done = set()
         while self.wanted - done:
             path = min(self.wanted - done)
@@ -115,7 +116,7 @@ class Site:
         return "\n".join(parts)
 
     def add_headers(self, page, title, folders, words):
-        """The page that leads to the page of every header in `folders` of include/."""
+        """Adds the page that leads to the page of every header in `folders` of include/."""
         lines = [f"# {title}\n", words, "", "| header | what is in it |", "|---|---|"]
         for header in sorted(path for folder in folders for path in (SOURCE / "include" / folder).glob("*.h")):
             name = header.relative_to(SOURCE / "include").as_posix()
@@ -124,7 +125,7 @@ class Site:
 
 
 def doxygen_name(header):
-    """@return the name that Doxygen gives to the page of a header: "fa/fa.h" is "fa_2fa_8h.md" or "fa_8h.md" """
+    """@return Doxygen's name of the page of a header: "fa/fa.h" is "fa_2fa_8h.md" or "fa_8h.md", for example"""
     def escaped(text):
         return text.replace("_", "__").replace(".", "_8").replace("/", "_2") + ".md"
     same = [path for path in (SOURCE / "include").rglob(Path(header).name)]
@@ -132,7 +133,7 @@ def doxygen_name(header):
 
 
 def first_words(text):
-    """@return the first sentence of a header's first comment, and the names that it declares first"""
+    """@return the first sentence of a header's first comment, and the first names that it declares"""
     comment = re.search(r"(?:^ *///(?!<).*\n)+", text, re.MULTILINE)
     lines = [line.strip().removeprefix("///").strip() for line in comment.group(0).splitlines()] if comment else []
     words = " ".join(line for line in lines if line != "@file")
