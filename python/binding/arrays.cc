@@ -21,13 +21,13 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// Stands for memory that a plan does not look at, and for that of an array without elements.
+// The address of memory that a plan does not read, or that an array without elements does not have.
 alignas(64) std::byte present;
 
 constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,
                                DType::kBool, DType::kI32,  DType::kI64, DType::kU64};
 
-/// The types that an argument of that name may have, in words.
+/// The types that an argument of this name may have, in words.
 const char* TypesOf(std::string_view name) {
   for (const std::string_view end : {"mask", "indices", "table"}) {
     if (name.ends_with(end)) return "bool or an integer type";
@@ -61,12 +61,12 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
-/// step *= size, saturated: the library refuses an array of so many elements.
+/// step *= size, saturated. The library refuses an array of so many elements.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
 
-// Strides of dimensions that are never stepped along mean nothing, and libraries put anything there.
+// Strides of dimensions that are never stepped along have no meaning, and libraries put any number there.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
@@ -87,7 +87,7 @@ View ViewOf(const char* name, const AnyArray& array) {
 /// Raises the error for an object that is no array.
 [[noreturn]] void RaiseNoArray(const char* name, const nb::object& object) {
   if (nb::hasattr(object, "__dlpack__")) {
-    // The object's own error says more, for example for a tensor that requires a gradient.
+    // The object's own error is more precise, for example for a tensor that requires a gradient.
     try {
       object.attr("__dlpack__")();
     } catch (const nb::python_error& error) {
@@ -110,7 +110,7 @@ AnyArray Cast(const char* name, const nb::object& object) {
   return array;
 }
 
-/// Rows that follow each other are copied in one piece.
+/// Copies the elements. Rows that are contiguous are copied in one piece.
 void CopyElements(const TensorView& from, int dim, const std::byte* source, const Dims& stride, std::byte* target) {
   const auto bytes = static_cast<int64_t>(SizeOf(from.dtype));
   const int64_t size = stride[dim] == 0 ? 1 : from.shape[dim];
@@ -130,7 +130,7 @@ void CopyElements(const TensorView& from, int dim, const std::byte* source, cons
   }
 }
 
-/// Strides of a copy: dense, and broadcast dimensions stay broadcast, except the innermost.
+/// The strides of a copy. It is dense, but broadcast dimensions stay broadcast, except the innermost.
 Dims CopyStride(const TensorView& view, int64_t* elements) {
   Dims stride = view.shape;
   *elements = 1;
@@ -150,7 +150,7 @@ bool IsBroadcast(const MutableTensorView& view) {
   return false;
 }
 
-/// A DLTensor with the members that `FillDims` asks of an array.
+/// A DLTensor with the members that `FillDims` needs of an array.
 struct Described {
   const nb::dlpack::dltensor& tensor;
   [[nodiscard]] size_t ndim() const { return static_cast<size_t>(tensor.ndim); }
@@ -261,7 +261,7 @@ std::vector<TensorView> CallArrays::List(const char* name) {
   const auto known =
       std::find_if(inputs_.begin(), inputs_.end(), [first = name_of(0)](const auto& i) { return i.name == first; });
   std::vector<TensorView> views;
-  if (known != inputs_.end()) {  // they lie side by side
+  if (known != inputs_.end()) {  // the views of one list are neighbours
     std::transform(known, known + static_cast<std::ptrdiff_t>(nb::len(object)), std::back_inserter(views),
                    [](const Imported& input) { return input.view; });
     return views;

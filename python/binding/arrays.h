@@ -19,13 +19,13 @@
 
 namespace fa::python {
 
-/// Throws what Python raises for a status that is not ok: ValueError, MemoryError or RuntimeError, with its message.
-/// Its attribute `parts` is the message in pieces: words, and (name, member, index) for an argument.
+/// Throws the Python exception of a status that is not ok: ValueError, MemoryError or RuntimeError, with its message.
+/// The exception's attribute `parts` is the message in pieces: words, and (name, member, index) for an argument.
 void Raise(const Status& status);
-/// Throws a Python exception of that type, likewise.
+/// Throws a Python exception of this type, with `parts` too.
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
 
-/// An argument in an error, or an element of one that is a list: "k[1]".
+/// An argument in an error, or an element of an argument that is a list: "k[1]".
 ErrorText Arg(std::string_view name, std::string_view member = {});
 
 /// The value named `name` ("f32", "bf16", ...) among `choices` of an enumeration that fa::Name knows.
@@ -43,48 +43,50 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// Strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// What a DLTensor describes; nothing if that is not memory of the CPU in a type of the library's.
+/// The memory that a DLTensor describes, or nothing if it is not memory of the CPU in one of the library's types.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
-/// Whether the library cannot read `view` in place. any_innermost: as it reads statistics.
+/// Whether the library cannot read `view` in place. With any_innermost, the innermost stride may be any, as for
+/// statistics.
 bool WantsCopy(const TensorView& view, bool any_innermost);
 
-/// The arrays of one call, by name, as the library wants them: memory is shared by DLPack or the buffer protocol, and
-/// strides are taken as they are. An input that the library cannot read in place (a negative stride, an innermost one
-/// that is not 1, elements that are not aligned) is copied once the call is known to be right: see RunChecked. The
-/// object keeps what it hands out alive.
+/// The arrays of one call, by name, in the form that the library takes. Memory is shared by DLPack or the buffer
+/// protocol, and strides are taken as they are. The library cannot read an input with a negative stride, an innermost
+/// stride that is not 1, or elements that are not aligned. Such an input is copied after the call is known to be right
+/// (RunChecked). The object keeps alive the memory of its views.
 class CallArrays {
  public:
-  /// kShapesToo: a tuple in place of an array, ("f32", size, ...), is a type and a shape without contents (for plans).
+  /// With kShapesToo, a tuple ("f32", size, ...) in place of an array is a type and a shape without contents, for
+  /// plans.
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
-  /// The array of that name; a view without data if the dictionary has None or nothing under it. The view of an array
-  /// that has to be copied has no contents yet. `name` must outlive this object.
+  /// The array of this name, or a view without data if the dictionary has None or nothing under it. If an array has to
+  /// be copied, its view has no contents yet. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
-  /// As In, for the statistics, of which the library takes any innermost stride.
+  /// As In, but for statistics, for which the library takes any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
-  /// The arrays of a Python list, which errors call NAME[0], NAME[1], ...; one array instead of a list is a list of
-  /// one. Empty if the dictionary has None or nothing under that name.
+  /// The arrays of a Python list, which errors call NAME[0], NAME[1], ... A single array counts as a list of one. The
+  /// list is empty if the dictionary has None or nothing under this name.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
-  /// An output whose elements coincide stands for memory that could not be had.
+  /// The output of this name. If its elements coincide, it stands for memory that could not be allocated.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
-  /// Whether views were handed out that hold only until the call is checked.
+  /// Whether some views are only good for checking the call.
   [[nodiscard]] bool incomplete() const;
-  /// Completes these views: In and Statistics return the copies from now on. kOutOfMemory, also if an output has no
-  /// memory.
+  /// Makes the copies, which In and Statistics return from now on. Returns kOutOfMemory for them, or if an output has
+  /// no memory.
   [[nodiscard]] Status Complete();
 
  private:
   using Array = nanobind::ndarray<nanobind::ro>;
 
-  /// An array that was requested.
+  /// An array that the call has asked for.
   struct Imported {
     const char* name = nullptr;
     Array array;
-    TensorView source;  ///< as the array lies
-    TensorView view;    ///< as it is handed out
+    TensorView source;  ///< the array itself
+    TensorView view;    ///< the view that the call gets
     bool wants_copy = false;
     std::unique_ptr<std::byte[]> copy;
   };
@@ -96,10 +98,10 @@ class CallArrays {
 
   nanobind::dict arrays_;
   Kind kind_;
-  std::deque<std::string> list_names_;  ///< that inputs_ refer to
+  std::deque<std::string> list_names_;  ///< names in inputs_ point here
   std::vector<Imported> inputs_;
   std::vector<nanobind::ndarray<>> outputs_;
-  const char* without_memory_ = nullptr;  ///< the first such output
+  const char* without_memory_ = nullptr;  ///< first output without memory
 };
 
 }  // namespace fa::python

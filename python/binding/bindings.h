@@ -20,24 +20,25 @@ namespace fa::python {
 
 using Lengths = std::vector<int64_t>;
 
-/// A Python number as the library takes it: rounded to nearest, denormals kept, whatever the thread's settings are.
+/// Converts a Python number as the library takes it: rounded to nearest, with denormals kept, whatever the thread's
+/// settings are.
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
 
-/// The layout of that name. ValueError for another.
+/// The layout of this name. Throws ValueError for any other name.
 Layout LayoutOf(const std::string& name);
 
-/// The type of that number, 0 to 3. ValueError for another.
+/// The type of this number, 0 to 3. Throws ValueError for any other number.
 PseType PseTypeOf(int64_t number);
 
-/// The arguments of the dense forward and backward, from arrays by the names of their members. The lengths are not
-/// copied.
+/// The arguments of the dense forward and backward, from arrays with the names of their members. They refer to the
+/// lengths without a copy.
 AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                           const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                                const Lengths& cu_kv);
 
-/// Calls the library without the interpreter's lock, and raises what its status says.
+/// Calls the library without the interpreter's lock, and raises the error of its status.
 template <typename Call>
 void RunUnlocked(const Call& call) {
   Status status;
@@ -48,9 +49,9 @@ void RunUnlocked(const Call& call) {
   Raise(status);
 }
 
-/// Runs a call on `arrays`. Where an input has to be copied, or an output has no memory, the call is checked first.
-/// @param make_args  the arguments from `arrays`
-/// @param check      the library's plan or check of them, which does not look into memory
+/// Runs a call on `arrays`. If an input has to be copied, or an output has no memory, the call is checked first.
+/// @param make_args  makes the arguments from `arrays`
+/// @param check      plans or checks the arguments in the library, without reading their memory
 template <typename MakeArgs, typename Check, typename Call>
 void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& check, const Call& call) {
   auto args = make_args();
@@ -64,8 +65,9 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
   RunUnlocked([&] { return call(args); });
 }
 
-/// Adds to the module: decode / Mask / AttentionOptions and the dense operators / plans / prompt attention /
-/// calls over ranks / sparse attention, indexer and losses / attention / and decode of PyTorch's tensors.
+/// Each function adds one part to the module. The first seven are decode, Mask, AttentionOptions with the dense
+/// operators, plans, prompt attention, calls over ranks, and sparse attention with the indexer and losses. The last two
+/// are attention and decode of PyTorch's tensors.
 void BindDecode(nanobind::module_& module);
 void BindMask(nanobind::module_& module);
 void BindAttention(nanobind::module_& module);

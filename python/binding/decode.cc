@@ -28,7 +28,7 @@ DecodeAttentionOptions MakeOptions(const std::string& layout, int64_t heads, std
   return options;
 }
 
-/// With the lists that its spans point to, which move with it.
+/// The arguments together with the lists that their spans point to. Moving them keeps the spans valid.
 struct DecodeArgs : DecodeAttentionArgs {
   std::vector<TensorView> keys, values, rope_keys;
 };

@@ -13,10 +13,10 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// Backends count elements in an int.
+// Backends count elements with an int.
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-/// A tensor in that memory, which it does not keep.
+/// A tensor in this memory, which it does not keep alive.
 nb::object TensorOf(std::span<const std::byte> bytes) {
   using Array = nb::ndarray<nb::pytorch, uint8_t, nb::device::cpu>;
   const size_t shape[] = {bytes.size()};

@@ -12,15 +12,15 @@
 
 namespace fa::python {
 
-/// A ProcessGroup of torch.distributed as a transport of one call: bytes lie in uint8 tensors that share the library's
-/// memory. Its functions take the interpreter's lock while they are in Python; the group waits without it.
+/// A ProcessGroup of torch.distributed as the transport of one call. Bytes are sent as uint8 tensors that share the
+/// library's memory. The functions take the interpreter's lock while they are in Python; the group waits without it.
 ///
-/// Reserve makes room in its own lists; tensors and the group's works are allocated with each message.
-/// An exception of the group becomes an internal error, and every message under way is let go of before the call ends:
-/// what arrives later finds no memory. The object is destroyed with the lock held.
+/// Reserve makes room in the transport's own lists. Each message allocates tensors and the group's works. An exception
+/// of the group becomes an internal error. Then every message under way is dropped before the call ends, so that a late
+/// message finds no memory to write to. The object is destroyed with the lock held.
 class GroupTransport final : public Transport {
  public:
-  /// @param first_tag  of the kTags that a call has for itself
+  /// @param first_tag  first of the kTags tags that the call has for itself
   GroupTransport(nanobind::object group, int first_tag);
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -31,7 +31,7 @@ class GroupTransport final : public Transport {
   Status Wait(Request request) override;
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override;
 
-  /// What the group has raised; none if nothing.
+  /// The exception that the group has raised, or none.
   [[nodiscard]] nanobind::object raised() const { return raised_; }
 
  private:
@@ -41,9 +41,9 @@ class GroupTransport final : public Transport {
 
   nanobind::object group_;
   int first_tag_, rank_, ranks_;
-  std::vector<std::vector<nanobind::object>> works_;  ///< per request: those of its pieces
+  std::vector<std::vector<nanobind::object>> works_;  ///< the works of a request's pieces
   std::vector<Request> free_;
-  size_t most_pieces_ = 0;  ///< of a message that there is room for
+  size_t most_pieces_ = 0;  ///< most pieces of one message that fit
   nanobind::object raised_ = nanobind::none();
 };
 

@@ -1,4 +1,4 @@
-// fa.Mask: a value, with ==, hash, repr, and pickled as the call that makes it.
+// fa.Mask is a value: it has ==, hash and repr, and is pickled as the call that makes it.
 #include "fa/mask.h"
 
 #include <nanobind/nanobind.h>
@@ -78,7 +78,7 @@ std::string Text(const Mask& mask) {
   return std::string("Mask.") + maker.function + "(" + text + ")";
 }
 
-/// The mask is what that method of the class returns.
+/// A pickled mask is a call of the static method that makes it.
 nb::tuple Reduced(const nb::object& self) {
   const Maker maker = MakerOf(nb::cast<const Mask&>(self));
   const nb::object caller = nb::module_::import_("operator").attr("methodcaller");

@@ -1,5 +1,5 @@
-// The extension module fa._fa: arrays and options to the library's calls, and nothing else. What Python sees is in
-// src/fa.
+// The extension module fa._fa passes arrays and options to the library's calls, and does nothing else. The interface
+// for Python is in src/fa.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -50,7 +50,7 @@ std::unique_ptr<Context> MakeContext(int threads, const std::optional<std::strin
   return std::move(*context);
 }
 
-/// The settings that Context() takes, as this context has them.
+/// The arguments of Context() that make a context like this one.
 nb::dict SettingsOf(const Context& context) {
   nb::dict settings;
   settings["threads"] = context.threads();
@@ -68,7 +68,7 @@ std::string Text(const Context& context) {
          "', accumulation='" + Name(context.accumulation()) + "')";
 }
 
-/// A context of the same settings is made; threads and pools are not shared.
+/// A pickled context becomes a new one with the same settings. Threads and pools are not shared.
 nb::tuple Reduced(const nb::object& self) {
   const nb::object partial = nb::module_::import_("functools").attr("partial");
   return nb::make_tuple(partial(self.type(), **SettingsOf(nb::cast<const Context&>(self))), nb::make_tuple());
@@ -108,7 +108,7 @@ void BindContext(nb::module_& module) {
 }  // namespace fa::python
 
 NB_MODULE(_fa, module) {
-  // What a program still holds when it ends, a default context for example, is no defect worth a report on stderr.
+  // Objects that a program still holds when it ends, such as a default context, are no defect worth a report on stderr.
   nb::set_leak_warnings(false);
   module.attr("__version__") = FA_VERSION_STRING;
   nb::list operators;

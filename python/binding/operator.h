@@ -11,15 +11,15 @@
 
 namespace fa::python {
 
-/// What a plan says. The plan itself is gone: a call makes its own.
+/// The facts and the text of a plan. The plan itself is not kept, because a call makes its own.
 struct PlanDescription {
   PlanInfo info;
   std::string text;
 };
 
-/// Adds two functions of (arrays, options, lengths_q, lengths_kv, context) to the module: `name`, the operator `run`,
-/// and plan_NAME, which describes what `plan` says of the call, on arrays or on shapes.
-/// @param make_args  (arrays, options, lengths_q, lengths_kv) -> the operator's arguments
+/// Adds two functions of (arrays, options, lengths_q, lengths_kv, context) to the module. `name` runs the operator with
+/// `run`. plan_NAME describes the plan that `plan` makes for the call, for arrays or for shapes.
+/// @param make_args  makes the operator's arguments of (arrays, options, lengths_q, lengths_kv)
 template <typename Options, auto plan, auto run, typename MakeArgs>
 void DefineOperator(nanobind::module_& module, const char* name, MakeArgs make_args) {
   namespace nb = nanobind;

@@ -12,7 +12,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// A read-only property: a member of PlanInfo.
+/// A read-only property that is a member of PlanInfo.
 template <auto member>
 auto Get(const PlanDescription& plan) {
   return plan.info.*member;

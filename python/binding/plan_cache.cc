@@ -9,7 +9,7 @@
 namespace fa::python {
 
 void Signature::Add(const TensorView& view) {
-  if (view.data == nullptr) return Add(int64_t{-1});  // absent; a rank is at least 0
+  if (view.data == nullptr) return Add(int64_t{-1});  // marks an absent view, because a rank is at least 0
   Add(int64_t{view.shape.rank()});
   Add(static_cast<int64_t>(view.dtype));
   numbers_.insert(numbers_.end(), view.shape.begin(), view.shape.end());

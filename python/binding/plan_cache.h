@@ -17,8 +17,8 @@
 
 namespace fa::python {
 
-/// Everything that a plan depends on, as numbers: equal signatures have the same plan. Whatever is added is as long as
-/// what came before says.
+/// Everything that a plan depends on, as numbers. Equal signatures have the same plan. The numbers before an entry
+/// determine its length, so entries cannot run together.
 class Signature {
  public:
   explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }
@@ -27,7 +27,7 @@ class Signature {
   void Add(const TensorView& view);
   void Add(const std::vector<int64_t>& list);
   void Add(std::optional<float> number);
-  /// Only of masks without lists.
+  /// Adds a mask, which must have no lists.
   void Add(const Mask& mask);
 
   [[nodiscard]] const Context* context() const { return reinterpret_cast<const Context*>(numbers_.front()); }
@@ -43,7 +43,7 @@ class Signature {
 /// Whether the mask can be part of a signature.
 [[nodiscard]] bool HasNoLists(const Mask& mask);
 
-/// The plans of the latest calls, by signature. For any number of threads.
+/// The plans of the latest calls, by signature. Any number of threads may use it.
 template <typename Args>
 class PlanCache {
  public:
@@ -63,7 +63,7 @@ class PlanCache {
     if (plans_.size() > kPlans) Drop(std::prev(plans_.end()));
   }
 
-  /// Before the context ends: another may get its address.
+  /// Drops the plans of a context that ends, because another context may get its address.
   void Forget(const Context* context) {
     const std::lock_guard lock(mutex_);
     for (auto place = plans_.begin(); place != plans_.end();) {
@@ -74,9 +74,9 @@ class PlanCache {
   }
 
  private:
-  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // the latest first
+  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // latest plan first
 
-  // The layers of a model differ in few signatures; a decode's change with every token.
+  // The layers of a model have few different signatures. The signature of a decode changes with every token.
   static constexpr size_t kPlans = 64;
 
   void Drop(typename Plans::iterator place) {

@@ -31,7 +31,7 @@ PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int
   return options;
 }
 
-/// Packed layouts take both as prefix sums, the others as lengths.
+/// The arguments of a prompt call. Both lists are prefix sums in packed layouts and lengths in the others.
 PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& options, const Lengths& query,
                              const Lengths& key) {
   const bool packed = options.layout == Layout::kTND;

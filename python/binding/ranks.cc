@@ -43,7 +43,7 @@ SequenceShards::Strategy StrategyOf(const std::string& name) {
   return {};
 }
 
-/// @param cut  a name; or the intervals of each rank
+/// @param cut  the name of a cut, or "intervals" with the intervals of each rank
 SequenceShards MakeShards(const std::string& cut, const std::vector<Intervals>& intervals, int64_t sq, int64_t sk,
                           const std::string& strategy) {
   SequenceShards shards;
@@ -76,15 +76,15 @@ constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionO
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport), context);
 };
 
-/// Bytes of tensors that a run has sent and received, and those that its plan tells.
+/// Bytes of tensors that a run has sent and received, and the two numbers that its plan states.
 using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
-/// Whether a mask in memory is a triangle of fixed size, for which the rule stands.
+/// Whether a mask in memory is a triangle of fixed size, so that its rule stands for it.
 bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }
 
-/// One call over ranks: everything of it that can fail on one rank alone is done when it is made.
+/// One call over ranks. Its constructor does everything that can fail on one rank alone.
 template <typename Args, auto fill, auto plan>
 class RankedCall {
  public:
@@ -107,8 +107,8 @@ class RankedCall {
   RankedCall(const RankedCall&) = delete;
   RankedCall& operator=(const RankedCall&) = delete;
 
-  /// Collective. dropout: seed and offset in place of those of the options.
-  /// Raises what the library's status says, from what the group has raised.
+  /// Runs the call; all ranks must call it. `dropout` replaces seed and offset of the options. Raises the error of the
+  /// library's status, caused by the exception of the group if there is one.
   MovedBytes Run(const SequenceShards& shards, nb::object group, int first_tag,
                  const std::optional<std::pair<uint64_t, uint64_t>>& dropout) {
     if (dropout) options_.dropout = PhiloxState{dropout->first, dropout->second};
@@ -123,7 +123,7 @@ class RankedCall {
     }
     if (status.ok()) return moved;
     const nb::object cause = transport->raised();
-    if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {  // KeyboardInterrupt
+    if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {  // such as KeyboardInterrupt
       PyErr_SetObject(cause.type().ptr(), cause.ptr());
       throw nb::python_error();
     }

@@ -27,7 +27,7 @@ SparseMask MaskOf(int64_t sparse_mode) {
   return sparse_mode == 0 ? SparseMask::kNone : SparseMask::kRightDownCausal;
 }
 
-/// Whether `name` is the second of two choices; ValueError if it is neither.
+/// Whether `name` is the second of two choices. Raises ValueError if it is neither.
 bool IsSecond(const char* argument, const std::string& name, const std::string& first, const std::string& second) {
   if (name != first && name != second) {
     Raise(Status::InvalidArgument(Arg(argument).Is("\"" + name + "\"") + ", want " + first + " or " + second));

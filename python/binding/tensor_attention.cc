@@ -39,7 +39,7 @@ struct Inputs {
   Sizes sizes;
 };
 
-/// Nothing if the call is not for these functions. grouped: N may be a multiple of Nkv.
+/// The inputs, or nothing if these functions do not take the call. With `grouped`, N may be a multiple of Nkv.
 std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                            nb::handle sink, const AttentionOptions& options, bool grouped, Order order) {
   Views views;
@@ -72,7 +72,7 @@ Args ArgsOf(const Inputs& in) {
   return args;
 }
 
-/// The signature of the options and of what forward and backward read; none if no plan is to be kept.
+/// The signature of the options and the inputs, or none if the plan is not to be kept.
 std::optional<Signature> SignatureOf(const Inputs& in, const AttentionOptions& options, const Context* context) {
   if (!in.sizes.small() || !HasNoLists(options.mask) || options.dropout) return {};
   Signature signature(context);
@@ -137,8 +137,8 @@ nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle
   return in ? Run(query, *in, options, statistics, own, context) : nb::none();
 }
 
-/// A mask that broadcasts to [B, N, rows, keys] as a view of that shape, a bias that is alike for all batches of
-/// [1, N, rows, keys]; nothing if it does not, or has no rows of all keys.
+/// The mask as a view of [B, N, rows, keys], or a bias that is the same for all batches as [1, N, rows, keys]. Returns
+/// nothing if it does not broadcast, or if its rows do not have all keys.
 std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   const int rank = mask.shape.rank();
   if (rank < 1 || rank > 4) return {};
@@ -155,8 +155,8 @@ std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   return view;
 }
 
-/// As Attend in layout BNSD with a mask of at most four dimensions, which broadcast: bool, true where a key is not
-/// looked at, or a bias.
+/// As Attend in layout BNSD, with a mask of at most four dimensions that broadcast. A bool mask is true where a key is
+/// dropped; another mask is a bias.
 nb::object AttendMasked(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
                         const AttentionOptions& options, bool grouped, const std::string& order_name,
                         Context* context) {

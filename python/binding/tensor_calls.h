@@ -1,9 +1,9 @@
 #ifndef FA_PYTHON_BINDING_TENSOR_CALLS_H_
 #define FA_PYTHON_BINDING_TENSOR_CALLS_H_
 
-// What the calls of PyTorch's tensors share (attention in tensor_attention.cc, decode in tensor_decode.cc): one call
-// from Python, which reads the tensors where they lie, makes the results and runs a plan, kept if the call is small.
-// What the functions do not take they answer with None, without effect, and the caller goes the general way.
+// Calls of PyTorch's tensors: attention is in tensor_attention.cc, decode in tensor_decode.cc. Each is one call from
+// Python. It reads the tensors in place, makes the results and runs a plan, which is kept if the call is small. For a
+// call that they do not take, the functions return None without effect, and the caller takes the general way.
 
 #include <nanobind/nanobind.h>
 
@@ -19,21 +19,22 @@
 
 namespace fa::python {
 
-/// Views of tensors that the library reads in place: without data for None.
+/// Views of tensors that the library reads in place. The view of None has no data.
 class Views {
  public:
   TensorView operator()(nanobind::handle object);
-  /// Whether all of them were such tensors.
+  /// Whether all objects so far were such tensors, or None.
   [[nodiscard]] bool readable() const { return readable_; }
 
  private:
   bool readable_ = true;
 };
 
-// A plan takes microseconds, and memory by the tile: calls of more rows than this take milliseconds.
+// Plans are kept for calls of at most so many rows. A plan takes microseconds, and memory per tile, while calls of more
+// rows take milliseconds.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 
-/// Sizes of a call in layout BNSD or BSND.
+/// The sizes of a call in layout BNSD or BSND.
 struct Sizes {
   int64_t batch = 0, rows = 0, heads = 0, dv = 0;
 
@@ -50,21 +51,22 @@ struct Sizes {
   }
 };
 
-/// Nothing if there is nothing to compute, or a shape or type does not fit.
+/// The sizes, or nothing if there is nothing to compute or a shape or type does not fit.
 [[nodiscard]] std::optional<Sizes> SizesOf(const TensorView& q, const TensorView& k, const TensorView& v,
                                            Layout layout);
 
-/// The memory of a result; of no object, none.
+/// The memory of a result. If there is no object, the view has no data.
 [[nodiscard]] MutableTensorView Output(const nanobind::object& tensor);
 
-/// Never destroyed: the library's own static objects may be gone first.
+/// The plans that are kept. They are never destroyed, because the library's own static objects may be gone first.
 template <typename Args>
 PlanCache<Args>& Plans() {
   static auto* plans = new PlanCache<Args>;
   return *plans;
 }
 
-/// Has the context's plans forgotten when Python lets go of it. The default context, null, never ends.
+/// Makes sure that the context's plans are dropped when Python destroys the context. Null is the default context, which
+/// never ends.
 void ForgetPlansWith(const Context* context);
 
 /// Runs the call with the plan of its signature. Without a signature the plan is made for this call alone.

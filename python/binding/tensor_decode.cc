@@ -17,7 +17,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// None, a tensor of integers [n], or a list of integers. Nothing for anything else.
+/// Lengths from None, a tensor of integers [n], or a list of integers. Returns nothing for any other object.
 std::optional<Lengths> LengthsOf(nb::handle object) {
   Lengths lengths;
   if (object.is_none()) return lengths;
@@ -37,7 +37,8 @@ std::optional<Lengths> LengthsOf(nb::handle object) {
   return lengths;
 }
 
-/// The output, in memory as its shape says, or [B, S, N, Dv] with by_row; with return_lse (output, lse).
+/// The output. Its memory has the order of its shape, or with by_row [B, S, N, Dv]. With return_lse the result is
+/// (output, lse).
 nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle block_table, nb::handle dense_mask,
                   nb::handle pse, nb::handle sink, const DecodeAttentionOptions& options, nb::handle lengths_q,
                   nb::handle lengths_kv, bool by_row, bool return_lse, Context* context) {

@@ -16,7 +16,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-// As DLPack 1.2 has it; the order of the members is what the name of its capsule promises.
+// The table of DLPack 1.2. The name of its capsule promises this order of members.
 struct ExchangeApi {
   struct Header {
     uint32_t major, minor;
@@ -25,12 +25,13 @@ struct ExchangeApi {
   void* allocate;
   void* export_owned;
   void* import_owned;
-  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< -1 with a Python error; null if there is none
+  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< -1 with a Python error; the function may be null
   void* stream;
 };
 constexpr uint32_t kMajor = 1;
 
-/// Never destroyed: the interpreter may be gone when static objects are.
+/// The parts of PyTorch that are used here. The object is never destroyed, because the interpreter may end before
+/// static objects do.
 struct Torch {
   std::vector<PyTypeObject*> classes;
   decltype(ExchangeApi::read) read = nullptr;
@@ -75,7 +76,7 @@ bool IsTensor(const Torch& torch, nb::handle object) {
   return std::any_of(torch.classes.begin(), torch.classes.end(), is_of);
 }
 
-/// Others are wrappers, negated views, or have no memory.
+/// Whether the tensor has plain dispatch keys. Tensors with others are wrappers or negated views, or have no memory.
 bool HasPlainKeys(const Torch& torch, nb::handle tensor) {
   const nb::object keys = nb::handle(torch.keys_of)(tensor).attr("raw_repr")();
   return std::find(torch.plain_keys.begin(), torch.plain_keys.end(), nb::cast<uint64_t>(keys)) !=

@@ -7,7 +7,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def load(name):
-    """The module that benchmarks/NAME.py is."""
+    """The module in benchmarks/NAME.py."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

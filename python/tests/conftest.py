@@ -7,7 +7,7 @@ import torch
 import fa
 from fa import _fa
 
-# Tests share reference.py and the modules of their folders; the package itself is the installed one.
+# Tests use reference.py and the modules of their folders. The package itself is the installed one.
 for _folder in (".", "flash", "models", "pytorch", "ranks"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
@@ -30,7 +30,7 @@ def one_torch_thread():
 
 @pytest.fixture
 def forward_calls(monkeypatch):
-    """Grows by one per forward call of the library."""
+    """A counter that grows by one per forward call of the library."""
     made = []
 
     def counted(function, answered):

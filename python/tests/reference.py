@@ -1,9 +1,9 @@
 """Attention in torch float64 by its definition, and how far a computation in float32 may be from it.
 
-`attention` is written over BNSD tensors and shares nothing with the library; its gradients are autograd's. In another
-type than float64 it is the naive computation of the project's rule: on large tensors a result may be off by at most
-twice, a gradient three times, what that is. `tolerances` is for tensors of any size: rounding-error analysis, element
-by element.
+`attention` takes BNSD tensors and shares nothing with the library; its gradients are autograd's. In a type other than
+float64 it is the naive computation of the project's rule: on large tensors a result may be off by at most twice the
+naive error, a gradient by three times. `tolerances` is for tensors of any size: a rounding-error analysis of each
+element.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 FACTOR_OUT, FACTOR_GRAD = 2.0, 3.0
-ROUNDOFF = 2.0**-24  # of float32
+ROUNDOFF = 2.0**-24  # unit roundoff of float32
 NARROW_EXP = 4e-6  # relative error of exp2 in 16-bit calls
 
 
@@ -34,7 +34,7 @@ def attention(
     sink: Tensor | None = None,
     softcap: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """out, maximum and sum of the softmax. keep, drop: bool, True stays."""
+    """Returns out, and maximum and sum of the softmax. keep and drop are bool, where True keeps the pair."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     accumulate = torch.float64 if q.dtype == torch.float64 else torch.float32
     scores = (q.to(accumulate) @ k.to(accumulate).transpose(-2, -1)) * scale
@@ -56,7 +56,7 @@ def attention(
         p = p[..., :-1]
     if drop is not None:
         p = p * drop / keep_prob
-    # As the device and the library do: P in the input's type, the product in float32.
+    # The device and the library do the same: P in the input's type, the product in float32.
     out = p.to(q.dtype).to(accumulate) @ v.to(accumulate)
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 
@@ -77,11 +77,11 @@ def tolerances(
     sink: Tensor | None = None,
     softcap: float = 0.0,
 ) -> dict[str, Tensor]:
-    """Bounds of |error| of out, dq, dk, dv, of dbias over all pairs, and dsink, of a call in `dtype`.
+    """Bounds of |error| of out, dq, dk, dv, of dbias over all pairs, and of dsink, for a call in `dtype`.
 
-    u = 2^-24, U the unit roundoff of dtype. A sum of n products of magnitudes A in total is off by u (4 sqrt(n) + 8) A:
-    roundings are taken as a random walk, bounded at six standard deviations. From the scores on, relative errors add.
-    Where nothing contributes, there must be no error at all.
+    u = 2^-24, and U is the unit roundoff of dtype. A sum of n products of magnitudes A in total is off by u (4 sqrt(n)
+    + 8) A, because its roundings count as a random walk, bounded at six standard deviations. From the scores on,
+    relative errors add. Where nothing contributes, there must be no error at all.
     """
     u, unit = ROUNDOFF, torch.finfo(dtype).eps / 2
     narrow = dtype != torch.float32
@@ -155,7 +155,8 @@ def tolerances(
 
 
 def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
-    """The bound of a gradient that is summed over broadcast dimensions; `size`: of the terms, for the additions."""
+    """The bound of a gradient that is summed over broadcast dimensions. `size` is the number of terms, for the
+    additions."""
     terms = bound.numel() // max(shape.numel(), 1)
     return (bound + ROUNDOFF * 4 * terms**0.5 * size.abs()).sum_to_size(shape)
 
@@ -164,7 +165,7 @@ def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> N
     assert got.shape == want.shape, name
     assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
-    # Half the smallest number of a 16-bit type, where that is what rounding does.
+    # Half the smallest number of a 16-bit type is added, which rounding may cost.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps
     assert off.numel() == 0 or off.max().item() <= smallest, f"{name}: {off.max().item():.3e} past its bound"
 
@@ -174,7 +175,7 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """The project's rule. Its errors are the largest of many: for tensors of thousands of elements."""
+    """Checks the project's rule. Its errors are the largest of many, so it is for tensors of thousands of elements."""
     assert got.shape == want.shape and got.numel() >= 4096, name
     assert error(got, want) <= factor * error(naive, want), (
         f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}"
@@ -188,14 +189,14 @@ def unpack_bits(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def bnsd(x: Tensor, layout: str, heads: int) -> Tensor:
-    """A BNSD view of a tensor of that layout."""
+    """A BNSD view of a tensor in this layout."""
     if layout in ("BSH", "SBH"):
         x = x.unflatten(-1, (heads, -1))
     return x.permute(*_FROM[layout])
 
 
 def to_layout(x: Tensor, layout: str) -> Tensor:
-    """A BNSD tensor as a contiguous one of that layout."""
+    """A BNSD tensor as a contiguous one in this layout."""
     x = x.permute(*_TO[layout])
     return (x.flatten(2) if layout in ("BSH", "SBH") else x).contiguous()
 

@@ -1,7 +1,7 @@
-"""Sparse attention, the indexer and its loss in torch by their definitions; gradients are autograd's.
+"""Sparse attention, the indexer and its loss by their definitions in torch. Gradients are autograd's.
 
-A selection is a count for every (token, key): how often the token's list has the key. Attention over it is attention
-with the bias ln(count).
+A selection is a count for every (token, key): how often the token's list names the key. Attention over a selection is
+attention with the bias ln(count).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def counts(indices: Tensor, keys: int, *, block_size: int = 1, causal: bool = True) -> Tensor:
-    """[B,S1,keys] of sparse_indices [B,S1,1,K]."""
+    """The counts [B,S1,keys] of sparse_indices [B,S1,1,K]."""
     batch, rows, _, slots = indices.shape
     result = torch.zeros(batch, rows, keys, dtype=torch.float64)
     for b in range(batch):
@@ -26,7 +26,7 @@ def counts(indices: Tensor, keys: int, *, block_size: int = 1, causal: bool = Tr
 
 
 def indexer_scores(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """[B,S1,S2] in q's type."""
+    """The scores [B,S1,S2] in q's type."""
     return torch.einsum("bthd,bsd,bth->bths", q, k[:, :, 0], torch.ones_like(weights)).relu().mul(
         weights.unsqueeze(-1)
     ).sum(2)
@@ -38,7 +38,8 @@ def indexer_size(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
 
 
 def kl_loss(p: Tensor, scores: Tensor, count: Tensor) -> Tensor:
-    """sum p ln(p / softmax(scores)) over the selected pairs; p [B,S1,S2] of one entry of the list, constant."""
+    """sum p ln(p / softmax(scores)) over the selected pairs. p [B,S1,S2] is a constant with one entry per key of the
+    list."""
     selected = count > 0
     log_y = torch.log_softmax(torch.where(selected, scores, -torch.inf), -1)
     log_y = torch.where(selected, log_y, 0.0)

@@ -1,4 +1,4 @@
-"""What an array may be like, for every array argument of every function: strides, memory, types, no elements."""
+"""The forms that an array may have, for every array argument of every function: strides, memory, types, no elements."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def read_only(array):
 
 
 def broadcast(array):
-    """A variant of one row, and its plain copy."""
+    """An array whose elements are all the same one in memory, and its plain copy."""
     row = array[(0,) * array.ndim]
     view = np.broadcast_to(row, array.shape)
     return view, view.copy()
@@ -91,13 +91,13 @@ DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument n
 
 
 def as_tensors(name, argument, change):
-    """The arguments of a call as tensors, that one changed."""
+    """The arguments of a call as tensors, one of them changed."""
     tensors = {a: torch.from_numpy(array.copy()) for a, array in CALLS[name][0].items()}
     return {**tensors, argument: change(tensors[argument])}
 
 
 def said_of(argument):
-    """What a message about it begins with."""
+    """The beginning of a message about this argument."""
     return rf"^(invalid argument: )?{argument}\b"
 
 
@@ -115,7 +115,7 @@ def test_a_derivative_that_would_be_lost_is_refused(name, argument):
 
 
 def dense_pair(q, kv, **keywords):
-    """Output, statistics and gradients of the dense pair, of zeros."""
+    """Output, statistics and gradients of a dense call on zeros."""
     inputs = np.zeros(q, np.float32), *(np.zeros(kv, np.float32) for _ in range(2))
     forward = fa.flash_attention(*inputs, **keywords)
     gradients = fa.flash_attention_grad(*inputs, forward.out, forward.out, *forward[1:], **keywords)
@@ -195,7 +195,7 @@ def test_an_innermost_dimension_of_2_to_the_45_is_refused(name, argument):
     array = CALLS[name][0][argument]
     changed = {a: torch.from_numpy(array) for a, array in CALLS[name][0].items()}
     changed[argument] = torch.from_numpy(array)[(0,) * array.ndim].expand(*array.shape[:-1], 2**45)
-    # Some sizes are free: lists of any length, masks wider than the keys.
+    # Some sizes are free, because lists may have any length and masks may be wider than the keys.
     with pytest.raises((ValueError, MemoryError), match="want|out of memory"):
         run(name, **changed)
 

@@ -1,4 +1,4 @@
-"""fa.flash_attention and its gradient, on NumPy arrays and torch tensors, against float64."""
+"""fa.flash_attention and its gradient, on NumPy arrays and torch tensors, compared with float64."""
 
 import threading
 
@@ -31,7 +31,7 @@ def random_qkv(dtype=torch.float32, *, sq=SQ, sk=SK):
 
 
 def check(inputs, got, keywords, extra=()):
-    """Output and gradients of BNSD inputs: `got` = (out, d_out, gradients of inputs and extra)."""
+    """Checks output and gradients of BNSD inputs. `got` is (out, d_out, gradients of inputs and extra)."""
     out, d_out, gradients = got
     leaves = [t.double().requires_grad_() for t in inputs]
     others = {name: t.double().requires_grad_() for name, t in extra}
@@ -85,7 +85,7 @@ def test_statistics_are_those_of_the_softmax():
     wide = [t.double() for t in inputs]
     _, want_top, want_total = attention(*wide, scale=SCALE)
     assert top.shape == (B, N, SQ) and top.dtype == torch.float32
-    # D products of f32, and Sk exponentials on top.
+    # The bound is D products of f32 and Sk exponentials.
     assert torch.allclose(top.double(), want_top, rtol=0, atol=D * 2**-23)
     assert torch.allclose(total.double(), want_total, rtol=(SK + D) * 2**-23)
 
@@ -101,7 +101,7 @@ def test_numpy_in_numpy_out_and_the_same_bits_as_torch():
 
 def test_any_array_with_dlpack():
     class Array:
-        """What a library's array must have, and no more."""
+        """An array with only the members that a library's array must have."""
 
         def __init__(self, array):
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -393,7 +393,7 @@ def test_the_gil_is_free_while_the_library_works():
     during = ticks[0] - before
     stop.set()
     ticker.join()
-    # The call takes tens of milliseconds; with the GIL held the other thread would tick at most once.
+    # The call takes tens of milliseconds. If the call held the GIL, the other thread would tick at most once.
     assert during > 3
 
 

@@ -1,4 +1,5 @@
-"""Decode from Python: forms of keys, strides, lengths and features against double; no copy of a cache; PyTorch's ways."""
+"""Decode from Python: forms of keys, strides, lengths and features compared with double; no copy of a cache; PyTorch's
+entries."""
 
 import re
 import threading
@@ -24,7 +25,7 @@ def random_qkv(dtype=torch.float32, sq=SQ, keys=S):
 
 
 def kept(lengths=LENGTHS, sq=SQ, keys=S, left=None, right=None):
-    """[B, 1, Sq, S]: the keys that the rows look at; a window counts from the lengths."""
+    """The keys that the rows look at, [B, 1, Sq, S]. A window counts from the lengths."""
     ends = torch.tensor(lengths)[:, None, None]
     i, j = torch.arange(sq)[:, None], torch.arange(keys)
     diagonal = i + ends - sq
@@ -41,13 +42,13 @@ def assert_right(out, q, k, v, *, lse=None, keep=None, **features):
     if lse is not None:
         there = total > 0
         assert torch.isneginf(lse[~there]).all()
-        # As lse is the logarithm of a sum of S terms, its error is that of the largest score and of the sum.
+        # lse is the logarithm of a sum of S terms, so its error is that of the largest score and of the sum.
         error = (lse.double() - (top + total.log()))[there].abs().max()
         assert not (error > 2**-20 * (1 + top.abs().max()))
 
 
 def paged(tensor, layout="BNSD", lengths=LENGTHS, page=PAGE):
-    """Pages in any order, between pages of NaN, and the table."""
+    """Pages in any order, with pages of NaN between them, and the table."""
     count = -(-tensor.shape[2] // page)
     order = torch.randperm(B * count + 2)[: B * count].view(B, count)
     pages = torch.full((B * count + 2, tensor.shape[1], page, tensor.shape[3]), torch.nan, dtype=tensor.dtype)
@@ -124,7 +125,8 @@ def test_softcap_sink_bias_and_mask_together():
 def test_lengths_of_queries_leave_rows_zero():
     q, k, v = random_qkv()
     out = decode_attention(q, k, v, lengths_kv=torch.tensor(LENGTHS), lengths_q=[2, 0, 1])
-    # Bits depend on an element's own rows, whose number may choose the kernel: each is compared with a call of its rows alone.
+    # Bits depend only on an element's own rows, whose number may choose the kernel. So each is compared with a call of
+    # its rows alone.
     want = torch.zeros_like(out)
     for b, rows in ((0, 2), (2, 1)):
         one = slice(b, b + 1)
@@ -177,7 +179,7 @@ def test_split_heads_in_every_form_of_keys():
     call = {"lengths_kv": LENGTHS, "scale": SCALE, "query_rope": q2}
     want = fa.decode_attention(q1, k1, v, key_rope=k2, **call)
     assert_right(want, q, k, v)
-    torch.manual_seed(3)  # one order of pages for all
+    torch.manual_seed(3)  # all cases have the same order of pages
     state = torch.get_rng_state()
     pages = []
     for tensor in (k1, v, k2):
@@ -199,7 +201,7 @@ def test_split_heads_in_every_form_of_keys():
 
 
 def caches():
-    """Views of larger memory, as caches are."""
+    """Views of larger memory, as caches have them."""
     torch.manual_seed(5)
     whole = torch.randn(S + 30, B + 1, 2, NKV, D + 8)  # [S, B, k or v, N, D]
     views = [whole[:, :B, i, :, :D].permute(1, 2, 0, 3) for i in (0, 1)]
@@ -210,7 +212,7 @@ def test_strides_change_no_bits():
     q, (k, v) = random_qkv()[0], caches()
     want = fa.decode_attention(q.clone(), k.clone(), v.clone(), lengths_kv=LENGTHS)
     apart = torch.randn(B, N, SQ, 2 * D)[..., :D].copy_(q)
-    shared = k[:, :1].expand(-1, 2, -1, -1), v[:, :1].expand(-1, 2, -1, -1)  # heads that are one
+    shared = k[:, :1].expand(-1, 2, -1, -1), v[:, :1].expand(-1, 2, -1, -1)  # all heads are one
     for call in (fa.decode_attention, decode_attention):
         assert torch.equal(call(apart, k, v, lengths_kv=LENGTHS), want)
         plain = (t.contiguous() for t in shared)
@@ -218,13 +220,13 @@ def test_strides_change_no_bits():
 
 
 def peak_bytes(function):
-    """How much more memory this process had at most while `function` ran than before."""
+    """How much the peak of this process' memory rises while `function` runs."""
 
     def status(field):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(field)).split()[1]) * 1024
 
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is what it is now
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current size
     before = status("VmRSS:")
     function()
     return status("VmHWM:") - before
@@ -249,7 +251,7 @@ def test_a_cache_is_not_copied(form, call):
         ),
         "numpy": lambda: call(q.numpy(), k.numpy(), v.numpy(), lengths_kv=[8192, 300]),
     }[form]
-    call_of()  # threads and workspaces are there
+    call_of()  # the first call makes threads and workspaces
     assert peak_bytes(call_of) < memory.numel() * 4 // 8
     assert torch.equal(torch.as_tensor(call_of()), torch.zeros(2, 4, 1, 500))
 

@@ -1,4 +1,4 @@
-"""Every public name says what it is, and every function of tensors which shapes they have."""
+"""Every public name has a docstring, and every function of tensors names their shapes."""
 
 import importlib
 import inspect
@@ -8,7 +8,7 @@ import pytest
 
 # A list of dimensions: [B, N, Sq, D], float32 [N], [..., rows held, ...].
 SHAPE = re.compile(r"\[[^\]\n]*[A-Za-z][^\]\n]*\]")
-# They take no tensors.
+# Functions without tensors.
 WITHOUT_TENSORS = {
     "set_default_context",
     "replace_scaled_dot_product_attention",
@@ -31,7 +31,7 @@ MODULES = [
 
 
 def without_shapes(module):
-    """Public functions and tuples of results of a module whose docstring names no shape."""
+    """Public functions and result tuples of a module whose docstring names no shape."""
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, tuple)):
@@ -48,7 +48,7 @@ def test_every_public_name_has_a_docstring(name):
     assert documented
     for n, value in documented.items():
         said = inspect.getdoc(value) or ""
-        # A tuple without a docstring gets `Name(field, ...)`.
+        # Python gives a tuple without a docstring the text `Name(field, ...)`.
         assert said and not said.startswith(f"{n}("), n
 
 

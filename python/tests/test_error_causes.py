@@ -1,4 +1,4 @@
-"""Errors that are not the library's, of PyTorch for example, leave every function as they were raised: with their cause."""
+"""Errors of others, PyTorch for example, leave every function as they were raised, with their cause."""
 
 import pytest
 import torch
@@ -15,12 +15,12 @@ CACHE = torch.zeros(1, 16, 2, 8)
 PAGES = {"block_table": torch.zeros(1, 1, dtype=torch.int32)}
 PACKED = {"cu_seqlens_q": torch.tensor([0, 4], dtype=torch.int32), "cu_seqlens_k": torch.tensor([0, 4], dtype=torch.int32)}
 
-# What a function calls, and a call of it that takes this way.
+# An inner function, and a call of a public one that reaches it.
 CALLS = {
     "decode": (
         torch_decode,
         "attend_cached",
-        # A scale of int8 values: the way that is not the plain one.
+        # An int8 output takes the general way.
         lambda: fa_torch.decode_attention(*(ROWS.transpose(1, 2),) * 3, quant_scale2=torch.ones(1)),
     ),
     "sdpa": (

@@ -1,4 +1,4 @@
-"""benchmarks/features.py: every feature has a figure, and none whose result is wrong."""
+"""benchmarks/features.py has a figure for every feature, and none whose result is wrong."""
 
 import math
 

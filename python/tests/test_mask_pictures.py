@@ -29,7 +29,7 @@ MASKS = {
 def test_a_picture_shows_what_is_kept(name):
     drawn = np.array(draw_masks.kept(name))
     queries, keys = drawn.shape
-    # Equal scores and the identity for values: a row of the output is positive where the row keeps the key.
+    # Scores are equal and the values are the identity, so an output row is positive where it keeps the key.
     out = fa.flash_attention(
         np.zeros((1, 1, queries, 4), np.float32),
         np.zeros((1, 1, keys, 4), np.float32),

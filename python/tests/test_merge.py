@@ -23,7 +23,8 @@ def test_halves_merge_into_the_whole(layout, dtype):
     merged = fa.ring_attention_update(
         halves[0].out, *halves[0][1:], halves[1].out, *halves[1][1:], layout=layout, head_num=N
     )
-    # Outputs of the halves were rounded once each, the merged one once more: three roundings of values up to max |v|.
+    # Each half's output was rounded once, and so was the merged one. The bound is three roundings of values up to max
+    # |v|.
     eps = torch.finfo(dtype).eps
     assert (merged.out - whole.out).abs().max() <= 3 * eps * v.abs().max()
     assert torch.allclose(merged.softmax_max, whole.softmax_max, rtol=0, atol=D * 2**-23)

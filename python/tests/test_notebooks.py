@@ -1,4 +1,4 @@
-"""Executes the notebooks of examples/notebooks, which assert what they say."""
+"""Executes the notebooks of examples/notebooks, which assert their own claims."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""sparse_mode without atten_mask: inference refuses it where a rule would be lost, training computes all pairs."""
+"""sparse_mode without atten_mask. Inference refuses it if a rule would be lost, and training computes all pairs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Shapes that two readings fit: the documented order decides, the same one in every layout and function."""
+"""Shapes with two possible readings. The documented order decides, and is the same in every layout and function."""
 
 import pytest
 import torch
@@ -9,7 +9,8 @@ import fa
 import fa.flash_attn as flash_attn
 import fa.torch_npu as torch_npu
 
-B = HEADS = PAGE = ROWS = 3  # of pages and masks: whatever stands where, the shape is the same
+# All sizes of pages and masks are equal, so that every order of dimensions has the same shape.
+B = HEADS = PAGE = ROWS = 3
 CALL = {"num_heads": HEADS, "num_key_value_heads": HEADS}
 BLOCK_SIZES = pytest.mark.parametrize("block_size", [0, PAGE])
 

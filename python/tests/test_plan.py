@@ -1,4 +1,4 @@
-"""fa.plan of every operator: on shapes, on arrays, and what it refuses."""
+"""fa.plan of every operator, on shapes and on arrays, and its refusals."""
 
 import re
 

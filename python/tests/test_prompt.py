@@ -1,4 +1,4 @@
-"""Prompt attention: lengths, masks, int8 against its formula in float64, and torch_npu's face of it."""
+"""Prompt attention: lengths, masks, int8 compared with its formula in float64, and torch_npu's face of it."""
 
 import inspect
 
@@ -32,7 +32,7 @@ INT8_SCALES = {"deq_scale1": 0.01, "quant_scale1": 100.0, "deq_scale2": 0.02}
 
 
 def int8_reference(q, k, v):
-    """The formula of the public header, in float64: P relative to the whole row's maximum."""
+    """The formula of the public header in float64, where P is relative to the maximum of the whole row."""
     q, k, v = (t.double().repeat_interleave(N // t.shape[1], 1) for t in (q, k, v))
     scores = q @ k.transpose(-2, -1) * INT8_SCALES["deq_scale1"] * SCALE
     p = torch.exp(scores - scores.amax(-1, keepdim=True))
@@ -72,7 +72,7 @@ def test_lengths(layout, dtype):
 
 
 def options_of_the_forward():
-    """Arguments that prompt attention shares with `flash_attention`, one set per test."""
+    """Arguments that prompt attention and `flash_attention` both have, one set per test."""
     bias = torch.randn(1, N, S, S)
     slopes = torch.rand(N)
     rope = {"query_rope": torch.randn(B, N, S, 8), "key_rope": torch.randn(B, NKV, S, 8)}
@@ -147,7 +147,7 @@ def test_int8_to_float16_and_int8():
     want = int8_reference(*inputs)
     halves = fa.prompt_flash_attention(*inputs, scale=SCALE, **scales(**INT8_SCALES))
     assert halves.dtype == torch.float16
-    # P8 may differ by one where P * quant_scale1 lies at a half: that moves O by |v| deq_scale2 / l at most, l >= 1.
+    # If P * quant_scale1 is near a half, P8 may differ by one. That moves O by at most |v| deq_scale2 / l, with l >= 1.
     one_step = 20 * INT8_SCALES["deq_scale2"]
     assert (halves.double() - want).abs().max() <= one_step + want.abs().max() * 2**-10
     assert ((halves.double() - want).abs() <= want.abs() * 2**-10 + 1e-6).double().mean() > 0.999

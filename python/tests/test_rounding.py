@@ -1,4 +1,4 @@
-"""Threads that round otherwise than to nearest: the numbers of a call are rounded to floats as ever."""
+"""Threads that do not round to nearest. The numbers of a call are converted to floats as in any other thread."""
 
 import contextlib
 import ctypes
@@ -41,7 +41,7 @@ def sparse(scale):
     return lambda: fa.sparse_flash_attention(q, k, k, indices, scale=scale).out
 
 
-# 0.7 lies above the float nearest to it, 0.3 below.
+# 0.7 lies above the nearest float, 0.3 below it.
 @pytest.mark.parametrize("number", [0.3, 0.7])
 @pytest.mark.parametrize(
     "make",

@@ -1,4 +1,5 @@
-"""Sparse attention, the indexer and its loss against float64: fa's functions, torch_npu's face, autograd, opcheck."""
+"""Sparse attention, the indexer and its loss compared with float64: fa's functions, torch_npu's face, autograd,
+opcheck."""
 
 import inspect
 
@@ -47,13 +48,13 @@ def test_signatures(name):
 
 
 def tensors(dtype=torch.float32, **keywords):
-    """query, key, query_rope, key_rope."""
+    """Returns query, key, query_rope, key_rope."""
     shapes = (B, S1, N, D), (B, S2, 1, D), (B, S1, N, ROPE), (B, S2, 1, ROPE)
     return [torch.randn(shape).to(dtype).requires_grad_(**keywords) for shape in shapes]
 
 
 def selection(dtype=torch.int32):
-    """Rows of random keys below their limits, one twice, one empty, one that ends early."""
+    """Lists of random keys below their limits. One names a key twice, one is empty, and one ends early."""
     indices = torch.full((B, S1, 1, K), -1)
     for b in range(B):
         for t in range(S1):
@@ -66,7 +67,7 @@ def selection(dtype=torch.int32):
 
 
 def dense(wide, count, requires_grad=False):
-    """q, k with their ropes, and v, seen as BNSD in float64, and the keywords of the selection."""
+    """q and k with their ropes, and v, as BNSD in float64, and the keywords of the selection."""
     q, k, q_rope, k_rope = (bnsd(t.detach().double(), "BSND", t.shape[2]) for t in wide)
     inputs = [torch.cat([q, q_rope], -1), torch.cat([k, k_rope], -1), k.clone()]
     keywords = {"scale": SCALE, "keep": (count > 0)[:, None], "bias": count.clamp_min(1).log()[:, None]}
@@ -140,7 +141,7 @@ def test_sinks_of_arrays_and_of_the_loss():
     call = {"query_rope": query_rope, "key_rope": key_rope, "scale": SCALE, "sink": sink}
     forward = fa.sparse_flash_attention(query, key, None, indices, **call, need_p_head_mean=True)
     probabilities = forward.p_head_mean.sum(-1)
-    # What the sinks take of each head is missing from the mean of the others.
+    # The mean of the heads lacks the weight that the sinks take.
     taken = np.exp(sink - forward.softmax_max[:, 0]) / forward.softmax_sum[:, 0]
     np.testing.assert_allclose(probabilities, 1 - taken.mean(-1), rtol=0, atol=K * N * 2.0**-22)
     gradients = fa.sparse_flash_attention_grad(query, key, None, indices, *[forward.out] * 2, *forward[1:3], **call)
@@ -185,7 +186,8 @@ def test_a_detached_value_has_no_gradient():
 
 
 def test_gradcheck_on_emulated_float64():
-    """Finite differences of the float32 calls on float64 leaves. Products are positive: no ReLU bends."""
+    """Compares float32 calls on float64 leaves with finite differences. Products are positive, so that ReLU is linear.
+    """
     wide = [torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 3, 2, 4), (1, 5, 1, 4))]
     indices = torch.tensor([[2, 0, -1], [1, 1, 3], [4, 0, 2]], dtype=torch.int32)[None, :, None]
 
@@ -196,7 +198,7 @@ def test_gradcheck_on_emulated_float64():
     weights = torch.rand((1, 3, 2), dtype=torch.float64, requires_grad=True)
 
     def scores(query, key, weights):
-        # Of all keys, in the order of the keys.
+        # All keys are chosen, in their order.
         chosen, values = torch_npu.npu_lightning_indexer(
             query.float(), key.float(), weights.float(), sparse_count=5, sparse_mode=0, return_value=True
         )
@@ -287,7 +289,7 @@ def test_indexer_and_its_gradients(dtype):
     )
     for name, got, w, m in zip(("dq", "dk", "dweights"), gradients, want, magnitude, strict=True):
         sums = ROUNDOFF * (4 * (16 * K * S1) ** 0.5 + 8)
-        # Kernels of bf16 pairs round w * d_values once, others not.
+        # Kernels of bf16 pairs round w * d_values once; other kernels do not.
         assert_within(got, w, (sums + unit) * m.abs() + unit * w.abs(), name)
 
 
@@ -321,11 +323,12 @@ def test_opcheck_of_the_dense_loss():
 
 
 def attention_and_indexer():
-    """The arguments of the loss, in float32, and the target in float64; tensors of 4096 elements or more."""
+    """The arguments of the loss in float32, and the target in float64, in tensors of at least 4096 elements."""
     keys = 260
     shapes = (B, S1, N, D), (B, keys, 1, D), (B, S1, 96, 16), (B, keys, 1, 16), (B, S1, 96)
     query, key, query_index, key_index, weights = (torch.randn(shape) for shape in shapes)
-    weights /= 32  # no probability of the indexer is so small that the loss clamps it, which its gradient does not
+    # The loss clamps small probabilities and its gradient does not, so no probability of the indexer is that small.
+    weights /= 32
     indices, _ = fa.lightning_indexer(query_index, key_index, weights, sparse_count=64)
     forward = fa.sparse_flash_attention(query, key, None, indices, scale=0.25, need_p_head_mean=True)
     inputs = query, key, query_index, key_index, weights, indices, forward.softmax_max, forward.softmax_sum
@@ -344,7 +347,8 @@ def loss_and_gradients(inputs, dtype):
 
 
 def loss_bound(inputs):
-    """A token's loss is a mean over p of ln p - ln y: off by no more than the scores are, twice for each softmax."""
+    """The bound of a token's loss, which is a mean over p of ln p - ln y. It is off by at most the error of the scores,
+    twice for each softmax."""
     query, key, *index, _, _, _ = (t.double() for t in inputs)
     size = torch.einsum("bthd,bsd->bths", query.abs(), key[:, :, 0].abs()).max().item() * 0.25
 
@@ -361,7 +365,7 @@ def test_loss_and_its_gradients(given):
     keywords = {"p_head_mean": p_head_mean} if given == "p_head_mean" else {}
     got = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=0.25, **keywords)
     want, naive = loss_and_gradients(inputs, torch.float64), loss_and_gradients(inputs, torch.float32)
-    # dI = y - p is the gradient where p adds up to 1, which only rounding keeps it from.
+    # dI = y - p is the gradient if p adds up to 1, which is true except for rounding.
     for name, g, w, n in zip(got._fields[:3], got, want, naive, strict=False):
         assert_no_worse_than_naive(g, w, n, 3, name)
     bound = loss_bound(inputs)
@@ -530,7 +534,7 @@ def test_opcheck():
     shapes = ("test_schema", "test_faketensor")
     arguments = detached(query, key, None, result[0], torch.randn_like(result[0]), *result[1:], *call)
     torch.library.opcheck(_torch_sparse_ops.sparse_attention_backward, arguments, test_utils=shapes)
-    # opcheck adds up all outputs of the ahead-of-time graph, which fails for indices and values together.
+    # opcheck adds up all outputs of the ahead-of-time graph, which fails for indices together with values.
     utils = ("test_schema", "test_autograd_registration", "test_faketensor")
     arguments = (*indexer_tensors(), None, None, None, "BSND", K, 3)
     torch.library.opcheck(_torch_sparse_ops.lightning_indexer, arguments, test_utils=utils)
@@ -545,7 +549,7 @@ def test_opcheck():
 
 
 def test_torch_compile_gives_eager_s_bits():
-    """The step of a sparse model in one graph: the indexer chooses, attention attends, both have gradients."""
+    """The step of a sparse model in one graph: the indexer chooses and attention attends. Both have gradients."""
     query, key, query_rope, key_rope = tensors()
     indexer = indexer_tensors()
 

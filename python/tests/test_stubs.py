@@ -1,4 +1,4 @@
-"""The stubs list what the extension has, and the package has types that a strict checker accepts."""
+"""The stubs list the contents of the extension, and a strict checker accepts the package's types."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""fa.Mask and fa.Context are values: ==, hash, repr, pickle, copies."""
+"""fa.Mask and fa.Context are values with ==, hash, repr, pickle and copies."""
 
 import copy
 import pickle

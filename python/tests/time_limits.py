@@ -1,4 +1,4 @@
-"""How long tests wait for what might hang, and what an emulator cannot run."""
+"""Time limits of tests for what might hang, and the tests that an emulator cannot run."""
 
 import os
 
@@ -9,7 +9,7 @@ _SLOWER = 10
 
 
 def emulated() -> bool:
-    """Whether an emulator of one process (qemu-user) runs this interpreter. It answers /proc/self/exe itself and leaves
+    """Whether a user-mode emulator (qemu-user) runs this interpreter. It answers /proc/self/exe itself. It leaves
     /proc/thread-self/exe to the kernel, which names the emulator."""
     try:
         return os.readlink("/proc/self/exe") != os.readlink("/proc/thread-self/exe")
@@ -17,10 +17,10 @@ def emulated() -> bool:
         return False
 
 
-# qemu ends a child whose new thread gets the number of a thread of its parent.
+# qemu ends a child if a new thread of it gets the number of one of its parent's threads.
 starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="threads of forked children under qemu")
 
 
 def seconds(limit: int) -> int:
-    """A limit of so many seconds on a busy machine."""
+    """A limit of `limit` seconds, which is enough on a busy machine, or of more under an emulator."""
     return limit * _SLOWER if emulated() else limit

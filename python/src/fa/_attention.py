@@ -1,4 +1,4 @@
-"""The operators on arrays: they allocate results and pass everything to the extension."""
+"""The operators on arrays. They allocate results and pass everything to the extension."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ._layout import output_shape, statistics_shape
 
 
 class AttentionOutput(NamedTuple):
-    """What `flash_attention` returns, in the call's layout: out [B, N, Sq, Dv], statistics [B, N, Sq] of each softmax."""
+    """The results of `flash_attention` in the call's layout: out [B, N, Sq, Dv], and statistics [B, N, Sq] of each
+    softmax."""
 
     out: Any
     """The query's type, [B, N, Sq, Dv] in the call's layout."""
@@ -28,7 +29,8 @@ class AttentionOutput(NamedTuple):
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients, of the arguments' shapes and types; None if there is no such argument, or it was not asked for.
+    """Gradients with the shapes and types of their arguments. A gradient is None if there is no such argument, or it
+    was not asked for.
 
     dq: [B, N, Sq, D] in the call's layout; dk, dv: [B, Nkv, Sk, D | Dv]; dpse: as pse; dsink: float32 [N].
     """
@@ -71,37 +73,38 @@ def flash_attention(
     """out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
 
     Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
-    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Strides may be anything; an input whose innermost stride
-    is not 1, or that has a negative stride, is copied.
+    (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input whose innermost stride is
+    not 1, or that has a negative stride, is copied.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16 or float16.
         k, v: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], type of q; N a multiple of Nkv.
-        head_num: N; needed for BSH and SBH; for other layouts checked if > 0.
-        scale: any finite number; None: 1 / sqrt(D + Drope).
-        mask: the rule that gives a row its keys; None: all keys.
+        head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
+        scale: any finite number; None means 1 / sqrt(D + Drope).
+        mask: the rule that gives each row its keys; None means all keys.
         dense_mask: uint8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
-        query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]: scores are Q K^T + Qr Kr^T.
-        pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)): [B|1, N, Sq|1, Sk], or compressed
-            [B|1, N, 1024, Sk], type of q or float32; TND: flat. Types 2 and 3: slopes, float32 [N] or [B, N], of the
-            distance of key j + kv_start from query i + q_start, or of its square root.
-        keep_prob: dropout, in (0, 1]; below 1 drop_mask or seed is needed.
+        query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]. Scores are then Q K^T + Qr Kr^T.
+        pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)) take [B|1, N, Sq|1, Sk], or compressed
+            [B|1, N, 1024, Sk], of the type of q or float32; for TND the bias is flat. Types 2 and 3 take slopes,
+            float32 [N] or [B, N]. They multiply the distance of key j + kv_start from query i + q_start, or its square
+            root.
+        keep_prob: the share of pairs that dropout keeps, in (0, 1]. Below 1 it needs drop_mask or seed.
         drop_mask: uint8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk].
-        seed, offset: Philox state that stands for a mask (`generate_dropout_mask` writes it).
-        sink: float32 [N]: a virtual key of that score and value 0.
-        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
-        cu_q, cu_kv: TND: inclusive prefix sums of the lengths; a leading 0 is an empty first sequence.
-        context: threads and instruction set; None: see `set_default_context`.
+        seed, offset: Philox state that stands for a mask, which `generate_dropout_mask` writes out.
+        sink: float32 [N], the score of a virtual key whose value is 0.
+        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
+        cu_q, cu_kv: for TND, inclusive prefix sums of the lengths. A leading 0 is an empty first sequence.
+        context: threads and instruction set; None means the default (`set_default_context`).
 
     Returns:
-        Output and statistics, of q's kind (NumPy or PyTorch). A row without keys: out 0, max -FLT_MAX, sum FLT_MAX. The
-        bits do not depend on the number of threads, the batch or the layout.
+        Output and statistics, arrays of q's kind (NumPy or PyTorch). A row without keys has out 0, max -FLT_MAX and sum
+        FLT_MAX. The bits do not depend on the number of threads, the batch or the layout.
 
     Raises:
-        ValueError: an argument is wrong; the message names it, what it is and what is wanted.
+        ValueError: an argument is wrong. The message gives its name, its value and the wanted value.
         TypeError: an argument is no array. MemoryError: out of memory.
     """
-    call = _Call(**locals())  # every argument, and nothing else yet
+    call = _Call(**locals())  # all arguments, because there are no other variables yet
     out, softmax_max, softmax_sum = call.results()
     results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
     compute(_fa.forward, {**call.arrays, **results}, *call.rest)
@@ -121,17 +124,18 @@ def flash_attention_grad(
     need_dsink: bool = False,
     **keywords: Any,
 ) -> AttentionGradients:
-    """Gradients of `flash_attention`, with the same keywords (the same seed and offset give the same dropout).
+    """Gradients of `flash_attention`, which take the same keywords. The same seed and offset give the same dropout.
 
     Args:
-        out, softmax_max, softmax_sum: what the forward call returned; statistics [B,N,Sq] or [B,N,Sq,8].
-        d_out: gradient of out, its shape and type.
-        need_dpse: also the gradient of pse (of the slopes for pse types 2 and 3); not for compressed pse.
-        need_dsink: also the gradient of sink.
+        out, softmax_max, softmax_sum: results of the forward call. Statistics may be [B,N,Sq] or [B,N,Sq,8].
+        d_out: gradient of out, with its shape and type.
+        need_dpse: whether to compute the gradient of pse, or of the slopes for pse types 2 and 3. A compressed pse has
+            no gradient.
+        need_dsink: whether to compute the gradient of sink.
 
     Returns:
-        dk and dv are summed over the query heads that share a head of k and v. With the context's default accumulation
-        the bits do not depend on the number of threads.
+        The gradients. dk and dv are summed over the query heads that share a head of k and v. With the context's
+        default accumulation the bits do not depend on the number of threads.
 
     Raises:
         As `flash_attention`.
@@ -181,12 +185,12 @@ def ring_attention_update(
     """Merges two partial results of attention, over disjoint sets of keys, into the result over their union.
 
     Args:
-        prev_out, cur_out: the layout's shape; float32, bfloat16 or float16.
+        prev_out, cur_out: arrays in the layout's shape; float32, bfloat16 or float16.
         prev_softmax_max, ...: float32 [B, N, S] (TND [T, N]), or with a last dimension of 8 equal copies.
-        head_num: for BSH and SBH; 0: taken from the statistics.
+        head_num: N, for BSH and SBH. 0 takes it from the statistics.
 
     Returns:
-        Arrays of prev_out's kind. A partial whose rows have no keys leaves the other unchanged.
+        Arrays of prev_out's kind. Where a partial result has no keys, the result is the other one unchanged.
 
     Raises:
         As `flash_attention`.
@@ -214,9 +218,9 @@ def ring_attention_update(
 def generate_dropout_mask(
     seed: int, offset: int, keep_prob: float, bits: int, *, context: Context | None = None
 ) -> np.ndarray:
-    """The keep bits that a call with this seed and offset uses: uint8, LSB first, ceil(bits / 8) bytes.
+    """The keep bits of a call with this seed and offset: uint8, LSB first, ceil(bits / 8) bytes.
 
-    Bit f belongs to flat element f of [B, N, Sq, Sk] (TND: sequence after sequence). Raises ValueError.
+    Bit f belongs to flat element f of [B, N, Sq, Sk] (TND: one sequence after another). Raises ValueError.
     """
     if bits < 0:
         raise ValueError(f"invalid argument: bits={bits}, want >= 0")
@@ -226,7 +230,7 @@ def generate_dropout_mask(
 
 
 class DescribedArray:
-    """Of a call that is only described (`fa.plan`): a shape and a type, or an array that has them."""
+    """An argument of a call that is only described (`fa.plan`): a shape and a type, or an array that has them."""
 
     def __init__(self, shape: Iterable[int], dtype: Any, array: Any = None) -> None:
         self.shape, self.dtype, self.array = tuple(shape), dtype, array
@@ -237,14 +241,14 @@ class DescribedArray:
 
 
 class DescribedCall(Exception):
-    """In place of a call of described arrays: what it would have been."""
+    """Raised in place of a call of described arrays. It has the function and the arguments of that call."""
 
     def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple, names: dict[str, str]) -> None:
         super().__init__()
         self.function, self.arrays, self.rest, self.names = function, arrays, rest, names
 
 
-# The arguments of these functions that the library calls otherwise.
+# Arguments of these functions that have another name in the library: {library's name: name here}.
 NAMES = {
     "q_rope": "query_rope",
     "k_rope": "key_rope",
@@ -265,7 +269,7 @@ _MERGE_NAMES = NAMES | {
 def check_arrays(
     *, optional: dict[str, Any] | None = None, names: dict[str, str] | None = None, **arrays: Any
 ) -> None:
-    """Those whose shapes are looked at here, and optional ones that may be None. Errors call them as in `names`."""
+    """Checks that the arrays whose shapes are read here are arrays. `optional` ones may be None. Errors use `names`."""
     given = {name: array for name, array in (optional or {}).items() if array is not None}
     for name, array in {**arrays, **given}.items():
         if not (hasattr(array, "shape") and hasattr(array, "dtype")):
@@ -274,7 +278,8 @@ def check_arrays(
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
-    """TypeError or ValueError with that name: they are no integers, or do not fit into 64 bits."""
+    """The values as integers. Raises TypeError if they are not integers and ValueError if they exceed 64 bits, with
+    `name`."""
     if values is None:
         return []
     try:
@@ -290,8 +295,8 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 
 def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[str, str] = NAMES) -> None:
-    """Calls function(arrays, *rest). Raises ValueError for an array that has a derivative: autograd would lose it.
-    Errors call arguments as in `names`."""
+    """Calls function(arrays, *rest). Raises ValueError for an array with a derivative, because autograd would lose it.
+    Errors use `names`."""
     if isinstance(next(iter(arrays.values())), DescribedArray):
         raise DescribedCall(function, arrays, rest, names)
     try:
@@ -332,10 +337,11 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """empty(shape, dtype) of PyTorch for PyTorch's arrays, of NumPy for all others; float32 without a dtype; a
-    description for a described array.
+    """empty(shape, dtype) of PyTorch for PyTorch's arrays, of NumPy for all others. dtype None means float32. For a
+    described array the result is a description.
 
-    A result larger than memory is one element, broadcast: the library checks the call's arguments before it says so.
+    A result larger than memory is one element, broadcast, so that the library checks the call's arguments before it
+    reports the lack of memory.
     """
     torch = torch_of(array)
     if isinstance(array, DescribedArray):
@@ -364,7 +370,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """The NumPy type; float32 for types that NumPy does not have: the library refuses arrays of these."""
+    """The NumPy type, or float32 for a type that NumPy does not have, whose arrays the library refuses."""
     try:
         return np.dtype("float32" if dtype is None else _dtype_name(dtype))
     except TypeError:
@@ -372,7 +378,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
 
 
 class _Call:
-    """The arguments that all attention calls share, as the extension takes them."""
+    """The arguments that all attention calls have, as the extension takes them."""
 
     def __init__(
         self,
@@ -438,7 +444,7 @@ class _Call:
         return self.empty(out, dtype), self.empty(statistics, None), self.empty(statistics, None)
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
-        """The gradients by the library's names; the gradient of pse has two names."""
+        """The gradients with the library's names. The gradient of pse has two names."""
         named = gradients._asdict()
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")

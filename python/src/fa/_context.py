@@ -1,4 +1,4 @@
-"""The context of calls that are given none."""
+"""The context of calls without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def set_default_context(context: Context | None) -> Context | None:
     """Makes `context` the context of every call without one, in all threads. None: the library's own, with every core;
     for calls of PyTorch's tensors, one of `torch.get_num_threads()` threads unless FA_NUM_THREADS is set.
 
-    `fa.torch` and `fa.torch_npu` get their context in this way too: their signatures have no argument for it.
+    None is the library's own context, with every core. `fa.torch` and `fa.torch_npu` get their context in this way too,
+    because their signatures have no argument for it.
 
     Returns the context that was the default before.
     """

@@ -1,4 +1,4 @@
-"""Attention of few queries over long keys: a cache is read where it lies."""
+"""Attention of few queries over long keys. A cache is read in place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ._prompt import output_dtype
 
 
 def listed(name: str, keys: Any) -> Any:
-    """As the extension takes them: one array, or a list of arrays. TypeError names what is none."""
+    """Keys or values as the extension takes them: one array, or a list of arrays. TypeError names an object that is no
+    array."""
     if not isinstance(keys, (list, tuple)):
         check_arrays(**{name: keys})
         return keys
@@ -23,7 +24,7 @@ def listed(name: str, keys: Any) -> Any:
 
 
 def shape_of(keys: Any) -> tuple[int, ...]:
-    """That of the only array, or of the first in a list."""
+    """The shape of the only array, or of the first array of a list."""
     first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
     return getattr(first, "shape", ())
 
@@ -59,37 +60,42 @@ def decode_attention(
 ) -> Any:
     """softmax(mask(scale * Q K^T + pse)) V of few query rows per sequence over long keys, as a server calls it per step.
 
-    Keys and values lie in one of three forms and are read there, with their strides; rows and pages that no query looks
-    at are not read. (What has an innermost stride that is not 1, or a negative one, is copied.)
+    Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
+    looks at are not read. An array with a negative stride, or an innermost stride that is not 1, is copied.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).
         k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists, one [1, Nkv, S_b, D] per batch element;
             or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
             [pages, page size, Nkv, D]. N is a multiple of Nkv.
-        query_rope, key_rope: the second parts of split heads, [B, N, Sq, Drope], and in the form of k; scores are
-            Q K^T + Qr Kr^T. Not with int8 keys.
-        head_num: N; needed for BSH and SBH, checked elsewhere if > 0.
-        scale: any finite number; None: 1 / sqrt(D + Drope).
-        mask: the rule, which counts from the lengths in use: Mask.causal() lets the last query see the last key.
+        query_rope, key_rope: the second parts of split heads, [B, N, Sq, Drope] and in the form of k. Scores are then
+            Q K^T + Qr Kr^T. int8 keys take none.
+        head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
+        scale: any finite number; None means 1 / sqrt(D + Drope).
+        mask: the rule, which counts from the lengths in use: with Mask.causal() the last query sees the last key.
         dense_mask: uint8, int8 or bool, 1 = drop: [B, >=S], [B, 1|Sq, >=S], [B, 1|N, 1|Sq, >=S].
         pse: bias, type of q or float32, [B|1, N, 1|Sq, >=S], added to scaled scores.
-        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
-        sink: float32 [N]: a virtual key of that score and value 0.
-        lengths_q, lengths_kv: rows in use per batch element, the first ones; one entry for all; None: all rows. Paged
-            keys need lengths_kv. Rows of the output past the length are 0.
-        block_table: int32 [B, n]: key j of element b is row j % page size of page block_table[b][j // page size].
-        antiquant_scale, antiquant_offset: of int8 keys and values, float32, float16 or bfloat16: x stands for
-            (x + offset) * scale; entry 0 for keys, 1 for values. [2], or per column [2, Nkv, D], [2, Nkv, 1, D] or
-            [2, Nkv * D]; with antiquant_per_token per key, [2, B, S].
-        deq_scale1, quant_scale1, deq_scale2: needed with an int8 q, refused with others; see `prompt_flash_attention`,
-            which has the same bits. Such a call has no antiquant_scale, sink, softcap and lse.
-        quant_scale2, quant_offset2: one element or N * Dv, float32 (bfloat16 next to such a q): of an int8 output.
-        return_lse: also the logarithm of the softmax's sum, float32 [B, N, Sq]; -inf for a row without keys.
+        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
+        sink: float32 [N], the score of a virtual key whose value is 0.
+        lengths_q, lengths_kv: how many rows of each batch element are in use, counted from its first row. One entry
+            holds for all elements; None means all rows. Paged keys need lengths_kv. Rows of the output past the length
+            are 0.
+        block_table: int32 [B, n]. Key j of element b is row j % page size of page block_table[b][j // page size].
+        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values, float32, float16 or bfloat16. An
+            element x stands for (x + offset) * scale. Entry 0 is for keys, entry 1 for values: [2], or per column
+            [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key, [2, B, S].
+        deq_scale1, quant_scale1, deq_scale2: scales that an int8 q needs and other types refuse. They mean the same as
+            in `prompt_flash_attention`, which gives the same bits. Such a call has no antiquant_scale, sink, softcap or
+            lse.
+        quant_scale2, quant_offset2: scales and offsets of an int8 output, one element or N * Dv, float32 (bfloat16 if q
+            is bfloat16).
+        return_lse: whether to return the logarithm of the softmax's sum, float32 [B, N, Sq], -inf for a row without
+            keys.
 
     Returns:
-        The output, [B, N, Sq, Dv] of q's type (float16 of an int8 q), or int8 with quant_scale2; with return_lse (output, lse). A row without
-        keys is 0. A batch element has the same bits in every form of keys, in any batch, with any number of threads.
+        The output, [B, N, Sq, Dv] of q's type (float16 for an int8 q), or int8 with quant_scale2. With return_lse the
+        result is (output, lse). A row without keys is 0. A batch element has the same bits in every form of keys, in
+        any batch, and with any number of threads.
 
     Raises:
         As `flash_attention`.

@@ -1,7 +1,7 @@
-"""Errors that know where their text speaks of arguments, so that every function names its own.
+"""Errors whose text marks where it names arguments, so that every function can use its own names.
 
 The extension's exceptions, and those of `argument_error`, have `parts`: words, and (name, member, index) for an
-argument, called as the C++ interface calls it: ("k", ".shape", "[2]").
+argument, with the C++ interface's name: ("k", ".shape", "[2]").
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-# What the library raises.
+# The exceptions that the library raises.
 ERRORS = (ValueError, TypeError, MemoryError, RuntimeError)
 
 Say = Callable[[str, str, str], str]
 
 
 def argument_error(kind: type[Exception], name: str, words: str, *more: Any, member: str = "", index: str = "") -> Any:
-    """`kind` about an argument: its name, words, and further words or (name, member, index) of other arguments."""
+    """An error of type `kind` about an argument: its name, words, and further words or (name, member, index) of other
+    arguments."""
     prefix = "invalid argument: " if kind is ValueError else ""
-    name, bracket, element = name.partition("[")  # of a list
+    name, bracket, element = name.partition("[")  # an element of a list
     return _of_parts(kind, (prefix, (name, bracket + element + member, index), words, *more), "{}{}{}".format)
 
 
 def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".format) -> Exception:
-    """The error with its arguments' names from `names`, put as say(name, member, index) does."""
+    """The error with argument names from `names`. say(name, member, index) writes an argument."""
     parts = getattr(error, "parts", None)
     if parts is None:
         return error
@@ -33,7 +34,7 @@ def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".for
 
 @contextlib.contextmanager
 def own_names(names: Mapping[str, str], say: Say = "{}{}{}".format) -> Iterator[None]:
-    """Errors of the library's call its arguments as in `names`."""
+    """Makes errors of the library's call use `names` for its arguments."""
     try:
         yield
     except ERRORS as error:

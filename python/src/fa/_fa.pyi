@@ -5,7 +5,7 @@ __version__: str
 OPERATORS: tuple[str, ...]
 
 class Context:
-    """Threads, instruction set and accumulation mode of the calls made with it."""
+    """Threads, instruction set and accumulation mode of the calls that get this context."""
     def __init__(self, *, threads: int = 0, isa: str | None = None, accumulation: str = "deterministic") -> None: ...
     @property
     def threads(self) -> int: ...
@@ -89,10 +89,10 @@ class RankedBackward:
     ) -> tuple[int, int, int, int]: ...
 
 def share_openmp_threads(runtime: str) -> bool:
-    """Runs calls on the threads of that OpenMP runtime from now on; false if it is not loaded."""
+    """Runs calls on the threads of this OpenMP runtime from now on. Returns false if the runtime is not loaded."""
 
 def ranked_call_tags() -> int:
-    """Tags of messages that a call has for itself."""
+    """The number of message tags that a call has for itself."""
 
 class PromptAttentionOptions:
     def __init__(
@@ -153,7 +153,7 @@ class DenseIndexerLossOptions:
     ) -> None: ...
 
 class PlanDescription:
-    """What a call would run, and why. str() says it in words."""
+    """What a call would run, and why. str() gives it in words."""
     @property
     def op(self) -> str: ...
     @property
@@ -352,7 +352,8 @@ def use_torch(
     empty_like: Callable[..., Any],
     float32: Any,
 ) -> bool:
-    """What the extension needs of PyTorch. False: this PyTorch does not say where its tensors lie."""
+    """Passes the parts of PyTorch that the extension uses. Returns False if this PyTorch does not tell where its
+    tensors lie."""
 
 # Of PyTorch's tensors in layout BNSD or BSND. They make the results, keep the plans of small calls, and return None,
 # without effect, for whatever they do not take: shapes and types that do not fit, tensors that would have to be copied,
@@ -360,7 +361,7 @@ def use_torch(
 # order: how the output lies in memory: "by row", [B, S, N, Dv]; "dense", as its shape says; "as query", as
 # torch.empty_like(query) if value has the head size of query, else "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
-    """Whether `attend` takes these. grouped: the number of heads of query may be a multiple of that of key."""
+    """Whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 
 def attend(
     query: Any,
@@ -375,7 +376,7 @@ def attend(
     context: Context | None,
     order: str = "by row",
 ) -> Any:
-    """The output; with statistics (output, softmax_max, softmax_sum)."""
+    """The output, or with statistics (output, softmax_max, softmax_sum)."""
 
 def attend_masked(
     query: Any,
@@ -387,8 +388,8 @@ def attend_masked(
     order: str,
     context: Context | None,
 ) -> Any:
-    """The output, in layout BNSD. mask: of at most four dimensions, which broadcast to [B, N, S, Skv], the last as it is:
-    bool, True = do not look at the key; or a bias."""
+    """The output in layout BNSD. mask has at most four dimensions, which broadcast to [B, N, S, Skv] except the last.
+    It is bool, where True drops the key, or a bias."""
 
 def attend_backward(
     query: Any,
@@ -421,4 +422,5 @@ def attend_cache(
     return_lse: bool,
     context: Context | None,
 ) -> Any:
-    """The output, in memory as its shape says, or [B, S, N, D] with by_row; with return_lse (output, lse)."""
+    """The output, or with return_lse (output, lse). Its memory has the order of its shape, or with by_row [B, S, N, D].
+    """

@@ -35,8 +35,8 @@ _OPERATORS: dict[str, Callable] = {
     "merge": ring_attention_update,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # their values are looked at
-_DTYPES = {  # the library's names of types
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # their values matter, not only their shapes
+_DTYPES = {  # the library's type names
     "f32": "float32",
     "bf16": "bfloat16",
     "f16": "float16",
@@ -56,10 +56,11 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
     Args:
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
             "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss" or "merge".
-        arrays, keywords: those of the operator's function, arrays or their shapes as tuples: (1, 8, 512, 64) for q
-            [B, N, Sq, D]. Of gradients what the forward returns, and its gradient, may be left out.
-        dtype: "f32", "bf16" or "f16", of shapes; "i8" too for a prompt. Statistics, scales and sinks are float32,
-            masks bool, lists and tables int32, keys next to an antiquant_scale int8.
+        arrays, keywords: the arguments of the operator's function. An array may be replaced by its shape as a tuple:
+            (1, 8, 512, 64) for q [B, N, Sq, D]. A backward may lack the forward's results and the gradient of its
+            output.
+        dtype: the type of shapes: "f32", "bf16" or "f16"; for a prompt also "i8". Statistics, scales and sinks are
+            float32, masks bool, lists and tables int32, and keys are int8 if there is an antiquant_scale.
 
     Raises:
         As `flash_attention`. ValueError: there is no such op.
@@ -84,7 +85,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
 
 def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedCall:
-    """The library's call that `function` makes; it is not made."""
+    """The library's call that `function` would make. It is not made."""
     try:
         function(**arguments)
     except DescribedCall as call:
@@ -93,7 +94,7 @@ def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedC
 
 
 def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a forward call of these returns, and the gradient of its output."""
+    """The results of a forward call with these arguments, and the gradient of its output."""
     own = set(inspect.signature(_OPERATORS[op]).parameters)
     call = _described_call(_OPERATORS[op], {name: value for name, value in arguments.items() if name in own})
     results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum")}
@@ -101,7 +102,7 @@ def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
-    """Of a shape that stands for the argument."""
+    """The type of a shape that stands for this argument."""
     if name.endswith("mask"):
         return "uint8" if name == "drop_mask" else "bool"
     if name.endswith(("indices", "table")):

@@ -1,4 +1,4 @@
-"""Attention over a prompt in inference: padded batches, and int8."""
+"""Attention over a prompt in inference, with padded batches and int8."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
 
-# Packed layouts take both kinds of lengths as one argument.
+# Packed layouts take lengths and prefix sums by one argument.
 _NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """The type of the output: int8 with quant_scale2; without it float16 if q is int8, else q's type."""
+    """The type of the output: int8 with quant_scale2, otherwise float16 if q is int8 and q's type if not."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
@@ -62,29 +62,36 @@ def prompt_flash_attention(
     return_statistics: bool = False,
     context: Context | None = None,
 ) -> Any:
-    """softmax(mask(scale * Q K^T + pse)) V over the rows in use; the bits of `flash_attention` but for int8.
+    """softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except for int8, it has the bits of `flash_attention`.
 
     Args:
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
-        head_num: N; needed for BSH and SBH; for other layouts checked if > 0. head_num_kv: checked if > 0.
-        mask: anchored bottom-right at the lengths; by sparse mode: 0 to 4.
+        head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
+        head_num_kv: Nkv, which is checked if it is > 0.
+        mask: the rule, anchored bottom-right at the lengths. Sparse modes are 0 to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
         query_rope, key_rope: as in `flash_attention`.
-        pse: [B|1, N, >=Sq, >=Sk], type of q or float32. pse_type, q_start, kv_start: as in `flash_attention`.
-        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0: off.
-        sink: float32 [N]: a virtual key of that score and value 0.
-        lengths_q, lengths_kv: rows in use of each batch element, one entry for all; None: all rows. TND: inclusive
-            prefix sums. Rows past the length are 0 in every result, keys past it are never read.
-        deq_scale1, deq_scale2: one element, float32, or (u)int64 whose low 32 bits are those of a float32: of Q K^T
-            and of P V. quant_scale1: one element, float32: of the probabilities. All three with int8 inputs only.
-        quant_scale2, quant_offset2: of an int8 output; one element or N * Dv, float32 (or bfloat16 if q is).
-        return_statistics: also softmax_max and softmax_sum, float32 [B, N, Sq] (TND [T, N]), as `flash_attention`.
-        int8 inputs take no ropes, sink, softcap, statistics and no other pse_type than 0.
+        pse: [B|1, N, >=Sq, >=Sk], type of q or float32.
+        pse_type, q_start, kv_start: as in `flash_attention`.
+        softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
+        sink: float32 [N], the score of a virtual key whose value is 0.
+        lengths_q, lengths_kv: how many rows of each batch element are in use. One entry holds for all elements; None
+            means all rows. For TND they are inclusive prefix sums. Rows past the length are 0 in every result, and keys
+            past it are never read.
+        deq_scale1, deq_scale2: scales of Q K^T and of P V, only with int8 inputs. One element each, float32, or
+            (u)int64 whose low 32 bits are those of a float32.
+        quant_scale1: the scale of the probabilities, only with int8 inputs. One element, float32.
+        quant_scale2, quant_offset2: scales and offsets of an int8 output. One element or N * Dv, float32 (bfloat16 if q
+            is bfloat16).
+        return_statistics: whether to return softmax_max and softmax_sum, float32 [B, N, Sq] (TND [T, N]), as in
+            `flash_attention`.
+
+    int8 inputs take no ropes, sink, softcap or statistics, and only pse_type 0.
 
     Returns:
-        The output: int8 with quant_scale2; without it float16 if q is int8, else q's type. An array of q's kind. With
-        return_statistics (output, softmax_max, softmax_sum).
+        The output, an array of q's kind: int8 with quant_scale2, otherwise float16 if q is int8 and q's type if not.
+        With return_statistics the result is (output, softmax_max, softmax_sum).
 
     Raises:
         As `flash_attention`.

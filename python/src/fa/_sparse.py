@@ -12,7 +12,7 @@ from ._fa import Context
 
 
 class SparseAttentionOutput(NamedTuple):
-    """What `sparse_flash_attention` returns: out [B, S1, N, Dv], statistics [B, 1, S1, N], TND without B."""
+    """The results of `sparse_flash_attention`: out [B, S1, N, Dv] and statistics [B, 1, S1, N], for TND without B."""
 
     out: Any
     """The query's type, [B, S1, N, Dv], TND [T, N, Dv]."""
@@ -25,7 +25,7 @@ class SparseAttentionOutput(NamedTuple):
 
 
 class SparseAttentionGradients(NamedTuple):
-    """Gradients, of the shapes and types of the arguments; None if there is no such argument.
+    """Gradients with the shapes and types of their arguments. A gradient is None if there is no such argument.
 
     dq: [B, S1, N, D], TND [T, N, D]; dk, dv: [B, S2, 1, D | Dv]; the ropes likewise; dsink: float32 [N].
     """
@@ -40,7 +40,7 @@ class SparseAttentionGradients(NamedTuple):
 
 
 class IndexerGradients(NamedTuple):
-    """Gradients, of the shapes and types of the arguments.
+    """Gradients with the shapes and types of their arguments.
 
     dq: [B, S1, N, D], TND [T, N, D]; dk: [B, S2, 1, D]; dweights: [B, S1, N].
     """
@@ -51,14 +51,15 @@ class IndexerGradients(NamedTuple):
 
 
 class IndexerStatistics(NamedTuple):
-    """Of a softmax over the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without keys."""
+    """Softmax statistics of the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without keys."""
 
     softmax_max_index: Any
     softmax_sum_index: Any
 
 
 class IndexerLoss(NamedTuple):
-    """A loss and its gradients, of the shapes and types of the indexer's q [B, S1, N, D], k [B, S2, 1, D] and weights."""
+    """A loss and its gradients, which have the shapes and types of the indexer's q [B, S1, N, D], k [B, S2, 1, D] and
+    weights."""
 
     dq_index: Any
     dk_index: Any
@@ -106,7 +107,7 @@ def statistics_shape(q: Any) -> tuple[int, ...]:
 
 
 def row_statistics_shape(q: Any) -> tuple[int, ...]:
-    """The shape of statistics of tokens: [B, 1, S1]; TND [1, T]."""
+    """The shape of statistics with one number per token: [B, 1, S1]; TND [1, T]."""
     return statistics_shape(q)[:-1]
 
 
@@ -131,26 +132,27 @@ def sparse_flash_attention(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionOutput:
-    """softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list; its heads share it.
+    """softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list, which its heads share.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
-        k: [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D].
-        v: as k with Dv columns; None: the first Dv columns of k.
+        k: [B, S2, 1, D], type of q. With block_table it is pages [blocks, block size, 1, D].
+        v: as k with Dv columns; None means the first Dv columns of k.
         sparse_indices: int32 or int64 [B, S1, 1, K]: blocks of block_size keys, local to the batch element, up to the
-            first -1. A block that stands twice counts twice, a block beyond the limit is skipped.
-        scale: default 1/sqrt(D + Drope).
+            first -1. A block that is listed twice counts twice; a block beyond the limit is skipped.
+        scale: any finite number; None means 1 / sqrt(D + Drope).
         block_size: 1 to 128.
-        sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key.
-        query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]: scores are Q K^T + Qr Kr^T.
-        sink: float32 [N]: a virtual key of that score and value 0 in every list; a row without keys then has
+        sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
+        query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]. Scores are then Q K^T + Qr Kr^T.
+        sink: float32 [N], the score of a virtual key in every list whose value is 0. A row without keys then has
             max = sink and sum = 1.
-        block_table: int32 [B, n]; key j lies in page block_table[b][j // block size].
-        lengths_q, lengths_kv: rows in use: inclusive prefix sums for TND, else per batch element, also with pages.
-        value_size: Dv without v; default D.
-        need_p_head_mean: also the mean over the heads of each entry's probability, for the indexer's loss; needs
-            block_size 1.
-        check_indices: False: an entry that is no block of the sequence is skipped instead of refused.
+        block_table: int32 [B, n]. Key j lies in page block_table[b][j // block size].
+        lengths_q, lengths_kv: how many rows are in use: inclusive prefix sums for TND, otherwise lengths per batch
+            element, also with pages.
+        value_size: Dv if there is no v; by default D.
+        need_p_head_mean: whether to return the mean over the heads of each entry's probability, for the indexer's loss.
+            It needs block_size 1.
+        check_indices: False skips an entry that is no block of the sequence, which is otherwise refused.
 
     Raises:
         As `flash_attention`.
@@ -205,11 +207,11 @@ def sparse_flash_attention_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionGradients:
-    """Gradients of `sparse_flash_attention`, whose arguments and results it takes. No bit depends on the threads.
+    """Gradients of `sparse_flash_attention`, which take its arguments and results. No bit depends on the threads.
 
     Args:
-        out, softmax_max, softmax_sum: what the forward call returned.
-        d_out: gradient of out: [B, S1, N, Dv], TND [T, N, Dv], type of out.
+        out, softmax_max, softmax_sum: results of the forward call.
+        d_out: gradient of out, [B, S1, N, Dv], TND [T, N, Dv], type of out.
 
     Raises:
         As `flash_attention`.
@@ -259,17 +261,18 @@ def lightning_indexer(
     need_values: bool = True,
     context: Context | None = None,
 ) -> tuple[Any, Any]:
-    """The sparse_count keys of the largest sum over heads of weights * max(0, q . k), for every query token.
+    """For every query token, the sparse_count keys with the largest sums over heads of weights * max(0, q . k).
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
-        k: [B, S2, 1, D], type of q; with block_table pages [blocks, block size, 1, D].
+        k: [B, S2, 1, D], type of q. With block_table it is pages [blocks, block size, 1, D].
         weights: [B, S1, N], type of q or float32. There is no scale argument: multiply it into the weights.
         sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
 
     Returns:
-        sparse_indices, int32 [B, S1, 1, K], by descending score, equal ones by ascending key, -1 where unused; and
-        their scores, the type of q, -inf where unused (None without need_values).
+        sparse_indices and their scores. The indices are int32 [B, S1, 1, K], by descending score, keys of equal scores
+        by ascending number; unused ones are -1. The scores have the type of q, -inf where unused; without need_values
+        they are None.
 
     Raises:
         As `flash_attention`.
@@ -298,7 +301,7 @@ def lightning_indexer_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> IndexerGradients:
-    """Gradients of the values of `lightning_indexer`, whose arguments and indices it takes.
+    """Gradients of the values of `lightning_indexer`, which take its arguments and its indices.
 
     Args:
         d_values: gradient of the values, [B, S1, 1, K] or [B, S1, K], type of q or float32.
@@ -362,10 +365,10 @@ def sparse_lightning_indexer_grad_kl_loss(
     """KL loss between the attention's distribution over a selection and the indexer's, with its gradients.
 
     Args:
-        q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: of `sparse_flash_attention`,
-            block_size 1.
-        query_index, key_index, weights: of `lightning_indexer`: [B, S1, N, D], [B, S2, 1, D], [B, S1, N].
-        p_head_mean: of `sparse_flash_attention`, whose scores are then not computed again.
+        q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: arguments and results of
+            `sparse_flash_attention` with block_size 1.
+        query_index, key_index, weights: arguments of `lightning_indexer`: [B, S1, N, D], [B, S2, 1, D], [B, S1, N].
+        p_head_mean: a result of `sparse_flash_attention`. With it the attention's scores are not computed again.
         reduction: "sum" over tokens or "mean".
         target: "head-mean", the mean of the heads' probabilities, or "l1", this mean divided by its sum over the
             selection.
@@ -408,13 +411,13 @@ def dense_lightning_indexer_softmax_lse(
     lengths_kv: Iterable[int] | None = None,
     context: Context | None = None,
 ) -> IndexerStatistics:
-    """The statistics of the indexer's scores that `dense_lightning_indexer_grad_kl_loss` takes: with I the scores of
-    `lightning_indexer` over every key below the limit, max I and the sum of exp(I - max I).
+    """Softmax statistics of the indexer's scores, which `dense_lightning_indexer_grad_kl_loss` takes.
 
-    Rows without keys and past their length get 0 and 0, which add nothing to that loss.
+    I are the scores of `lightning_indexer` over every key below the limit. The statistics are max I and the sum of
+    exp(I - max I). Rows without keys, and rows past their length, get 0 and 0, which add nothing to that loss.
 
     Args:
-        query_index, key_index, weights: as q [B, S1, N, D], k [B, S2, 1, D] and weights [B, S1, N] of
+        query_index, key_index, weights: q [B, S1, N, D], k [B, S2, 1, D] and weights [B, S1, N] of
             `lightning_indexer`, without pages.
         sparse_mode, lengths_q, lengths_kv: as in `sparse_flash_attention`.
 
@@ -455,8 +458,9 @@ def dense_lightning_indexer_grad_kl_loss(
     """`sparse_lightning_indexer_grad_kl_loss` over every key below the limit, for attention with key heads of its own.
 
     Args:
-        q, k: [B, S1, N, D] and [B, S2, Nkv, D]; softmax_max, softmax_sum: float32 [B, Nkv, S1, N / Nkv].
-        softmax_max_index, softmax_sum_index: of the indexer's scores, float32 [B, 1, S1], TND [1, T].
+        q, k: [B, S1, N, D] and [B, S2, Nkv, D].
+        softmax_max, softmax_sum: statistics of the attention, float32 [B, Nkv, S1, N / Nkv].
+        softmax_max_index, softmax_sum_index: statistics of the indexer's scores, float32 [B, 1, S1], TND [1, T].
 
     Raises:
         As `flash_attention`.

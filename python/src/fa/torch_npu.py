@@ -3,16 +3,16 @@
 Names, arguments, defaults and returns are torch_npu's, and gradients come by autograd. The device's documentation says
 what an argument means. The differences:
 
-* Sizes have no limits; float32 works wherever the 16-bit types do; layouts are taken in any case.
-* A row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise says.
+* Sizes have no limits. float32 works wherever the 16-bit types do. Layouts may be in upper or lower case.
+* A row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise is.
 * Dropout draws other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; other
-  values are used as given. The seed and offset returned make the backward drop the same pairs.
-* Gradients of pse and sink, which the device leaves unwritten in part, are computed where autograd asks for them.
+  values are used as given. With the returned seed and offset the backward drops the same pairs.
+* Gradients of pse and sink, some of which the device does not write, are computed if autograd needs them.
 * padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
-* Sparse attention reads a value that is given; where it is the key itself, its gradient is part of the key's. Entries
-  beyond the limit count neither forward nor backward. Sinks are counted into the statistics, which bring them to the
-  backward and to the loss.
-* The functions of inference have no gradient: their results' backward raises NotImplementedError.
+* Sparse attention reads a value that is given. If it is the key itself, its gradient is part of the key's. Entries
+  beyond the limit count neither forward nor backward. The statistics include sinks, which so reach the backward and the
+  loss.
+* The functions of inference have no gradient: the backward of their results raises NotImplementedError.
 * A bad argument raises ValueError that names it.
 
 Only these functions are here. `install` adds what scripts look up elsewhere: `.npu()`, `torch.npu`, the device "npu".
@@ -118,22 +118,23 @@ def npu_fusion_attention(
     seed: int = 0,
     offset: int = 0,
 ) -> Forward:
-    """attention_out, softmax_max, softmax_sum, softmax_out (empty), seed, offset, numels.
+    """Attention in training: softmax(mask(scale * Q K^T, pse)) V with dropout, and its statistics.
 
     Args:
         query: [B,N,Sq,D] in input_layout "BNSD", "BSND", "BSH", "SBH" or "TND"; float32, bfloat16, float16.
         key, value: [B,Nkv,Sk,D], [B,Nkv,Sk,Dv].
-        pse: [B|1,N,Sq|1,Sk], or [B|1,N,1024,Sk] where Sq > 1024: the last 1024 rows, which stand for all. TND:
-            sequence after sequence, each [N,Sq_b,Sk_b] or [N,Sk_b], in any shape but one of four dimensions with 1024
-            rows, which is [B|1,N,1024,longest Sk].
-        atten_mask: bool or uint8, 1 = drop; without it every sparse_mode computes all pairs, as on the device. Modes 2,
+        pse: [B|1,N,Sq|1,Sk], or if Sq > 1024 the compressed form [B|1,N,1024,Sk]: the last 1024 rows, which stand for
+            all. For TND one sequence follows another, each [N,Sq_b,Sk_b] or [N,Sk_b], in any shape. Only four
+            dimensions with 1024 rows are the compressed form, [B|1,N,1024,longest Sk].
+        atten_mask: bool or uint8, 1 = drop. Without it every sparse_mode computes all pairs, as on the device. Modes 2,
             3, 4, 6, 7 and 8 take the compressed masks ([2048,2048], mode 6 [3072,2048]), which are verified.
-        actual_seq_qlen, actual_seq_kvlen: TND: inclusive prefix sums of the lengths; zeros at the end are no sums.
-        softmax_layout: TND: "" returns the statistics by sequence, a block [N,Sq_b,8] after another;
-            "TND", or its other name "same_as_input", returns [T,N,8].
+        actual_seq_qlen, actual_seq_kvlen: for TND, inclusive prefix sums of the lengths. Zeros at the end are no sums.
+        softmax_layout: for TND, "" returns the statistics by sequence, one block [N,Sq_b,8] after another. "TND", or
+            its other name "same_as_input", returns [T,N,8].
 
     Returns:
-        Statistics are float32 [B,N,Sq,8], TND [T,N,8].
+        attention_out, softmax_max, softmax_sum, softmax_out (empty), seed, offset, numels. Statistics are float32
+        [B,N,Sq,8], TND [T,N,8].
 
     Raises:
         ValueError: an argument is wrong; the device's checks of sparse_mode, pre_tockens, next_tockens and prefix hold.
@@ -189,11 +190,11 @@ def npu_fusion_attention_v2(
     """`npu_fusion_attention` with split heads and position biases by slopes.
 
     Args:
-        query_rope, key_rope: [B,N,Sq,Drope], [B,Nkv,Sk,Drope]: scores are Q K^T + Qr Kr^T.
-        pse_type: 0 scale * QK + pse; 1 scale * (QK + pse); 2 and 3: pse holds slopes, float32 [N] or [B,N], of the
-            distance of key and query or of its square root.
-        q_start_idx, kv_start_idx: of pse types 2 and 3: the first entries are added to the positions; without
-            kv_start_idx neither counts.
+        query_rope, key_rope: [B,N,Sq,Drope], [B,Nkv,Sk,Drope]. Scores are then Q K^T + Qr Kr^T.
+        pse_type: 0 means scale * QK + pse, 1 means scale * (QK + pse). With 2 and 3 pse holds slopes, float32 [N] or
+            [B,N]. They multiply the distance of key and query, or its square root.
+        q_start_idx, kv_start_idx: for pse types 2 and 3, their first entries are added to the positions. Without
+            kv_start_idx neither is added.
     """
     return forward(
         query,
@@ -242,12 +243,12 @@ def npu_fusion_attention_grad(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dpse, dsink of `npu_fusion_attention`; the last two are None without pse and sink.
+    """Gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention`. The last two are None without pse and sink.
 
     Args:
-        dy: gradient of attention_out, of its shape: [B, N, S, D] for input_layout "BNSD".
-        softmax_max, softmax_sum, attention_in: what the forward returned; attention_in is its attention_out.
-        seed, offset: what the forward returned, when keep_prob < 1.
+        dy: gradient of attention_out, with its shape: [B, N, S, D] for input_layout "BNSD".
+        softmax_max, softmax_sum, attention_in: results of the forward. attention_in is its attention_out.
+        seed, offset: results of the forward, needed if keep_prob < 1.
     """
     dq, dk, dv, dpse, _, _, dsink = backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
@@ -301,9 +302,10 @@ def npu_fusion_attention_grad_v2(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`; None without the argument.
+    """Gradients dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`.
 
-    Args as of `npu_fusion_attention_grad`; query_rope and key_rope: [B, N, S, Drope], in the input layout.
+    A gradient is None if its argument is absent. The arguments are those of `npu_fusion_attention_grad`, and query_rope
+    and key_rope [B, N, S, Drope] in the input layout.
     """
     return backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
@@ -342,11 +344,11 @@ def npu_fusion_attention_v3(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`npu_fusion_attention` with lengths, seed and offset as tensors, so that graphs may hold dropout.
+    """`npu_fusion_attention` with lengths, seed and offset as tensors, so that a graph can contain dropout.
 
     Returns:
-        attention_out [B, N, Sq, Dv] in the input layout, softmax_max, softmax_sum, softmax_out (empty), seed, offset;
-        the last two int64 [1], for `npu_fusion_attention_grad_v3`.
+        attention_out [B, N, Sq, Dv] in the input layout, softmax_max, softmax_sum, softmax_out (empty), seed, offset.
+        The last two are int64 [1], for `npu_fusion_attention_grad_v3`.
     """
     return forward_on_tensors(
         query,
@@ -393,10 +395,10 @@ def npu_fusion_attention_grad_v3(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`; the last two are None without pse and sink.
+    """Gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`. The last two are None without pse and sink.
 
-    Args as of `npu_fusion_attention_grad` (dy [B, N, S, D]), but seed and offset are int64 [1], as the forward returned
-    them.
+    The arguments are those of `npu_fusion_attention_grad` (dy [B, N, S, D]), but seed and offset are int64 [1], as the
+    forward returned them.
     """
     dq, dk, dv, dpse, _, _, dsink = backward(
         (query, key, value, attention_in, dy, softmax_max, softmax_sum),
@@ -436,19 +438,20 @@ def npu_prompt_flash_attention(
     actual_seq_lengths_kv: Sequence[int] | None = None,
     sparse_mode: int = 0,
 ) -> Tensor:
-    """Attention over a prompt, in inference; there is no gradient.
+    """Attention over a prompt in inference. There is no gradient.
 
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
-        atten_mask: bool, int8 or uint8, 1 = drop, may be wider than [Sq,Sk]: of two dimensions [Sq,Sk], of three
-            [B|1,Sq,Sk], of four [B|1,1,Sq,Sk]. sparse_mode 2, 3 and 4 take [2048,2048], and are refused without it.
-        pse_shift: added to the scaled scores.
-        actual_seq_lengths, actual_seq_lengths_kv: rows in use per batch element, or one entry for all; TND: inclusive
-            prefix sums. Output rows past them are 0.
-        deq_scale1, quant_scale1, deq_scale2: needed with int8 inputs. quant_scale2, quant_offset2: for an int8 output.
+        atten_mask: bool, int8 or uint8, 1 = drop: [Sq,Sk], [B|1,Sq,Sk] or [B|1,1,Sq,Sk]. It may have more than Sq rows
+            and Sk columns. sparse_mode 2, 3 and 4 take [2048,2048], and are refused without it.
+        pse_shift: a bias that is added to the scaled scores.
+        actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
+            all. For TND they are inclusive prefix sums. Output rows past the length are 0.
+        deq_scale1, quant_scale1, deq_scale2: scales that int8 inputs need.
+        quant_scale2, quant_offset2: scales and offsets of an int8 output.
 
     Returns:
-        int8 with quant_scale2; without it float16 for int8 inputs, else query's type.
+        The output: int8 with quant_scale2, otherwise float16 for int8 inputs and query's type for others.
 
     Raises:
         ValueError: an argument is wrong, or the device's checks of sparse_mode, pre_tokens and next_tokens fail.
@@ -494,12 +497,13 @@ def npu_ring_attention_update(
     input_layout: str = "SBH",
     input_softmax_layout: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """attn_out, softmax_max, softmax_sum over the keys of both partial results.
+    """Merges two partial results: attn_out, softmax_max, softmax_sum over the keys of both.
 
     Args:
         prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N·D] or "TND" [T,N,D].
-        prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]: "" and "SBH" by sequence, "TND" as declared.
-        actual_seq_qlen: int64, for statistics by sequence: prefix sums of the lengths with a leading 0.
+        prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]. With input_softmax_layout "" or "SBH" the statistics of
+            TND lie by sequence, with "TND" as declared.
+        actual_seq_qlen: int64, prefix sums of the lengths with a leading 0, for statistics by sequence.
 
     Raises:
         ValueError: an argument is wrong.

@@ -30,7 +30,7 @@ class Case:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def random(self, *shape: int) -> Tensor:
-        """A view of something larger, of which every second head size is contiguous."""
+        """A random view of a larger tensor, or half the time a contiguous tensor."""
         whole = torch.randn(*shape[:-1], shape[-1] + random.choice((0, 8)), dtype=self.dtype)
         return whole[..., : shape[-1]].detach().requires_grad_()
 
@@ -74,7 +74,7 @@ def random_case(seed: int, *, same_lengths: bool, dropout: bool = True) -> Case:
 
 
 def expected(case: Case, dtype: torch.dtype, q, k, v, slopes, kept, **others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Of one sequence; kept: what dropout kept, or None."""
+    """The reference's results of one sequence. kept: the pairs that dropout kept, or None."""
     options = case.options
     return flash_reference.attention(
         *(t.to(dtype) for t in (q, k, v)),
@@ -90,7 +90,8 @@ def expected(case: Case, dtype: torch.dtype, q, k, v, slopes, kept, **others: An
 
 
 def check(got: list[Tensor], sources: list[Tensor], reference: Any, d_out: Tensor | None, names: str = "") -> None:
-    """got: the output. reference(dtype): the output in that type, a function of `sources`. d_out: of the gradients."""
+    """Compares `got`, the output, with reference(dtype), the output in that type as a function of `sources`, and
+    gradients for d_out."""
     want, naive = reference(torch.float64), reference(got[0].dtype)
     assert_as_exact_as_naive(got[0], want, naive, FACTOR_OUT, f"{names} out")
     if d_out is None:

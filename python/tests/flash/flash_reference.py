@@ -1,7 +1,8 @@
-"""The results that flash_attn's functions must give, in torch float64 by definition; shares nothing with the package.
+"""The results that flash_attn's functions must give, by definition in torch float64. It shares nothing with the
+package.
 
-In a 16-bit type the same computation is PyTorch's naive one, whose error the package's own tests compare with: a result
-may be off by at most twice that, a gradient three times.
+In a 16-bit type the same computation is PyTorch's naive one. The package's own tests compare with its error: a result
+may be off by at most twice that error, a gradient by three times.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def attention(
     kept_by_dropout: Tensor | None = None,
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """out [Sq, N, Dv], lse [N, Sq] (-inf without keys) and probabilities [N, Sq, Sk] of one sequence: q [Sq, N, D],
-    k [Sk, Nkv, D], v [Sk, Nkv, Dv]; in the type of q."""
+    """Attention of one sequence, q [Sq, N, D], k [Sk, Nkv, D], v [Sk, Nkv, Dv], in the type of q. Returns out [Sq, N,
+    Dv], lse [N, Sq] (-inf without keys) and probabilities [N, Sq, Sk]."""
     rows, heads, keys = q.shape[0], q.shape[1], k.shape[0]
     k, v = (t.repeat_interleave(heads // t.shape[1], 1) for t in (k, v))
     products = torch.einsum("ihd,jhd->hij", q, k)
@@ -51,7 +52,7 @@ def attention(
         kept &= torch.div(place, chunk, rounding_mode="floor") == key // chunk
     if slopes is not None:
         scores = scores - (slopes[:, None, None] * (place - key).abs()).to(scores.dtype)
-    # Rows without keys keep their scores, which nothing looks at: a softmax of nothing is NaN, and so is its gradient.
+    # Rows without keys keep their scores, which are not used. A softmax without keys is NaN, and so is its gradient.
     some = kept.any(-1, keepdim=True)
     scores = scores.masked_fill(~kept & some if sink is None else ~kept, -torch.inf)
     if sink is not None:
@@ -86,8 +87,9 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_as_exact_as_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Where values are few, the naive result may be exact by chance. So much more is allowed: a rounding of the result,
-    and what a float32 sum of `terms` products, roundings taken as a random walk of six standard deviations, is off."""
+    """Asserts that errors are within a multiple of the naive ones. If values are few, the naive result may be exact by
+    chance. So some more is allowed: a rounding of the result, and the error of a float32 sum of `terms` products. Its
+    roundings count as a random walk of six standard deviations."""
     terms, unit = 256, torch.finfo(torch.float32).eps / 2
     assert torch.isfinite(got).all(), name
     largest = max(want.detach().abs().max().item(), 1.0) if want.numel() else 1.0

@@ -1,4 +1,4 @@
-"""fa.flash_attn: caches of keys and values, contiguous and in pages, against attention by definition."""
+"""fa.flash_attn: caches of keys and values, contiguous and in pages, compared with attention by definition."""
 
 import random
 import subprocess
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Caches:
-    """Keys and values of a few sequences, NaN where no key is, and the places of each one's keys."""
+    """Keys and values of a few sequences, with NaN where no key is, and the places of each sequence's keys."""
 
     def __init__(self, case, lengths, capacity, form, leftpad):
         sequences = len(lengths)
@@ -76,7 +76,7 @@ def random_call(seed, forms):
 
 
 def rotary_tables(case, caches):
-    """cos, sin, interleaved; or None."""
+    """Returns cos, sin, interleaved; or None."""
     if random.random() < 0.3:
         return None
     width = min(random.choice((8, 16, 32)), case.d // 2 * 2)
@@ -85,7 +85,7 @@ def rotary_tables(case, caches):
 
 
 def turned_to_type(x, tables, positions):
-    """As exact as the type is."""
+    """x rotated in float64 and rounded once to its type."""
     cos, sin, interleaved = tables
     return turned(x.double(), cos.double(), sin.double(), positions, interleaved).to(x.dtype)
 
@@ -118,7 +118,7 @@ def test_caches_are_read_and_written_where_they_lie(seed):
     for b in range(sequences) if new else ():
         place = caches.of(b, slice(case.lengths_k[b], case.lengths_k[b] + new))
         assert torch.equal(caches.tensors[1][place], v[b])
-        # Two roundings of the type at most lie between a rotation in float32 and one in float64.
+        # A rotation in float32 and one in float64 differ by at most two roundings of the type.
         bound = torch.finfo(case.dtype).eps * k[b].abs().max() * 2
         assert ((caches.tensors[0][place] - written[b]).abs() <= bound).all()
         before[0][place], before[1][place] = caches.tensors[0][place], v[b]
@@ -245,11 +245,11 @@ def test_gradients_are_not_recorded_and_inference_mode():
         assert torch.equal(flash_attn_with_kvcache(**call | made_there), out)
     call["cache_seqlens"] = 5
     assert torch.equal(flash_attn_with_kvcache(**call)[0], out[0])
-    with torch.autocast("cpu", torch.bfloat16):  # caches have their type
+    with torch.autocast("cpu", torch.bfloat16):  # tensors take the caches' type
         assert torch.equal(flash_attn_with_kvcache(**call), flash_attn_with_kvcache(**call))
     version = call["k_cache"]._version
     flash_attn_with_kvcache(**call)
-    assert call["k_cache"]._version > version  # what autograd has saved of a cache is known to be stale
+    assert call["k_cache"]._version > version  # autograd notices that a saved cache has changed
 
 
 def test_the_number_of_splits_changes_no_bit():
@@ -318,7 +318,8 @@ def test_the_third_generations_names_are_its_own():
         third_generation.flash_attn_with_kvcache(**call, qv=qv, page_table=pages)
 
 
-# The rise of the peak of resident memory, in MiB, of calls whose caches and pairs of rows and keys take far more.
+# Prints by how many MiB the peak of resident memory rises in calls whose caches, and pairs of rows and keys, take far
+# more.
 MEMORY = """
 import resource, torch
 import fa.flash_attn as flash
@@ -359,7 +360,7 @@ def test_neither_pairs_nor_caches_are_copied():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=seconds(300))
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
-    # 16384 x 16384 bytes are 256 MiB, a cache 128 MiB, a sequence of it 32. Biases of 4 heads take 3.
+    # 16384 x 16384 bytes are 256 MiB. A cache takes 128 MiB, one of its sequences 32, and biases of 4 heads 3.
     assert len(rises) == 7 and max(rises) < 24, rises
 
 

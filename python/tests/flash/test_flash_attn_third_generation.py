@@ -1,4 +1,4 @@
-"""The interface of flash_attn's third generation, against attention by definition."""
+"""The interface of flash_attn's third generation, compared with attention by definition."""
 
 import random
 
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def own_options(case):
-    """Those of the third generation among a case's."""
+    """The options of a case that only the third generation has."""
     return {name: case.options[name] for name in ("softmax_scale", "causal", "window_size", "softcap")}
 
 
 def random_extras(case, shape):
-    """qv, sink and chunk, or not."""
+    """Random qv, sink and chunk, each of which may be absent."""
     qv = case.random(*shape, case.heads, case.dv) if random.random() < 0.5 else None
     sink = torch.randn(case.heads, requires_grad=True) if random.random() < 0.5 else None
     return qv, sink, random.choice((0, 0, 7))
@@ -92,7 +92,7 @@ def test_combine(packed):
     out_partial, lse_partial = torch.randn(parts, *shape, 4, 16), torch.randn(parts, *shape, 4)
     lse_partial[2:, :1] = -torch.inf
     lse_partial[:, :1, ..., 0] = -torch.inf
-    out_partial[2:, :1] = torch.nan  # not looked at
+    out_partial[2:, :1] = torch.nan  # no part without keys is read
     out, lse = flash_attn_combine(out_partial, lse_partial)
     exact = lse_partial.double()
     want_lse = torch.logsumexp(exact, 0)

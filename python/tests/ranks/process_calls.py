@@ -1,4 +1,5 @@
-"""What children of test_processes.py compute. A module of its own, which they can import."""
+"""The functions that children of test_processes.py call. They are in a module of their own, which children can import.
+"""
 
 import numpy as np
 
@@ -8,7 +9,7 @@ SEEDS = [1, 2, 3]
 
 
 def attention(seed):
-    """An attention of several tasks, as bytes."""
+    """The result of an attention of several tasks, as bytes."""
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((2, 4, 150, 32), dtype=np.float32) for _ in range(3))
     out, _, _ = fa.flash_attention(q, k, v)

@@ -1,5 +1,5 @@
-"""What every rank does in test_context_parallel.py: its own rows of a call, against the call of one process, bit by
-bit."""
+"""The work of every rank in test_context_parallel.py: it computes its own rows of a call and compares them bit by bit
+with the call of one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def intervals(rows: int, ranks: int) -> list[list[tuple[int, int]]]:
-    """Out of order: the last rank has the first rows, rank 0 two parts; of four ranks, one holds nothing."""
+    """Intervals out of order: the last rank has the first rows, and rank 0 two parts. With four ranks, one has no rows.
+    """
     held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
     held[0] += [(512, rows), (256, 384)]
     held[1 % ranks] += [(384, 512)]
@@ -69,7 +70,8 @@ def attention(rank, ranks):
 
 
 def gradients(rank, ranks):
-    """dq, dk, dv of own rows, for cuts, masks and types; and of the sums over the batch and the heads of a group."""
+    """dq, dk, dv of own rows for cuts, masks and types, and the gradients that sum over the batch and the heads of a
+    group."""
     strategies = itertools.cycle(("auto", "sequence", "heads"))
     for dtype, causal in itertools.product(TYPES, (False, True)):
         tensors = [t.requires_grad_() for t in inputs(dtype, batch=2)]
@@ -86,7 +88,7 @@ def gradients(rank, ranks):
 
 
 def bytes_moved(rank, ranks):
-    """Counted message by message; those that the plans tell; what all ranks have sent has been received."""
+    """The bytes that are counted message by message equal those of the plans, and ranks receive all that ranks send."""
     tensors = [t.requires_grad_() for t in inputs()]
     sink = torch.randn(N, requires_grad=True)
     triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
@@ -119,7 +121,7 @@ def rules_of_other_lengths(rank, ranks):
 
 
 def shapes_and_scales(rank, ranks):
-    """Dimensions that broadcast, three and five of them, parameters, and views that are read where they lie."""
+    """Tensors of three and five dimensions that broadcast, parameters, and views that are read in place."""
     q, k, v = inputs(sq=300, sk=300)
     for query, key, value in ((q[0], k[0, :1], v[0, :1]), (q[None].repeat(2, 1, 1, 1, 1), k[:, :1], v[:, :1])):
         want = scaled_dot_product_attention(query, key, value, scale=0.3)
@@ -140,7 +142,7 @@ def shapes_and_scales(rank, ranks):
 
 
 def dropout(rank, ranks):
-    """The seed of rank 0 is that of all, whatever the generators of the others are at."""
+    """All ranks use the seed of rank 0, whatever the state of their own generators."""
     tensors = inputs(sq=400, sk=400)
     torch.manual_seed(3)
     want = scaled_dot_product_attention(*tensors, dropout_p=0.3, enable_gqa=True)
@@ -150,7 +152,7 @@ def dropout(rank, ranks):
 
 
 def rope(rank, ranks):
-    """Positions of own rows turn queries and keys as those of the whole sequence do."""
+    """Queries and keys are turned by positions of own rows as in the whole sequence."""
 
     def turned(tensor, at):
         angles = at[:, None] / 100.0 ** (torch.arange(D // 2) / (D // 2))
@@ -204,7 +206,7 @@ def gradients_of_rows(rank, ranks):
 
 
 def raises_on_all(kind, text, function, *arguments, **keywords):
-    """The same text on every rank, and the ranks are in step after it."""
+    """Expects the same error on every rank, after which the ranks are still in step."""
     with pytest.raises(kind) as raised:
         function(*arguments, **keywords)
     assert re.search(text, str(raised.value)), raised.value
@@ -296,7 +298,7 @@ def npu(rank, ranks):
 
 
 def npu_gradients(rank, ranks):
-    """With sinks, whose gradient is that of all rows on every rank, a window, and dropout."""
+    """Gradients with sinks, a window and dropout. Every rank gets the sinks' gradient over all rows."""
     triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
     keywords = {"sparse_mode": 4, "pre_tockens": 200, "next_tockens": 0, "atten_mask": triangle}
     for dtype, dropped in ((torch.float32, {}), (torch.bfloat16, {"keep_prob": 0.5, "seed": 5})):
@@ -314,7 +316,7 @@ def npu_gradients(rank, ranks):
 
 
 def npu_biases_of_all_queries(rank, ranks):
-    """One row for all queries, whose gradient is that of all rows on every rank, and 1024 rows."""
+    """A bias of one row for all queries, whose gradient on every rank is over all rows, and a bias of 1024 rows."""
     for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
         tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
         pse = torch.randn(batch, N, 1, LENGTH, dtype=dtype, requires_grad=True)
@@ -338,7 +340,7 @@ def npu_biases_of_all_queries(rank, ranks):
 
 
 def masks_in_memory(rank, ranks):
-    """Of own rows against all keys: bool and float ones, with gradients, and a plane for all rows."""
+    """Masks of own rows against all keys, bool and float with gradients, and a plane for all rows."""
     sq, sk = 600, 500
     tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
     d_out = torch.randn(2, N, sq, DV)
@@ -401,15 +403,15 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """PyTorch's products of one process, in the blocks of rows that the ranks compute: products of other sizes may have
-    other bits."""
+    """Makes PyTorch compute products in one process by the blocks of rows of the ranks, because products of other sizes
+    may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))
     linear = torch.nn.functional.linear
 
     def by_rank(x, *weights):
-        if length not in x.shape:  # rows of a batch in one dimension
+        if length not in x.shape:  # a batch whose rows lie in one dimension
             return by_rank(x.unflatten(0, (length, -1)), *weights).flatten(0, 1)
         dim = x.shape.index(length)
         return torch.cat([linear(x.index_select(dim, rows), *weights) for rows in at], dim).index_select(dim, order)
@@ -420,7 +422,7 @@ def products_by_rank(length, cut, ranks):
 
 
 def modules(rank, ranks):
-    """PyTorch's own layers: they look scaled_dot_product_attention up when they are called."""
+    """PyTorch's own layers, which look up scaled_dot_product_attention when they are called."""
     torch.manual_seed(11)
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True).eval()
     x = torch.randn(2, 600, 32)
@@ -443,7 +445,8 @@ def modules(rank, ranks):
 
 
 def transformers_models(rank, ranks):
-    """Logits of Llama, and of Mistral with its window, by "sdpa" and by "fa"; what is not taken; that all is put back."""
+    """Logits of Llama, and of Mistral with its window, by "sdpa" and by "fa". Also what is refused, and that everything
+    is put back."""
     from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
     from transformers import MistralConfig, MistralForCausalLM
 
@@ -529,7 +532,7 @@ def chunks():
 
 
 def own_masks_of_a_model(model, tokens, ranks):
-    """A mask of four dimensions that the caller made: bool, and float that is added."""
+    """A mask of four dimensions that the caller made: a bool mask, and a float mask that is added."""
     rows = tokens.shape[1]
     kept = torch.rand(rows, rows, generator=torch.Generator().manual_seed(3)) < 0.7
     kept = (kept.tril() | torch.eye(rows, dtype=torch.bool))[None, None]

@@ -28,7 +28,7 @@ SECONDS = 20
 
 
 def run_on_ranks(module: str, ranks: int, *functions: str, limit: int = 120) -> str:
-    """What the ranks print. AssertionError with that, if one fails."""
+    """Returns the text that the ranks print. Raises AssertionError with the text if one fails."""
     command = [sys.executable, __file__, module, str(ranks), *functions]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "FA_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(limit), env=environment)

@@ -1,5 +1,5 @@
-"""scaled_dot_product_attention of DTensors, sharded by batch and by heads. The process group is a fake one: a rank gets
-no data from others, so what it computes needs none."""
+"""scaled_dot_product_attention of DTensors that are sharded by batch and by heads. The process group is a fake one: a
+rank gets no data from others, so its computation must need none."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def run(tensors, d_out, **keywords):
 
 
 def assert_as_unsharded(mesh, placement, heads_kv=N, mask=None, mask_placement=None, key_placement=None, **keywords):
-    """Every rank's part of output and gradients, and that nothing else came back."""
+    """Checks every rank's part of output and gradients, and that no other tensor was returned."""
     sizes = (N, L), (heads_kv, S), (heads_kv, S)
     tensors = [torch.randn(B, heads, rows, E, requires_grad=True) for heads, rows in sizes]
     placements = [placement, *[key_placement or placement] * 2]
@@ -117,7 +117,7 @@ def plane():
 
 @pytest.mark.parametrize("heads_kv", [1, 2, 4])
 def test_batch_and_heads_of_a_mesh_of_two_dimensions(plane, heads_kv):
-    """heads_kv: of all ranks. What a rank has is all that it needs."""
+    """heads_kv: the heads of all ranks. A rank's own tensors are all that it needs."""
     both = [Shard(0), Shard(1)]
     q, k = torch.randn(1, 2, L, E), torch.randn(1, max(1, heads_kv // 2), S, E)
     keys = [Shard(0), Replicate()] if heads_kv == 1 else both

@@ -1,5 +1,5 @@
-"""Children of a process that has used the library: fork, forkserver, spawn, workers of a DataLoader; the module's
-library opened and closed."""
+"""Children of a process that has used the library: fork, forkserver, spawn, and workers of a DataLoader. The module's
+library is also opened and closed."""
 
 import multiprocessing
 import subprocess

@@ -1,1 +1,1 @@
-"""What `fa.torch_npu` is made of."""
+"""The parts of `fa.torch_npu`."""

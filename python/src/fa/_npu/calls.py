@@ -18,7 +18,7 @@ from .._torch.ops import SEQUENCE_AXIS, UNSIGNED_64, Call
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
-# The library's names of arguments, and torch_npu's.
+# The library's argument names, and torch_npu's.
 TENSOR_NAMES = {"q": "query", "k": "key", "v": "value", "q_rope": "query_rope", "k_rope": "key_rope"}
 _NAMES = TENSOR_NAMES | {
     "dense_mask": "atten_mask",
@@ -62,7 +62,8 @@ GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
 def checked(function: Callable) -> Callable:
-    """The function, after a TypeError that names the first argument that is no tensor, or no text, where it says so."""
+    """The function with a check of its tensors and texts by its annotations. TypeError names the first wrong argument.
+    """
     kinds = {"Tensor": (Tensor,), "Tensor | None": (Tensor, type(None)), "str": (str,)}
     names = tuple(inspect.signature(function).parameters)
     wanted = {name: kinds[kind] for name, kind in function.__annotations__.items() if kind in kinds}
@@ -83,7 +84,7 @@ def biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
 
 
 def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, q_start_idx=None, kv_start_idx=None):
-    starts = kv_start_idx and pse_type >= 2  # the device's rule: without kv_start_idx neither counts
+    starts = kv_start_idx and pse_type >= 2  # the device ignores both without kv_start_idx
     return {
         "scale": scale,
         "keep_prob": keep_prob,
@@ -97,7 +98,8 @@ def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, 
 
 
 def _without_padding(sums: list[int]) -> list[int]:
-    """Zeros after the last sum, which fill up a list of fixed size, become sequences without rows, as on the device."""
+    """Turns zeros after the last sum into sequences without rows, as the device does. They fill up a list of fixed
+    size."""
     used = len(sums)
     while used > 0 and sums[used - 1] == 0:
         used -= 1
@@ -124,7 +126,7 @@ def npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, d
         raise ValueError(f"invalid argument: sparse_mode={scalars['sparse_mode']}, want 0..8")
     biases = {**biases, "pse": _pse(biases["pse"], layout, scalars["pse_type"])}
     if biases["dense_mask"] is None:
-        # The device's rule in training: without a mask every mode computes all pairs.
+        # In training the device computes all pairs in every mode without a mask.
         scalars = {**scalars, "sparse_mode": 0}
         lengths = {**lengths, "prefix": []}
     return Call(
@@ -140,7 +142,7 @@ def npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, d
 
 
 def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
-    """Flattens what TND takes in any shape."""
+    """Flattens the biases that TND takes in any shape."""
     compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
     return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
 
@@ -162,7 +164,7 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
 
 
 def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
-    """Number of pairs of all heads, that is of bits of a dropout mask, of sequences of that many rows."""
+    """The number of pairs of all heads, for sequences of so many rows. A dropout mask has one bit per pair."""
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
@@ -170,8 +172,8 @@ def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator, without PyTorch's dispatcher where nothing looks on and nothing is recorded: the way through it costs
-    several times what a tiny call computes."""
+    """Runs the operator. Where nothing watches or records, it runs without PyTorch's dispatcher, which costs several
+    times what a tiny call computes."""
     tensors = (query, key, value, *call[: Call._fields.index("layout")])
     if possible(*tensors) and not recorded(*tensors):
         return _torch_ops.attention_kernel(query, key, value, *call)
@@ -198,7 +200,7 @@ def forward(
 def forward_on_tensors(
     query, key, value, head_num, input_layout, biases, scalars, lengths, *, softmax_layout
 ) -> tuple[Tensor, ...]:
-    """As `forward`; the seed comes from PyTorch's generator, and it and the offset are tensors."""
+    """Runs as `forward`, but seed and offset are tensors, and the seed comes from PyTorch's generator."""
     seed, offset = (torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(2))
     state = None
     if scalars["keep_prob"] != 1:
@@ -211,7 +213,8 @@ def forward_on_tensors(
 
 
 def state_of(seed: Tensor | None, offset: Tensor | None, keep_prob: float) -> Tensor | None:
-    """Of a backward call whose seed and offset are tensors. ValueError if dropout has none."""
+    """The dropout state of a backward call whose seed and offset are tensors. Raises ValueError if dropout lacks them.
+    """
     if keep_prob == 1:
         return None
     for name, tensor in (("seed", seed), ("offset", offset)):
@@ -224,7 +227,7 @@ def state_of(seed: Tensor | None, offset: Tensor | None, keep_prob: float) -> Te
 def backward(
     tensors, head_num, input_layout, biases, scalars, lengths, *, softmax_layout, names, seed_and_offset=None, state=None
 ):
-    """seed_and_offset: integers, or `state` has them."""
+    """Gradients of a forward. seed_and_offset are integers; otherwise `state` has seed and offset."""
     for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
         if tensor is None:
             raise ValueError(f"invalid argument: {name}: missing")

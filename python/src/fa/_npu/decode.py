@@ -11,7 +11,7 @@ from .._torch import ops as _torch_ops
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
 
-# The library's names of arguments, and torch_npu's.
+# The library's argument names, and torch_npu's.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
 _FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
 _INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
@@ -66,23 +66,25 @@ def npu_incre_flash_attention(
     block_size: int = 0,
     inner_precise: int = 1,
 ) -> Tensor:
-    """Attention of one query per sequence over a cache, which is read where it lies; there is no gradient.
+    """Attention of one query per sequence over a cache, which is read in place. There is no gradient.
 
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
-        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages [blocks,block size,Nkv·D] or
-            [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not fit num_key_value_heads and
-            block_size. Pages that fit both are [blocks,Nkv,block size,D].
-        atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S]. pse_shift: [B|1,N,1,S].
-        actual_seq_lengths: keys in use of each batch element, one entry for all; needed with block_table.
-        antiquant_scale, antiquant_offset: of int8 keys: [2], or per column.
-        quant_scale2, quant_offset2: of an int8 output.
-        dequant_scale1, quant_scale1, dequant_scale2: of int8 queries, one element each, as
+        key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages [blocks,block size,Nkv·D] or
+            [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit num_key_value_heads and block_size in
+            this order are [blocks,block size,Nkv,D].
+        atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S].
+        pse_shift: [B|1,N,1,S].
+        actual_seq_lengths: how many keys of each batch element are in use; one entry holds for all. block_table needs
+            it.
+        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values: [2], or per column.
+        quant_scale2, quant_offset2: scales and offsets of an int8 output.
+        dequant_scale1, quant_scale1, dequant_scale2: scales of int8 queries, one element each. They are
             `npu_prompt_flash_attention`'s deq_scale1, quant_scale1, deq_scale2.
         kv_padding_size: refused.
 
     Raises:
-        ValueError: an argument is wrong, or one that is refused is given.
+        ValueError: an argument is wrong or refused.
     """
     refuse_given("keys begin in row 0", kv_padding_size=kv_padding_size)
     if input_layout.upper() not in ("BSH", "BSND", "BNSD"):
@@ -115,10 +117,10 @@ def npu_incre_flash_attention(
 def _antiquant(
     key: Tensor | None, value: Tensor | None, key_mode: int, value_mode: int, names: tuple[str, ...]
 ) -> tuple[Tensor | None, bool]:
-    """One tensor of those of keys and values, and whether each key has its own.
+    """One tensor with the scales (or offsets) of keys and values, and whether each key has its own.
 
     Args:
-        names: of key, value, key_mode, value_mode.
+        names: the names of key, value, key_mode, value_mode in errors.
     """
     for name, mode in ((names[2], key_mode), (names[3], value_mode)):
         if mode not in (0, 1):
@@ -185,34 +187,35 @@ def npu_fused_infer_attention_score(
     key_antiquant_mode: int = 0,
     value_antiquant_mode: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """attention_out and softmax_lse (no elements without softmax_lse_flag) of a prompt or of queries over a cache; there
-    is no gradient.
+    """Attention of a prompt, or of queries over a cache. There is no gradient.
 
     Args:
-        query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8
-            (with dequant_scale1, quant_scale1, dequant_scale2, as `npu_prompt_flash_attention`).
-        key, value: [B,Nkv,S,D], type of query or int8; with block_table pages, which are read where they lie:
-            [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]; [blocks,block size,Nkv,D] where the latter does not
-            fit num_key_value_heads and block_size. Pages that fit both are [blocks,Nkv,block size,D].
-        atten_mask: as `npu_prompt_flash_attention`; of single queries [B,S], [B,1,S] or [B,1,1,S]; TND
+        query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
+            int8 needs dequant_scale1, quant_scale1 and dequant_scale2, as in `npu_prompt_flash_attention`.
+        key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages, which are read in place:
+            [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit
+            num_key_value_heads and block_size in this order are [blocks,block size,Nkv,D].
+        atten_mask: as in `npu_prompt_flash_attention`. For single queries it is [B,S], [B,1,S] or [B,1,1,S], for TND
             [longest query sequence,S].
-        sparse_mode: 0 and 1: all pairs without atten_mask; with it, mode 0 also keeps to pre_tokens and next_tokens.
-            2, 3 and 4 take the atten_mask [2048,2048] and are refused without it. Single queries, other than in TND or
-            with split heads, need none: modes 2 and 3 keep every key, mode 4 its band; mode 0 has no band then.
-        actual_seq_lengths, actual_seq_lengths_kv: rows in use per batch element, one entry for all; TND: inclusive
-            prefix sums, but for keys in pages, whose lengths are per batch element.
-        antiquant_scale, antiquant_offset: of int8 keys and values; or apart key_antiquant_scale, ... . Modes: 0 per
-            tensor or column, 1 per token.
-        query_rope, key_rope: the second parts of split heads, in the form of query and key, pages too; scores are
-            Q K^T + Qr Kr^T. Keys are read where they lie.
+        sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps to pre_tokens and
+            next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it. Single queries
+            need no mask, except in TND or with split heads: modes 2 and 3 then keep every key, mode 4 its band, and
+            mode 0 has no band.
+        actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
+            all. For TND they are inclusive prefix sums, except for keys in pages, which have lengths.
+        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values. key_antiquant_scale, ... give
+            them separately. Mode 0 is per tensor or column, mode 1 per token.
+        query_rope, key_rope: the second parts of split heads, in the form of query and key, also in pages. Scores are
+            then Q K^T + Qr Kr^T. Keys are read in place.
         query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
             key_rope_antiquant_scale: refused.
 
     Returns:
-        softmax_lse: float32 [B,N,Sq,1], TND [T,N,1]; -inf for a row without keys.
+        attention_out and softmax_lse, float32 [B,N,Sq,1], TND [T,N,1], -inf for a row without keys. Without
+        softmax_lse_flag softmax_lse has no elements.
 
     Raises:
-        ValueError: an argument is wrong, or one that is refused is given.
+        ValueError: an argument is wrong or refused.
     """
     refuse_given("rows begin at 0", query_padding_size=query_padding_size, kv_padding_size=kv_padding_size)
     refuse_given(
@@ -312,13 +315,13 @@ def npu_fused_infer_attention_score_v2(
     dequant_scale_key_rope_dtype: int | None = None,
     out_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`npu_fused_infer_attention_score` with sinks, and its arguments renamed.
+    """`npu_fused_infer_attention_score` with sinks, and with renamed arguments.
 
     Args:
-        learnable_sink: [N]: a virtual key of that score and value 0.
-        dequant_scale_key, dequant_offset_key, ...: of int8 keys and values, each its own; key_quant_mode and
-            value_quant_mode: 0 per tensor or column, 1 per token.
-        quant_scale_out, quant_offset_out: of an int8 output.
+        learnable_sink: [N], the score of a virtual key whose value is 0.
+        dequant_scale_key, dequant_offset_key, ...: separate scales and offsets of int8 keys and of int8 values.
+        key_quant_mode, value_quant_mode: 0 per tensor or column, 1 per token.
+        quant_scale_out, quant_offset_out: scales and offsets of an int8 output.
         dequant_scale_query, dequant_scale_key_rope, query_quant_mode and every ..._dtype: refused.
     """
     refuse_given("queries are floats", dequant_scale_query=dequant_scale_query, query_quant_mode=query_quant_mode or None)
@@ -392,10 +395,11 @@ def _npu_paged_attention(
 
     Args:
         query: [B,N,D]; float32, bfloat16 or float16.
-        key_cache, value_cache: [blocks,block size,Nkv,D], in this order whatever the sizes; type of query, read where
-            they lie.
-        block_table: int32 [B,n]. context_lens: integers [B]: keys of each sequence.
-        out: [B,N,Dv] or [B,N·Dv], type of query. workspace: not needed.
+        key_cache, value_cache: [blocks,block size,Nkv,D], always in this order; type of query. They are read in place.
+        block_table: int32 [B,n].
+        context_lens: integers [B], the number of keys of each sequence.
+        out: [B,N,Dv] or [B,N·Dv], type of query.
+        workspace: not needed.
 
     Raises:
         ValueError: an argument is wrong.
@@ -406,7 +410,7 @@ def _npu_paged_attention(
             raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
     if query.dim() != 3:
         raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
-    # Pages of heads first are taken for that, whatever else fits.
+    # Pages whose heads come first are always taken so, whatever else fits.
     call = Inference(
         query.unsqueeze(1),
         key_cache.transpose(1, 2),
@@ -436,12 +440,12 @@ def npu_attention_update(
     """Merges partial results of attention over disjoint sets of keys by their lse.
 
     Args:
-        lse: float32 [T] of every part; an infinite one is that of a part without keys.
-        local_out: [T,D] of every part; float32, bfloat16 or float16.
-        update_type: 1: also lse of the whole is returned; 0: None in its place.
+        lse: float32 [T] for every part. An infinite lse marks a row for which the part has no keys.
+        local_out: [T,D] for every part; float32, bfloat16 or float16.
+        update_type: 1 returns the lse of the whole too, 0 returns None in its place.
 
     Returns:
-        out, [T,D] of local_out's type, summed in float32 and rounded once; and lse, float32 [T].
+        out, [T,D] of local_out's type, summed in float32 and rounded once, and lse, float32 [T].
 
     Raises:
         ValueError: an argument is wrong.

@@ -1,5 +1,5 @@
-"""torch_npu's attention of inference in the words of the library's operators: which of them computes a call, its mask,
-and its lengths."""
+"""torch_npu's attention of inference in terms of the library's operators: which of them computes a call, its mask, and
+its lengths."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ MAX_TOKENS = 2147483647
 _LAYOUTS = ("BSH", "BSND", "BNSD", "BNSD_BSND", "TND")
 _HEADS_AXIS = {"BNSD": 1, "BNSD_BSND": 1, "BSND": 2, "TND": 1}
 _ROWS_AXIS = {"BNSD": 2, "BNSD_BSND": 2, "BSND": 1, "BSH": 1}
-_FEW_ROWS = 16  # of a decode: beyond, and without what only a decode has, a prompt's kernels are faster
+# A decode has at most so many rows. With more rows, unless only a decode takes the call, a prompt's kernels are faster.
+_FEW_ROWS = 16
 
 
 class Inference(NamedTuple):
-    """A call; `names` says how its function spells an argument."""
+    """A call. `names` has the argument names of its function."""
 
     query: Tensor
     key: Tensor
@@ -62,14 +63,14 @@ class Inference(NamedTuple):
 
 
 def refuse_given(why: str, **arguments: Any) -> None:
-    """ValueError names the first argument that is not None."""
+    """Raises ValueError for the first argument that is not None."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want none: {why}")
 
 
 def attend(call: Inference) -> tuple[Tensor, Tensor]:
-    """The output and lse: [B, N, Sq, 1], TND [T, N, 1]; without return_lse no elements. Their backward raises
+    """The output and lse, [B, N, Sq, 1], TND [T, N, 1]. Without return_lse, lse has no elements. Their backward raises
     NotImplementedError."""
     _check(call)
     given = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor)}
@@ -80,7 +81,7 @@ def attend(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Two results that depend on the others, and have no derivative."""
+    """Makes two results depend on the inputs, but without a derivative."""
 
     @staticmethod
     def forward(ctx, out, lse, *_):
@@ -110,7 +111,8 @@ def _attend(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _check(call: Inference) -> None:
-    """What the library's operators would not see, or would call by no name of torch_npu's."""
+    """Checks arguments that the library's operators do not check, or for which their errors have no name of torch_npu.
+    """
     if call.layout not in _LAYOUTS:
         raise call.refuse("layout", f'="{call.layout}", want {", ".join(_LAYOUTS)}')
     if call.heads <= 0:
@@ -133,7 +135,7 @@ def _check(call: Inference) -> None:
 
 
 def _check_heads_kv(call: Inference) -> None:
-    """Where keys lie in no pages."""
+    """Checks the number of heads of keys that are not in pages."""
     key = call.key.shape
     if call.layout == "BSH":
         size = call.query.shape[-1] // call.heads
@@ -147,8 +149,8 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _oriented_pages(call: Inference) -> Inference:
-    """The call with pages as its layout wants them. Pages of four dimensions are [pages, Nkv, page size, D], the
-    device's order, wherever this fits the number of heads and block_size, and else [pages, page size, Nkv, D]."""
+    """The call with pages in the order of its layout. Pages of four dimensions are [pages, Nkv, page size, D], the
+    device's order, if that fits the number of heads and block_size. Otherwise they are [pages, page size, Nkv, D]."""
     key, heads = call.key.shape, call.heads_kv or call.heads
     if len(key) == 3:
         if call.block_size not in (0, key[1]):
@@ -168,7 +170,7 @@ def _oriented_pages(call: Inference) -> Inference:
 
 
 def _with_heads(call: Inference) -> Inference:
-    """The call of layout BSH in layout BSND."""
+    """A call of layout BSH as one of layout BSND."""
     for name, part in (("q", call.query), ("q_rope", call.query_rope)):
         if part is not None and (part.dim() != 3 or part.shape[-1] % call.heads != 0):
             raise call.refuse(name, f".shape={list(part.shape)}, want [B, S, {call.heads} * D]")
@@ -176,20 +178,20 @@ def _with_heads(call: Inference) -> Inference:
 
 
 def _of_queries(call: Inference, change: Callable[[Tensor], Tensor]) -> Inference:
-    """The call with both parts of its queries changed."""
+    """The call with `change` applied to both parts of its queries."""
     rope = None if call.query_rope is None else change(call.query_rope)
     return call._replace(query=change(call.query), query_rope=rope)
 
 
 def _check_int8(call: Inference) -> None:
-    """What only floats have."""
+    """Refuses arguments that only float queries take."""
     given = {"q_rope": call.query_rope is not None, "sink": call.sink is not None, "return_lse": call.return_lse}
     for name in given:
         if given[name]:
             raise call.refuse(name, ": given with int8 queries, want none")
 
 
-_verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by address, shape and version
+_verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by address, type and version
 
 
 def _check_triangle(call: Inference) -> None:
@@ -215,9 +217,9 @@ class _Masking(NamedTuple):
 
 
 def _masking(call: Inference, rows: int, batch: int, packed: bool) -> _Masking:
-    """Of a decode. As on the device, a single row looks at every key in modes 2 and 3 and needs no mask in modes 2, 3
-    and 4, unless it is packed or its heads are split. A mask of two dimensions is [B, S] for a single row that is not
-    packed, and else [Sq, S]."""
+    """The mask of a decode. As on the device, a single row sees every key in modes 2 and 3. It needs no mask in modes
+    2, 3 and 4, unless it is packed or its heads are split. A mask of two dimensions is [B, S] for a single row that is
+    not packed, otherwise [Sq, S]."""
     mask, mode = call.dense_mask, call.sparse_mode
     single = rows == 1 and not packed and call.query_rope is None
     if mode >= 2:
@@ -247,7 +249,7 @@ def _unlimited(tokens: int) -> int:
 
 
 def _decode(call: Inference, packed: bool = False) -> tuple[Tensor, Tensor]:
-    """packed: the rows are those of packed sequences."""
+    """Computes the call as a decode. With packed, the rows are those of packed sequences."""
     rows_axis = _ROWS_AXIS[call.layout]
     rows = call.query.shape[rows_axis] if call.query.dim() > rows_axis else 1
     masking = _masking(call, rows, call.query.shape[0], packed)
@@ -306,14 +308,15 @@ def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _checked_mode(call: Inference) -> int:
-    """The sparse mode. A mode whose rule comes with a mask is refused without it: the rule would be lost."""
+    """The sparse mode. A mode whose rule comes with a mask is refused without the mask, because the rule would be lost.
+    """
     if call.sparse_mode >= 2 and call.dense_mask is None:
         raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {call.sparse_mode})")
     return call.sparse_mode
 
 
 def _packed(call: Inference) -> tuple[Tensor, Tensor]:
-    """TND: both lengths are prefix sums."""
+    """Computes a call of layout TND, whose lengths are both prefix sums."""
     for name in ("lengths_q", "lengths_kv"):
         if getattr(call, name) is None:
             raise call.refuse(name, ": missing, want prefix sums (layout TND)")
@@ -348,7 +351,8 @@ def _packed(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
-    """TND next to pages: lengths of queries are prefix sums, those of keys are not. Queries are few, and padded."""
+    """Computes a call of layout TND over pages. Lengths of queries are prefix sums, lengths of keys are not. There are
+    few queries, so they are padded."""
     if call.lengths_q is None:
         raise call.refuse("lengths_q", ": missing, want prefix sums (layout TND)")
     if call.query.dim() != 3:

@@ -51,21 +51,22 @@ def npu_fusion_attention(
     """`fa.torch_npu.npu_fusion_attention` of sequences that lie on all ranks of the group, forward and backward.
 
     Args:
-        query, key, value: this rank's rows. TND: cut along the packed axis, through sequences.
-        pse, atten_mask: of this rank's rows against all keys; what holds for all queries is whole, as are TND's atten_mask
-            and the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8. TND's pse has this rank's rows of sequence
-            after sequence. The gradient of a pse of one row is the sum over all rows, on every rank. 1024 rows are the
-            rows of each rank where all ranks hold as many, else the form of 1024 rows, without a gradient.
+        query, key, value: this rank's rows. TND is cut along the packed axis, also within sequences.
+        pse, atten_mask: rows of this rank against all keys. A tensor that holds for all queries is passed whole. So are
+            TND's atten_mask and the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8. TND's pse has this rank's
+            rows, one sequence after another. If pse has one row, its gradient on every rank is the sum over all rows.
+            If all ranks hold 1024 rows, a pse of 1024 rows is each rank's own; otherwise it is the compressed form,
+            which has no gradient.
         dropout_mask: not taken.
-        pre_tockens, next_tockens, prefix, actual_seq_qlen, actual_seq_kvlen: of the whole sequences.
-        softmax_layout: TND: "TND" or "same_as_input", [T,N,8]: a rank's rows are no whole sequences.
-        sink: all of them, on every rank; its gradient is the sum over all rows, on every rank.
-        seed, offset: 0 and 0: drawn on rank 0.
-        group, cut, strategy: as scaled_dot_product_attention.
+        pre_tockens, next_tockens, prefix, actual_seq_qlen, actual_seq_kvlen: numbers of the whole sequences.
+        softmax_layout: for TND "TND" or "same_as_input", [T,N,8], because a rank's rows are no whole sequences.
+        sink: all sinks, on every rank. The gradient on every rank is the sum over all rows.
+        seed, offset: 0 and 0 draw a seed on rank 0.
+        group, cut, strategy: as in scaled_dot_product_attention.
 
     Returns:
-        attention_out, softmax_max, softmax_sum of own rows, softmax_out (empty), seed, offset, and numels of the whole
-        call.
+        attention_out, softmax_max and softmax_sum of the rank's own rows, softmax_out (empty), seed, offset, and numels
+        of the whole call.
 
     Raises:
         As scaled_dot_product_attention.

@@ -1,4 +1,4 @@
-"""torch_npu's sparse attention, lightning indexer and its loss."""
+"""torch_npu's sparse attention, lightning indexer and its losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .calls import TENSOR_NAMES, checked
 
 _MAX_TOKENS = 9223372036854775807
 
-# The library's names of arguments, and torch_npu's.
+# The library's argument names, and torch_npu's.
 _NAMES = TENSOR_NAMES | {
     "q_index": "query_index",
     "k_index": "key_index",
@@ -32,7 +32,7 @@ _LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
 
 
 def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
-    """The layout of queries; keys have the same layout, or lie in pages."""
+    """The layout of queries. Keys must have the same layout, or lie in pages."""
     layout = _check_layout("layout_query", layout_query)
     want = layout if block_table is None else "PA_BSND"
     if layout_kv.upper() != want:
@@ -60,7 +60,7 @@ def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
 
 
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
-    """The value; None where it is the key, whose gradient then contains the value's."""
+    """The value, or None if it is the key, whose gradient then contains the value's."""
     if value is None or value is key:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
@@ -94,19 +94,22 @@ def npu_sparse_flash_attention(
     return_softmax_lse: bool = False,
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """attention_out, softmax_max, softmax_sum; the statistics have no elements without return_softmax_lse.
+    """Sparse attention: every query token attends to the keys of its own list.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
         key, value: [B,S2,1,D], or in layout_kv "PA_BSND" pages [blocks,block size,1,D]. value may be key or None.
-        sparse_indices: int32 [B,S1,1,K], up to the first -1: blocks of sparse_block_size keys.
-        actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64: rows in use; TND: inclusive prefix sums.
-        sparse_mode: 3: key j of token t below keys - queries + t + 1; 0: any key. pre_tokens, next_tokens: unused.
+        sparse_indices: int32 [B,S1,1,K]: blocks of sparse_block_size keys, up to the first -1.
+        actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64, how many rows are in use. For TND they are
+            inclusive prefix sums.
+        sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
+        pre_tokens, next_tokens: not used.
         attention_mode: 2; 0 means the same.
-        sinks: float32 [N]: a virtual key of that score and value 0, with a gradient.
+        sinks: float32 [N], the score of a virtual key whose value is 0. It has a gradient.
 
     Returns:
-        attention_out as query; softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N], the sinks counted in.
+        attention_out as query, and softmax_max and softmax_sum, float32 [B,1,S1,N], TND [1,T,N], which include the
+        sinks. Without return_softmax_lse the statistics have no elements.
 
     Raises:
         ValueError: an argument is wrong.
@@ -154,9 +157,9 @@ def npu_sparse_flash_attention_grad(
     next_tokens: int = _MAX_TOKENS,
     attention_mode: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`; those without an argument are None. Without a
-    value, dk holds the value's gradient too. Statistics that count sinks in give the gradients of a call with sinks;
-    the gradient of the sinks comes by autograd. d_out and out: [B, S1, N, Dv], TND [T, N, Dv]."""
+    """Gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`. A gradient without an argument is None.
+    Without a value, dk contains the value's gradient too. Statistics that include sinks give the gradients of a call
+    with sinks; autograd gives the gradient of the sinks. d_out and out are [B, S1, N, Dv], TND [T, N, Dv]."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
@@ -196,16 +199,20 @@ def npu_lightning_indexer(
     next_tokens: int = _MAX_TOKENS,
     return_value: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """sparse_indices, int32 [B,S1,1,K], and sparse_values, their scores (no elements without return_value).
+    """Chooses for each query token the keys with the largest sums over heads of weights * relu(query . key).
 
-    The keys of the largest sum over heads of weights * relu(query . key), by descending score, equal ones by ascending
-    key; -1 and -inf where unused. The values have a gradient.
+    The keys come by descending score, keys of equal scores by ascending number. Unused entries are -1, their values
+    -inf. The values have a gradient.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
         key: [B,S2,1,D], or in layout_key "PA_BSND" pages [blocks,block size,1,D].
         weights: [B,S1,N], type of query or float32.
         actual_seq_lengths_query, ..., sparse_mode: as in `npu_sparse_flash_attention`.
+
+    Returns:
+        sparse_indices, int32 [B,S1,1,K], and sparse_values, their scores. Without return_value sparse_values has no
+        elements.
 
     Raises:
         ValueError: an argument is wrong.
@@ -243,11 +250,11 @@ def npu_lightning_indexer_grad(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
+    """Gradients d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
 
     Args:
         dy: gradient of sparse_values, [B,S1,1,K] or [B,S1,K], type of query or float32.
-        sparse_indices: what the indexer returned.
+        sparse_indices: the indices that the indexer returned.
 
     Raises:
         ValueError: an argument is wrong.
@@ -279,8 +286,12 @@ def npu_dense_lightning_indexer_softmax_lse(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor]:
-    """softmax_max_index and softmax_sum_index, float32 [B,1,S1], TND [1,T], of `npu_lightning_indexer`'s scores over
-    every key below the limit, as `npu_dense_lightning_indexer_grad_kl_loss` takes them; 0 and 0 for a row without keys.
+    """Softmax statistics of `npu_lightning_indexer`'s scores over every key below the limit.
+
+    `npu_dense_lightning_indexer_grad_kl_loss` takes them.
+
+    Returns:
+        softmax_max_index and softmax_sum_index, float32 [B,1,S1], TND [1,T]; 0 and 0 for a row without keys.
 
     Raises:
         ValueError: an argument is wrong.
@@ -322,10 +333,10 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     """`npu_sparse_lightning_indexer_grad_kl_loss` over every key below the limit.
 
     Args:
-        query, key: [B,S1,N,D] and [B,S2,Nkv,D]; softmax_max, softmax_sum: float32 [B,Nkv,S1,N/Nkv], TND
-            [Nkv,T,N/Nkv].
-        query_index, key_index, weights: of `npu_lightning_indexer`.
-        softmax_max_index, softmax_sum_index: of the indexer's scores, float32 [B,1,S1], TND [1,T].
+        query, key: [B,S1,N,D] and [B,S2,Nkv,D].
+        softmax_max, softmax_sum: statistics of the attention, float32 [B,Nkv,S1,N/Nkv], TND [Nkv,T,N/Nkv].
+        query_index, key_index, weights: arguments of `npu_lightning_indexer`.
+        softmax_max_index, softmax_sum_index: statistics of the indexer's scores, float32 [B,1,S1], TND [1,T].
 
     Raises:
         ValueError: an argument is wrong.
@@ -374,14 +385,17 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     next_tokens: int = _MAX_TOKENS,
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """d_query_index, d_key_index, d_weights and the loss (float32, one element), summed over tokens.
-
-    KL divergence between the mean of the heads' probabilities over the selection and the indexer's softmax there.
+    """KL loss between the mean of the heads' probabilities over the selection and the indexer's softmax over it.
 
     Args:
-        query, key, sparse_indices, softmax_max, softmax_sum, scale_value: of `npu_sparse_flash_attention`.
-        query_index, key_index, weights: of `npu_lightning_indexer`: [B, S1, N, D], [B, S2, 1, D], [B, S1, N].
-        sinks: those of the attention, or None. The statistics count them in, so they are only checked.
+        query, key, sparse_indices, softmax_max, softmax_sum, scale_value: arguments and results of
+            `npu_sparse_flash_attention`.
+        query_index, key_index, weights: arguments of `npu_lightning_indexer`: [B, S1, N, D], [B, S2, 1, D],
+            [B, S1, N].
+        sinks: the sinks of the attention, or None. The statistics include them, so they are only checked.
+
+    Returns:
+        d_query_index, d_key_index, d_weights and the loss (float32, one element), summed over tokens.
 
     Raises:
         ValueError: an argument is wrong.

@@ -1,5 +1,5 @@
-"""What a call's arguments must be, as far as shapes, types and numbers say it. (What tensors of lengths hold, the
-operators check.) Errors name the argument as flash_attn spells it."""
+"""Checks of a call's shapes, types and numbers. The operators check the contents of tensors of lengths. Errors name
+arguments as flash_attn spells them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .._errors import argument_error, in_names
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-# Words of an error, and arguments in it (see `at`).
+# The words of an error, and the arguments in it (see `at`).
 Words = str | tuple[str, str, str]
 
 
 def at(path: str) -> tuple[str, str, str]:
-    """An argument in an error, "k.shape[2]", in the pieces by which it can be renamed."""
+    """An argument in an error, such as "k.shape[2]", as the pieces with which it can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
@@ -32,9 +32,9 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 
 
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
-    """The error, said of what the caller calls by the names on the right.
+    """The error with the caller's names. `names` maps the names in the error to them.
 
-    parts_at: the dimension of a renamed tensor along which its parts lie, which a part has not.
+    parts_at: the dimension that a renamed tensor has and its parts have not, along which its parts lie.
     """
 
     def axis(name: str, member: str, index: str) -> str:
@@ -47,7 +47,7 @@ def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = Non
 
 
 def check_tensor(name: str, tensor: Any, shape: str, dtypes: Sequence[torch.dtype] = TYPES) -> None:
-    """shape: its dimensions in words, "[B, S, N, D]"."""
+    """Checks a tensor. shape has its dimensions in words, "[B, S, N, D]"."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dim() != shape.count(",") + 1:
@@ -75,7 +75,7 @@ def check_heads(name: str, tensor: Tensor, axis: int, heads: int) -> None:
 
 
 def check_attention(q: Tensor, k: Tensor, v: Tensor, packed: bool) -> None:
-    """q [B, Sq, N, D], k [B, Sk, Nkv, D], v [B, Sk, Nkv, Dv]; packed [total, N, D]."""
+    """Checks q [B, Sq, N, D], k [B, Sk, Nkv, D], v [B, Sk, Nkv, Dv], or packed [total, N, D]."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[total, N, D]" if packed else "[B, S, N, D]")
     for name, tensor in (("k", k), ("v", v)):
@@ -107,7 +107,8 @@ def check_numbers(softmax_scale: float | None, softcap: float, dropout_p: float 
 
 
 def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
-    """Left and right of the window; -1: no end on that side. A tensor of two numbers is taken, and None for -1."""
+    """Left and right of the window; -1 means no end on that side. It may be a tensor of two numbers, and None means -1.
+    """
     if len(window_size) != 2:
         raise invalid("window_size", window_size, "(left, right)")
     left, right = (-1 if side is None else max(int(side), -1) for side in window_size)
@@ -115,7 +116,7 @@ def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
 
 
 def check_slopes(alibi_slopes: Tensor | None, batch: int, heads: int) -> None:
-    """float32, [N] or [B, N]."""
+    """Checks slopes: float32, [N] or [B, N]."""
     if alibi_slopes is None:
         return
     if not isinstance(alibi_slopes, Tensor):
@@ -127,20 +128,20 @@ def check_slopes(alibi_slopes: Tensor | None, batch: int, heads: int) -> None:
 
 
 def check_integers(name: str, tensor: Tensor | None, shape: str, dtypes=(torch.int32,)) -> None:
-    """An optional tensor of lengths or places."""
+    """Checks an optional tensor of lengths or places."""
     if tensor is not None:
         check_tensor(name, tensor, shape, dtypes)
 
 
 def check_none(**arguments: Any) -> None:
-    """Arguments that a CPU cannot serve: ValueError names the first that is given."""
+    """Raises ValueError for the first argument that is given although a CPU cannot serve it."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want None: there is no 8-bit floating point here")
 
 
 def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Under autocast, attention computes in its type."""
+    """The tensors in autocast's type, in which attention then computes."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")

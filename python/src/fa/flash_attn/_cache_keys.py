@@ -1,4 +1,5 @@
-"""How the engine finds the keys of some sequences in the caches: views of them, or pages by a table. Never copies."""
+"""The keys of some sequences in the caches as the engine takes them: views, or pages with a table. Nothing is copied.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from ._sequences import Piece
 class Keys(NamedTuple):
     """Arguments of the engine's decode."""
 
-    key: list[Tensor]  # one for all, or one per sequence; [B, S, Nkv, D] or pages
+    key: list[Tensor]  # one tensor for all, or one per sequence; [B, S, Nkv, D] or pages
     value: list[Tensor]
-    lengths: list[int]  # from the first row of each on
-    width: int  # the longest
+    lengths: list[int]  # counted from the first row of each tensor
+    width: int  # the longest length
     block_table: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None  # 1 = no key
 
@@ -37,7 +38,7 @@ def keys_in_rows(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], places: 
 
 
 def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_table: Tensor) -> Keys:
-    """Pages before the first key are left out of the table; what stands before it in its page is masked."""
+    """Keys in pages. The table omits pages before the first key; a mask drops the rows before it in its page."""
     page = k_cache.shape[1]
     first = torch.tensor([piece.k_begin // page for piece in pieces])
     before = torch.tensor([piece.k_begin % page for piece in pieces])
@@ -50,7 +51,7 @@ def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_t
 
 
 def bias_of(slopes: Tensor, pieces: list[Piece], keys: Keys, back: int) -> Tensor:
-    """-slope * |distance| of the row that stands `back` keys before the last one, float32 [B, N, 1, width]."""
+    """The bias -slope * |distance| of the row `back` keys before the last key, float32 [B, N, 1, width]."""
     own = slopes.expand(len(pieces), -1) if slopes.dim() == 1 else slopes[[piece.owner for piece in pieces]]
     place = torch.tensor(keys.lengths)[:, None] - 1 - back
     distance = (place - torch.arange(keys.width)).abs().float()

@@ -1,5 +1,4 @@
-"""Attention over caches of keys and values as custom operators: the caches are read where they lie, and written in
-place."""
+"""Attention over caches of keys and values as custom operators. The caches are read and written in place."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from ._sequences import Piece, boundaries, check_longest, runs_of
 
 
 class CacheCall(NamedTuple):
-    """Everything of a call but q, the caches and what is added to them, in the order of the operators' arguments."""
+    """All arguments of a call except q, the caches and the new keys and values, in the order of the operators'
+    arguments."""
 
     qv: Optional[Tensor]
     slopes: Optional[Tensor]
@@ -28,8 +28,8 @@ class CacheCall(NamedTuple):
     cache_batch_idx: Optional[Tensor]
     cache_leftpad: Optional[Tensor]
     block_table: Optional[Tensor]
-    cu_q: Optional[Tensor]  # given: q [total, N, D]; else [B, S, N, D]
-    cu_new: Optional[Tensor]  # of k and v, likewise
+    cu_q: Optional[Tensor]  # with it q is [total, N, D], otherwise [B, S, N, D]
+    cu_new: Optional[Tensor]  # the same for k and v
     max_q: int
     scale: Optional[float]
     left: int
@@ -48,7 +48,7 @@ _CALL_SCHEMA = (
 
 @operator(f"cache_attention(Tensor q, Tensor k_cache, Tensor v_cache, {_CALL_SCHEMA}) -> (Tensor, Tensor)")
 def cache_attention(q, k_cache, v_cache, *arguments):
-    """out as q lies, and with need_lse lse, float32 [total, N], -inf for rows without keys."""
+    """out in q's form, and with need_lse lse, float32 [total, N], -inf for rows without keys."""
     return _compute(q, k_cache, v_cache, None, None, CacheCall(*arguments))
 
 
@@ -57,12 +57,12 @@ def cache_attention(q, k_cache, v_cache, *arguments):
     f"{_CALL_SCHEMA}) -> (Tensor, Tensor)"
 )
 def append_cache_attention(q, k_cache, v_cache, k, v, *arguments):
-    """As cache_attention, once k and v are written into the caches."""
+    """Writes k and v into the caches, and then computes as cache_attention."""
     return _compute(q, k_cache, v_cache, k, v, CacheCall(*arguments))
 
 
 def attend_by_operator(q, k_cache, v_cache, k, v, call: CacheCall) -> tuple[Tensor, Tensor]:
-    """The operator that the call wants; past the dispatcher where nothing looks on."""
+    """Runs the right operator for the call, without the dispatcher if nothing watches."""
     if possible(q, k_cache, v_cache, k, v, *call[:9]):
         return _compute(q, k_cache, v_cache, k, v, call)
     if k is None:
@@ -144,12 +144,12 @@ def _attend(q, k_cache, v_cache, cu_q: list[int], places: Places, call: CacheCal
 
 
 def _without_qv(query: Tensor, keys: Keys, run: list[Piece], call: CacheCall, out: Tensor, lse: Tensor | None) -> None:
-    """query, out [B, S, N, D], lse [B, S, N] or None."""
+    """Computes a run of sequences. query and out are [B, S, N, D], lse is [B, S, N] or None."""
     rows = query.shape[1]
     if call.slopes is None:
         return _decode(query, keys, None, mask_of(call.left, call.right), call, out, lse)
     if call.right == 0 or rows == 1:
-        # No key stands after a row: its bias is that of the last row and a number, which the softmax does not see.
+        # No key follows a row, so its bias is the last row's bias plus a constant, which softmax ignores.
         bias = bias_of(call.slopes, run, keys, 0)
         _decode(query, keys, bias, mask_of(call.left, call.right), call, out, lse)
         if lse is None:
@@ -185,7 +185,8 @@ def _decode(
 
 
 def _with_qv(query, qv, k_cache, v_cache, run: list[Piece], places: Places, call: CacheCall, out, lse) -> None:
-    """By the dense engine, which adds two products; element by element, as each has its own keys."""
+    """Computes a run of sequences with the dense engine, which adds two products, one batch element at a time, because
+    each has its own keys."""
     numbers = {"scale": call.scale, "left": call.left, "right": call.right, "softcap": call.softcap}
     absent = dict.fromkeys(("slopes", "dropout_state", "cu_q", "cu_k", "used_q", "used_k"))
     for i, piece in enumerate(run):

@@ -1,5 +1,5 @@
-"""Where the sequences of a call lie in their caches: what tensors of lengths and places hold is read and checked here,
-before anything is written."""
+"""Where the sequences of a call lie in their caches. Tensors of lengths and places are read and checked here, before
+anything is written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ._sequences import Piece, chunked
 
 
 class Places(NamedTuple):
-    """One entry per sequence."""
+    """The places of sequences, with one entry per sequence."""
 
-    slots: list[int]  # rows of the caches' first dimension; with pages the rows of block_table
-    begins: list[int]  # the first key
-    lengths: list[int]  # keys before the call, from place 0 on
-    added: list[int]  # new keys, which follow those
+    slots: list[int]  # index in the caches' first dimension; with pages in block_table
+    begins: list[int]  # place of the first key
+    lengths: list[int]  # number of keys before the call, counted from place 0
+    added: list[int]  # number of new keys, which follow them
 
     @property
     def ends(self) -> list[int]:
@@ -34,7 +34,7 @@ def places_of(
     cache_batch_idx: Tensor | None,
     cache_leftpad: Tensor | None,
 ) -> Places:
-    """capacity: keys that a sequence may have. slots: in the caches."""
+    """The places. capacity is the number of keys that a sequence may have, slots the number of slots in the caches."""
     lengths = [capacity] * sequences if cache_seqlens is None else cache_seqlens.tolist()
     for i, (length, new) in enumerate(zip(lengths, added, strict=True)):
         if not 0 <= length <= capacity - new:
@@ -53,7 +53,7 @@ def places_of(
 
 
 def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> None:
-    """Pages that hold a key in use, or get a new one, are pages of the caches."""
+    """Checks that pages with keys in use, or with new keys, are pages of the caches."""
     first = torch.tensor([begin // page for begin in places.begins])
     last = torch.tensor([-(-end // page) for end in places.ends])
     column = torch.arange(block_table.shape[1])
@@ -67,7 +67,7 @@ def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> N
 def append(
     caches: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], places: Places, block_table: Tensor | None
 ) -> None:
-    """Writes rows [total, Nkv, D], of keys and of values, behind the keys of their sequences."""
+    """Writes rows [total, Nkv, D] of keys and of values behind the keys of their sequences."""
     runs = list(zip(places.slots, places.lengths, places.added, strict=True))
     slot = torch.tensor([slot for slot, _, count in runs for _ in range(count)], dtype=torch.int64)
     at = torch.tensor([length + i for _, length, count in runs for i in range(count)], dtype=torch.int64)
@@ -79,7 +79,7 @@ def append(
 
 
 def pieces_of_cache(cu_q: list[int], places: Places, chunk: int) -> list[Piece]:
-    """Rows of q, and the keys in the cache that they look at."""
+    """The rows of q with the keys of the cache that they look at."""
     pieces = []
     for b, (begin, end) in enumerate(zip(places.begins, places.ends, strict=True)):
         whole = Piece(b, cu_q[b], cu_q[b + 1], begin, end)

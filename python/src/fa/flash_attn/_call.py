@@ -1,4 +1,5 @@
-"""One call of attention: its options as the engine takes them, and the runs of sequences that go together."""
+"""One call of attention: its options as the engine takes them, and its sequences grouped into runs, one per engine
+call."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ _UNLIMITED = (1 << 63) - 1
 
 
 class FlashCall(NamedTuple):
-    """Everything of a call but q, k and v, in the order of the operators' arguments."""
+    """All arguments of a call except q, k and v, in the order of the operators' arguments."""
 
-    qv: Optional[Tensor]  # [.., N, Dv]: q v^T is added to q k^T
+    qv: Optional[Tensor]  # [.., N, Dv]: scores get qv v^T too
     slopes: Optional[Tensor]
     sink: Optional[Tensor]
-    dropout_state: Optional[Tensor]  # int64 [2]: seed, offset
-    cu_q: Optional[Tensor]  # given: q [total, N, D]; else [B, S, N, D]
+    dropout_state: Optional[Tensor]  # int64 [2]: seed and offset
+    cu_q: Optional[Tensor]  # with it q is [total, N, D], otherwise [B, S, N, D]
     cu_k: Optional[Tensor]
     used_q: Optional[Tensor]
     used_k: Optional[Tensor]
@@ -33,7 +34,7 @@ class FlashCall(NamedTuple):
     scale: Optional[float]
     left: int
     right: int
-    chunk: int  # of packed sequences
+    chunk: int  # only for packed sequences
     softcap: float
     keep_prob: float
 
@@ -45,7 +46,7 @@ class FlashCall(NamedTuple):
         return seed & UNSIGNED_64, (offset + run) & UNSIGNED_64
 
     def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
-        """offset: row i is as far along as key i + offset."""
+        """The engine's options. offset: row i has the place of key i + offset."""
         seed, philox_offset = self.philox(run)
         return _fa.AttentionOptions(
             layout=layout,
@@ -70,7 +71,8 @@ CALL_SCHEMA = (
 
 
 def mask_of(left: int, right: int, back: int = 0) -> Mask:
-    """Of a window, -1: without end on that side. back: the last row stands so many keys before the last one."""
+    """The mask of a window; -1 means no end on that side. back: the last row stands so many keys before the last key.
+    """
     if left == -1 and right == -1:
         return Mask.none()
     if left == -1 and right == back == 0:
@@ -79,11 +81,11 @@ def mask_of(left: int, right: int, back: int = 0) -> Mask:
 
 
 class Run(NamedTuple):
-    """Sequences that one call of the engine takes."""
+    """Sequences that one call of the engine computes."""
 
     number: int
     pieces: list[Piece]
-    rows: slice  # of q
+    rows: slice  # rows of q
     keys: slice
     cu_q: list[int]
     cu_k: list[int]
@@ -92,7 +94,7 @@ class Run(NamedTuple):
 
 
 def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
-    """ValueError where lengths are wrong."""
+    """The pieces of the call. Raises ValueError if lengths are wrong."""
     cu_q, cu_k = boundaries("cu_seqlens_q", call.cu_q, rows), boundaries("cu_seqlens_k", call.cu_k, keys)
     check_longest("max_seqlen_q", call.max_q, cu_q)
     check_longest("max_seqlen_k", call.max_k, cu_k)
@@ -101,8 +103,8 @@ def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
 
 
 def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list[Run]:
-    """The engine counts a slope's distance from one diagonal per call: sequences between others of the same form go
-    together, without slopes all."""
+    """The runs of the pieces. The engine counts a slope's distance from one diagonal per call. So neighbours with the
+    same diagonal form a run; without slopes all pieces do."""
     runs, slopes = [], call.slopes
     if not pieces:
         pieces, slopes = [Piece(0, 0, 0, 0, 0)], None if slopes is None else slopes.new_zeros(slopes.shape[-1])
@@ -131,7 +133,7 @@ def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list
 
 
 def compacted(pieces: list[Piece]) -> tuple[list[Piece], Tensor, Tensor]:
-    """The pieces one after another, and the rows of q and k that they had."""
+    """The pieces moved together without gaps, and the rows of q and of k that they had."""
     moved, q, k = [], 0, 0
     for piece in pieces:
         rows, keys = piece.q_end - piece.q_begin, piece.k_end - piece.k_begin
@@ -146,12 +148,13 @@ def engine_inputs(query, key, value, call: FlashCall, slopes: Tensor | None) -> 
 
 
 def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:
-    """Rows back where they were, among `like` rows; the others are 0."""
+    """Puts rows back to their places among `like` rows. The other rows are 0."""
     return compact.new_zeros((like, *compact.shape[1:])).index_copy_(0, rows, compact)
 
 
 def logsumexp(softmax_max: Tensor, softmax_sum: Tensor, empty: float, sink: Tensor | None = None) -> Tensor:
-    """Of statistics [B, N, S], or [total, N] as [N, total]. Rows without keys have the sink's score, or `empty`."""
+    """The log-sum-exp of statistics [B, N, S], or of [total, N] as [N, total]. Rows without keys have the sink's score,
+    or `empty`."""
     absent = (softmax_sum == 0) | (softmax_max == -FLT_MAX)
     packed = softmax_max.dim() == 2
     nothing = empty if sink is None else sink.detach() if packed else sink.detach()[:, None]

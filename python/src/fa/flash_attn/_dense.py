@@ -1,4 +1,4 @@
-"""flash_attn's functions on dense tensors and packed sequences, once their arguments are separate tensors."""
+"""flash_attn's functions on dense tensors and packed sequences, after their arguments have become separate tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ._probabilities import flash_probabilities
 
 
 class Packed(NamedTuple):
-    """How sequences lie in packed tensors."""
+    """Where sequences lie in packed tensors."""
 
     cu_seqlens_q: Tensor
     cu_seqlens_k: Tensor
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What the generations' functions share, and what one of them has."""
+    """Options of both generations' functions, some of which only one generation has."""
 
     dropout_p: float = 0.0
     softmax_scale: Optional[float] = None
@@ -53,9 +53,9 @@ class Options(NamedTuple):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None, empty: float) -> Any:
-    """out; with return_attn_probs (out, softmax_lse, S_dmask).
+    """Returns out, or with return_attn_probs (out, softmax_lse, S_dmask).
 
-    empty: softmax_lse of rows without keys.
+    empty: the softmax_lse of rows without keys.
     """
     q, k, v, qv = autocast(q, k, v, options.qv)
     check_attention(q, k, v, packed is not None)
@@ -100,7 +100,7 @@ def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, pack
 
 
 def check_packed(packed: Packed) -> Packed:
-    """With lengths as numbers. ValueError names what is wrong."""
+    """Checks the lengths and returns them with max_seqlen as numbers. Raises ValueError."""
     check_tensor("cu_seqlens_q", packed.cu_seqlens_q, "[B + 1]", (torch.int32,))
     check_tensor("cu_seqlens_k", packed.cu_seqlens_k, "[B + 1]", (torch.int32,))
     sums = packed.cu_seqlens_q.shape[0]
@@ -116,7 +116,7 @@ def check_packed(packed: Packed) -> Packed:
 
 
 def length(number: Any) -> Any:
-    """Tensors of one number are taken."""
+    """A length as a number. It may be a tensor of one number."""
     return int(number) if isinstance(number, Tensor) else number
 
 
@@ -130,7 +130,7 @@ def check_qv(q: Tensor, v: Tensor, qv: Tensor | None) -> None:
 
 
 def checked_sink(sink: Tensor | None, heads: int) -> Tensor | None:
-    """float32 [N], as the engine takes it."""
+    """The sink as the engine takes it, float32 [N]."""
     if sink is None:
         return None
     check_tensor("learnable_sink", sink, "[N]")

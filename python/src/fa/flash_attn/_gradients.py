@@ -17,7 +17,7 @@ from ._sequences import Piece, is_cover
 
 
 class Saved(NamedTuple):
-    """What backward takes of the forward and of its caller."""
+    """The tensors that backward gets from the forward and from its caller."""
 
     query: Tensor
     key: Tensor
@@ -33,7 +33,7 @@ class Saved(NamedTuple):
 
 
 def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: dict, cu_q=(), cu_k=()) -> Tensor | None:
-    """Fills the gradients; returns that of the sink."""
+    """Fills the gradients and returns the gradient of the sink."""
     results = dict(zip(saved._fields[3:], saved[3:], strict=True))
     inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
@@ -74,7 +74,7 @@ def _backward_packed(saved: Saved, call: FlashCall, pieces: list[Piece]) -> tupl
     f"Tensor softmax_sum, {CALL_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 def flash_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """Gradients of query, key, value, qv and sink; those of what is not given are empty."""
+    """Gradients of query, key, value, qv and sink. The gradient of an absent argument is empty."""
     saved, call = Saved(query, key, value, out, d_out, softmax_max, softmax_sum), FlashCall(*arguments)
     if call.cu_q is not None:
         gradients, dsink = _backward_packed(saved, call, pieces_for(call, query.shape[0], key.shape[0]))

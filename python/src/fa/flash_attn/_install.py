@@ -1,4 +1,4 @@
-"""This package under the name of the one whose interface it has."""
+"""Installs this package under the name flash_attn."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ _SUBMODULES = ("bert_padding", "flash_attn_interface", "layers", "layers.rotary"
 
 
 def install(force: bool = False) -> None:
-    """Makes `import flash_attn`, and that of its submodules, find this package in all threads; and
-    `import flash_attn_interface` the interface of the third generation. A second call changes nothing.
+    """Makes `import flash_attn` find this package in all threads.
+
+    Imports of its submodules find this package's too, and `import flash_attn_interface` finds the interface of the
+    third generation. A second call changes nothing.
 
     Args:
-        force: also where the real package can be imported. What has imported it before keeps it.
+        force: whether to do so even if the real package can be imported. Modules that have imported it keep it.
 
     Raises:
         ValueError: the real package can be imported, and force is not given.
@@ -31,7 +33,7 @@ def install(force: bool = False) -> None:
 
 
 def _is_real(name: str) -> bool:
-    """Whether a package of that name can be imported that is not this one."""
+    """Whether a package of this name can be imported that is not this one."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return not getattr(loaded, "__name__", "").startswith(_OWN)

@@ -1,5 +1,5 @@
-"""Attention with the options of flash_attn as a custom operator: one call of the engine where the sequences lie one
-after another, which they mostly do."""
+"""Attention with the options of flash_attn as a custom operator. If sequences lie one after another, as they mostly do,
+it is one call of the engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> 
 
 @operator(f"flash_attention(Tensor query, Tensor key, Tensor value, {CALL_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 def flash_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum; statistics [B, N, S], of packed sequences [total, N]."""
+    """out, softmax_max, softmax_sum. Statistics are [B, N, S], or for packed sequences [total, N]."""
     return _compute(query, key, value, FlashCall(*arguments))
 
 
@@ -56,7 +56,7 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tupl
 
 
 def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator; past the dispatcher where neither a gradient is recorded nor anything else looks on."""
+    """Runs the operator, without the dispatcher if no gradient is recorded and nothing else watches."""
     tensors = query, key, value, *call[:8]
     if not possible(*tensors) or recorded(*tensors):
         return flash_attention(query, key, value, *call)

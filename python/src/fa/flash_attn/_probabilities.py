@@ -1,5 +1,5 @@
-"""The probabilities that return_attn_probs asks for: the only S x S tensor, made by PyTorch's own operators from what
-the engine computed by."""
+"""The probabilities for return_attn_probs. They are the only S x S tensor, which PyTorch's own operators make from the
+engine's inputs and results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ._call import CALL_SCHEMA, FlashCall, logsumexp, pieces_for, runs_for
     f"{CALL_SCHEMA}) -> Tensor"
 )
 def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
-    """[B, N, Sq, Sk] in query's type, of packed sequences [B, N, max_q, max_k] with 0 past their ends: before the
-    division by keep_prob, what is dropped with its sign changed. Needs dropout_state."""
+    """The probabilities [B, N, Sq, Sk] in query's type, or for packed sequences [B, N, max_q, max_k] with 0 past their
+    ends. They are not divided by keep_prob, and dropped ones have a changed sign. Needs dropout_state."""
     call = FlashCall(*arguments)
     lse = logsumexp(softmax_max, softmax_sum, torch.inf)
     if call.cu_q is None:
@@ -65,7 +65,7 @@ def _dropped(call: FlashCall, run: int, pairs: int) -> Tensor:
 
 
 def _signed(q: Tensor, k: Tensor, lse: Tensor, slopes: Tensor | None, call: FlashCall, dropped: Tensor) -> Tensor:
-    """[N, Sq, Sk] of one sequence: q [Sq, N, D], k [Sk, Nkv, D], lse [N, Sq]."""
+    """The probabilities [N, Sq, Sk] of one sequence, from q [Sq, N, D], k [Sk, Nkv, D] and lse [N, Sq]."""
     scale = q.shape[-1] ** -0.5 if call.scale is None else call.scale
     keys = k.float().repeat_interleave(q.shape[1] // k.shape[1], 1).permute(1, 2, 0)
     scores = q.float().transpose(0, 1) @ keys * scale

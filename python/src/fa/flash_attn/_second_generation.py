@@ -13,7 +13,7 @@ from ._cache import Cache, Rotary, attend_cache, attend_pages
 from ._dense import Options, Packed, attend
 from ._ops import attend_plainly, lying_as
 
-EMPTY = torch.inf  # softmax_lse of rows without keys
+EMPTY = torch.inf  # the softmax_lse of rows without keys
 
 
 def flash_attn_func(
@@ -31,25 +31,25 @@ def flash_attn_func(
 ) -> Any:
     """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv], of one type: float32, bfloat16, float16.
 
-    Row i stands at the place of key i + Sk - Sq: masks are aligned to the bottom right.
+    Row i has the place of key i + Sk - Sq, so masks are aligned to the bottom right.
 
     Args:
-        dropout_p: in [0, 1); the seed comes from PyTorch's generator.
-        softmax_scale: None: 1 / sqrt(D).
-        causal: no key after the row's place.
-        window_size: (left, right): how many keys before and after its place a row looks at; -1: all.
+        dropout_p: in [0, 1). The seed comes from PyTorch's generator.
+        softmax_scale: None means 1 / sqrt(D).
+        causal: whether a row sees no key after its place.
+        window_size: (left, right), how many keys before and after its place a row sees; -1 means all.
         softcap: c > 0 turns scores s into c * tanh(s / c).
-        alibi_slopes: float32 [N] or [B, N]: adds -slope * |i + Sk - Sq - j|. It has no gradient.
-        deterministic: accepted; gradients always are.
-        return_attn_probs: see Returns.
+        alibi_slopes: float32 [N] or [B, N]. Scores get -slope * |i + Sk - Sq - j|. Slopes have no gradient.
+        deterministic: accepted without effect, because gradients are always deterministic.
+        return_attn_probs: whether to return softmax_lse and S_dmask too.
 
     Returns:
-        out [B, Sq, N, Dv]; with return_attn_probs (out, softmax_lse, S_dmask): softmax_lse is float32 [B, N, Sq],
-        S_dmask [B, N, Sq, Sk] of q's type the probabilities, those that are dropped with their sign changed (None
-        without dropout). Rows without keys are 0, their softmax_lse +inf.
+        out [B, Sq, N, Dv], or with return_attn_probs (out, softmax_lse, S_dmask). softmax_lse is float32 [B, N, Sq].
+        S_dmask has the probabilities [B, N, Sq, Sk] in q's type, dropped ones with a changed sign; it is None without
+        dropout. Rows without keys are 0, and their softmax_lse is +inf.
 
     Raises:
-        ValueError: an argument is wrong; the message names it. TypeError: one is no tensor.
+        ValueError: an argument is wrong; the message names it. TypeError: an argument is no tensor.
     """
     if dropout_p == 0.0 and alibi_slopes is None and not return_attn_probs:
         out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap, "as query")
@@ -116,13 +116,14 @@ def flash_attn_varlen_func(
 
     Args:
         cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
-        max_seqlen_q, max_seqlen_k: at least the longest lengths; the last sizes of S_dmask.
-        block_table: int32 [B, n]: keys and values lie in pages, [pages, page size, Nkv, D], of any size, and key j of
-            sequence b is row j % size of page block_table[b][j // size]. There are no gradients then, and no dropout.
+        max_seqlen_q, max_seqlen_k: at least the longest lengths. They are the last two sizes of S_dmask.
+        block_table: int32 [B, n]. With it keys and values lie in pages [pages, page size, Nkv, D] of any size, and key
+            j of sequence b is row j % size of page block_table[b][j // size]. There are then no gradients and no
+            dropout.
 
     Returns:
-        out [total_q, N, Dv]; with return_attn_probs (out, softmax_lse, S_dmask): softmax_lse is float32 [N, total_q],
-        S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows of no sequence are 0.
+        out [total_q, N, Dv], or with return_attn_probs (out, softmax_lse, S_dmask). softmax_lse is float32
+        [N, total_q], S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows of no sequence are 0.
     """
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
@@ -199,23 +200,23 @@ def flash_attn_with_kvcache(
 ) -> Any:
     """Attention of q [B, Sq, N, D] over caches, into which k and v are written first, in place. No cache is copied.
 
-    Row i stands at the place of key i + Sk - Sq, where Sk counts the new keys too. There are no gradients.
+    Row i has the place of key i + Sk - Sq, where Sk counts the new keys too. There are no gradients.
 
     Args:
         k_cache, v_cache: [slots, S, Nkv, D] and [slots, S, Nkv, Dv], of q's type, innermost stride 1.
-        k, v: [B, Snew, Nkv, D] and [B, Snew, Nkv, Dv]: written behind the first cache_seqlens keys.
-        rotary_cos, rotary_sin: [positions, rotary_dim / 2]; with k only. Keys are turned by the positions
-            cache_seqlens + i, and so are queries if causal or with a window; else all queries by cache_seqlens.
-        cache_seqlens: int, or int32 [B]: keys in the caches before the call. None: all.
-        cache_batch_idx: int32 [B]: each sequence's slot; None: 0, 1, ..., B - 1.
-        cache_leftpad: int32 [B]: the first key's place; None: 0.
-        block_table: int32 [B, n]: the caches are pages, [pages, page size, Nkv, D], of any size, and key j of sequence
-            b is row j % size of page block_table[b][j // size].
+        k, v: [B, Snew, Nkv, D] and [B, Snew, Nkv, Dv], which are written behind the first cache_seqlens keys.
+        rotary_cos, rotary_sin: [positions, rotary_dim / 2], only with k. Keys are turned by the positions cache_seqlens
+            + i. So are queries that are causal or have a window; other queries are turned by cache_seqlens.
+        cache_seqlens: int or int32 [B], the number of keys in the caches before the call; None means all.
+        cache_batch_idx: int32 [B], each sequence's slot; None means 0, 1, ..., B - 1.
+        cache_leftpad: int32 [B], the place of the first key; None means 0.
+        block_table: int32 [B, n]. With it the caches are pages [pages, page size, Nkv, D] of any size, and key j of
+            sequence b is row j % size of page block_table[b][j // size].
         num_splits: accepted; it changes no bit.
-        others: as of flash_attn_func.
+        others: as in flash_attn_func.
 
     Returns:
-        out [B, Sq, N, Dv]; with return_softmax_lse (out, softmax_lse float32 [B, N, Sq]).
+        out [B, Sq, N, Dv], or with return_softmax_lse (out, softmax_lse float32 [B, N, Sq]).
     """
     if (rotary_cos is None) != (rotary_sin is None):
         raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
@@ -232,7 +233,7 @@ def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, .
 
 
 def _named(names: dict[str, str], q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None) -> Any:
-    """attend, with errors that say `names` of what the caller calls so."""
+    """Calls `attend`, and makes its errors use `names`."""
     try:
         return lying_as(q, attend(q, k, v, options, packed, EMPTY))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Packed sequences: what cu_seqlens, seqused and chunks say, as pieces that an engine's call takes."""
+"""Packed sequences: cu_seqlens, seqused and chunks, as pieces that a call of the engine takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._arguments import at, invalid
 class Piece(NamedTuple):
     """Rows of q that look at rows of k, aligned to the bottom right."""
 
-    owner: int  # the sequence
+    owner: int  # number of the sequence
     q_begin: int
     q_end: int
     k_begin: int
@@ -21,12 +21,12 @@ class Piece(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Row i is as far along as key i + offset."""
+        """Row i has the place of key i + offset."""
         return (self.k_end - self.k_begin) - (self.q_end - self.q_begin)
 
 
 def boundaries(name: str, cu_seqlens: Tensor, rows: int) -> list[int]:
-    """Prefix sums with a leading 0. ValueError unless they are such, of at most `rows` rows."""
+    """Prefix sums with a leading 0 as numbers. Raises ValueError unless they are such sums of at most `rows` rows."""
     sums = cu_seqlens.tolist()
     if not sums or sums[0] != 0:
         raise invalid(f"{name}[0]", sums[0] if sums else "missing", "0")
@@ -45,7 +45,7 @@ def check_longest(name: str, longest: int, cu_seqlens: list[int]) -> None:
 
 
 def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> list[int]:
-    """Rows of each sequence that are in use."""
+    """The number of rows of each sequence that are in use."""
     whole = [end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)]
     if used is None:
         return whole
@@ -59,7 +59,8 @@ def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> lis
 def pieces_of(
     cu_q: list[int], cu_k: list[int], used_q: list[int], used_k: list[int], chunk: int
 ) -> list[Piece]:
-    """One per sequence; with chunk > 0 one per chunk of its keys, whose queries look at no other chunk."""
+    """One piece per sequence. With chunk > 0 there is one per chunk of its keys, and queries see only their own chunk.
+    """
     whole = [
         Piece(i, cu_q[i], cu_q[i] + used_q[i], cu_k[i], cu_k[i] + used_k[i]) for i in range(len(used_q))
     ]
@@ -67,9 +68,10 @@ def pieces_of(
 
 
 def chunked(piece: Piece, chunk: int) -> list[Piece]:
-    """Key j lies in chunk j // chunk, and so does the row that is as far along. Rows before all keys look at none."""
+    """The pieces of a sequence's chunks. Key j lies in chunk j // chunk, and so does the row at its place. Rows before
+    all keys see none."""
     owner, q_begin, q_end, k_begin, k_end = piece
-    first = q_begin - piece.offset  # as far along as the first key
+    first = q_begin - piece.offset  # the row at the first key's place
     parts = []
     if q_begin < min(first, q_end):
         parts.append(Piece(owner, q_begin, min(first, q_end), k_begin, k_begin))
@@ -81,7 +83,7 @@ def chunked(piece: Piece, chunk: int) -> list[Piece]:
 
 
 def is_cover(pieces: list[Piece]) -> bool:
-    """Whether they follow each other without gaps, from row 0 of q and k on."""
+    """Whether the pieces follow each other without gaps, from row 0 of q and of k on."""
     q = k = 0
     for piece in pieces:
         if piece.q_begin != q or piece.k_begin != k:
@@ -91,11 +93,11 @@ def is_cover(pieces: list[Piece]) -> bool:
 
 
 def rows_of(spans: list[tuple[int, int]]) -> Tensor:
-    """The rows of the spans, one after another."""
+    """The rows of all spans, one span after another."""
     return torch.cat([torch.arange(begin, end) for begin, end in spans] or [torch.arange(0)])
 
 
 def runs_of(keys: list) -> list[tuple[int, int]]:
-    """[begin, end) of the neighbours that are equal."""
+    """The ranges [begin, end) of equal neighbours."""
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
     return list(zip(starts, [*starts[1:], len(keys)], strict=True)) if keys else []

@@ -1,4 +1,4 @@
-"""flash_attn.bert_padding: padded batches as packed sequences, and back. All with gradients."""
+"""flash_attn.bert_padding: padded batches as packed sequences, and back. All functions have gradients."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = [
 
 
 def index_first_axis(input: Tensor, indices: Tensor) -> Tensor:
-    """input[indices], of rows along the first dimension."""
+    """Returns input[indices], the rows of `input` [rows, ...] along the first dimension."""
     return input[indices]
 
 
 def index_put_first_axis(values: Tensor, indices: Tensor, first_axis_dim: int) -> Tensor:
-    """[first_axis_dim, ...] with `values` in the rows `indices`, 0 elsewhere."""
+    """Returns [first_axis_dim, ...] with `values` in the rows `indices`, and 0 elsewhere."""
     return values.new_zeros((first_axis_dim, *values.shape[1:])).index_put((indices,), values)
 
 
 def index_first_axis_residual(input: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """input[indices], and the input itself for a residual connection."""
+    """Returns input[indices] of `input` [rows, ...], and `input` itself for a residual connection."""
     return input[indices], input.detach() if not input.requires_grad else input.view_as(input)
 
 
@@ -38,8 +38,8 @@ def unpad_input(
 
     Args:
         hidden_states: [B, S, ...].
-        attention_mask: [B, S], bool or integers: 1 = a token.
-        unused_mask: likewise: 1 = a row that is kept but not in use.
+        attention_mask: [B, S], bool or integers, where 1 marks a token.
+        unused_mask: [B, S], bool or integers, where 1 marks a row that is kept but not in use.
 
     Returns:
         The rows [total, ...]; their places in the flattened batch, int64 [total]; cu_seqlens, int32 [B + 1]; the
@@ -67,7 +67,7 @@ def unpad_input_for_concatenated_sequences(
         attention_mask_in_length: [B, S], integers: the lengths of the element's sequences, then zeros.
 
     Returns:
-        As unpad_input, without the last.
+        The results of unpad_input without the last one.
     """
     _check_mask("attention_mask_in_length", attention_mask_in_length, hidden_states)
     rows = attention_mask_in_length.shape[-1]

@@ -1,5 +1,5 @@
-"""flash_attn.flash_attn_interface: the functions of the second generation. Those that the third has too are the third's
-where they are given a keyword that only it knows."""
+"""flash_attn.flash_attn_interface: the functions of the second generation. A function that the third generation has too
+becomes the third's if it gets a keyword that only the third knows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ flash_attn_with_kvcache = _of_both(second.flash_attn_with_kvcache, third.flash_a
 
 
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
-    """How many keys the package's kernels take at a time, by which its S_dmask is scaled. S_dmask here is not."""
+    """The number of keys that the package's kernels process at a time, by which its S_dmask is scaled. S_dmask here is
+    not scaled."""
     if head_dim <= 64:
         return 64 if is_dropout and head_dim > 32 else 128
     if 96 < head_dim <= 160:

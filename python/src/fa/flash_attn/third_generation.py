@@ -1,4 +1,4 @@
-"""The interface of flash_attn's third generation, which is a module flash_attn_interface of its own."""
+"""The interface of flash_attn's third generation, whose module flash_attn_interface is a package of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._cache import Cache, Rotary, attend_cache
 from ._dense import Options, Packed, attend
 from ._ops import attend_plainly
 
-EMPTY = -torch.inf  # softmax_lse of rows without keys
+EMPTY = -torch.inf  # the softmax_lse of rows without keys
 
 __all__ = [
     "flash_attn_combine",
@@ -45,20 +45,20 @@ def flash_attn_func(
     learnable_sink: Tensor | None = None,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv], with gradients of all.
+    """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv]. All have gradients.
 
-    Arguments as of `fa.flash_attn.flash_attn_func`, and:
+    Other arguments are those of `fa.flash_attn.flash_attn_func`.
 
     Args:
-        qv: [B, Sq, N, Dv]: scores are softmax_scale * (q k^T + qv v^T), softmax_scale by default 1 / sqrt(D + Dv).
+        qv: [B, Sq, N, Dv]. Scores are then softmax_scale * (q k^T + qv v^T), softmax_scale by default 1 / sqrt(D + Dv).
         q_descale, k_descale, v_descale: refused.
-        attention_chunk: c > 0: rows and keys stand in chunks of c places, and a row looks at its own alone.
+        attention_chunk: c > 0 divides rows and keys into chunks of c places, and a row sees only its own chunk.
         num_splits, pack_gqa, deterministic, sm_margin: accepted; they change nothing.
-        learnable_sink, s_aux: one of them, [N]: the score of a key of value 0 that every row looks at.
+        learnable_sink, s_aux: only one of them, [N], the score of a key that every row sees and whose value is 0.
 
     Returns:
-        out [B, Sq, N, Dv]; with return_attn_probs (out, softmax_lse float32 [B, N, Sq]). Rows without keys are 0, their
-        softmax_lse -inf.
+        out [B, Sq, N, Dv], or with return_attn_probs (out, softmax_lse float32 [B, N, Sq]). Rows without keys are 0,
+        and their softmax_lse is -inf.
     """
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     plain = qv is None and learnable_sink is None and s_aux is None and attention_chunk == 0
@@ -105,10 +105,10 @@ def flash_attn_varlen_func(
     Args:
         cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
         max_seqlen_q, max_seqlen_k: at least the longest lengths.
-        seqused_q, seqused_k: int32 [B]: how many rows of a sequence are in use, the first ones.
+        seqused_q, seqused_k: int32 [B], how many rows of a sequence are in use, counted from its first row.
 
     Returns:
-        out [total_q, N, Dv]; with return_attn_probs (out, softmax_lse float32 [N, total_q]). Rows not in use are 0.
+        out [total_q, N, Dv], or with return_attn_probs (out, softmax_lse float32 [N, total_q]). Unused rows are 0.
     """
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
@@ -154,15 +154,15 @@ def flash_attn_with_kvcache(
     """`fa.flash_attn.flash_attn_with_kvcache` with the third generation's arguments.
 
     Args:
-        qv: as of flash_attn_func; not with pages.
+        qv: as in flash_attn_func, but not with pages.
         page_table: the second generation's block_table.
-        cu_seqlens_q, max_seqlen_q: int32 [B + 1]: q is packed, [total, N, D].
-        cu_seqlens_k_new: int32 [B + 1]: k and v are packed, [total, Nkv, D].
-        rotary_seqlens: int32 [B]: the position of the first new key; None: cache_seqlens.
+        cu_seqlens_q, max_seqlen_q: int32 [B + 1] and a number. With them q is packed, [total, N, D].
+        cu_seqlens_k_new: int32 [B + 1]. With it k and v are packed, [total, Nkv, D].
+        rotary_seqlens: int32 [B], the position of the first new key; None means cache_seqlens.
         scheduler_metadata, num_splits, pack_gqa, sm_margin: accepted; they change nothing.
 
     Returns:
-        out; with return_softmax_lse (out, softmax_lse float32 [B, N, Sq] or [N, total]).
+        out, or with return_softmax_lse (out, softmax_lse float32 [B, N, Sq] or [N, total]).
     """
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
@@ -181,13 +181,13 @@ def flash_attn_with_kvcache(
 def flash_attn_combine(
     out_partial: Tensor, lse_partial: Tensor, out: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Results of disjoint parts of the keys as that of all of them.
+    """Merges the results over disjoint parts of the keys into the result over all keys.
 
     Args:
         out_partial: float32 [parts, B, S, N, D], or [parts, total, N, D].
         lse_partial: float32 [parts, B, S, N], or [parts, total, N]; -inf where a part has no keys for a row.
-        out: written, where given.
-        out_dtype: of the result; None: that of out, or float32.
+        out: a tensor to which the result is written, or None.
+        out_dtype: the type of the result; None means that of out, or float32.
 
     Returns:
         out [B, S, N, D] and its lse, float32 [B, S, N].
@@ -203,7 +203,7 @@ def flash_attn_combine(
     shares = torch.exp(lse_partial - torch.where(lse == -torch.inf, 0.0, lse))
     total = torch.zeros(out_partial.shape[1:], dtype=torch.float32, device=out_partial.device)
     for share, partial in zip(shares, out_partial, strict=True):
-        # What a part without keys holds is not looked at.
+        # A part without keys is not read, whatever it holds.
         total = total + torch.where(share[..., None] > 0, partial.float(), 0.0) * share[..., None]
     if out is None:
         return total.to(out_dtype or torch.float32), lse
@@ -211,7 +211,7 @@ def flash_attn_combine(
 
 
 def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
-    """None: calls are scheduled when they come."""
+    """Returns None, because calls are scheduled when they come."""
 
 
 def _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux) -> Options:
@@ -231,7 +231,7 @@ def _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, l
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options, return_attn_probs: bool) -> Any:
-    """Batch elements as packed sequences, which is how chunks are computed."""
+    """Computes chunks, for which batch elements become packed sequences."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[B, S, N, D]")
     check_size("k", k, 0, q.shape[0], at("q.shape[0]"))

@@ -25,15 +25,16 @@ def apply_rotary_emb(
     Args:
         x: [B, S, N, D]; with cu_seqlens [total, N, D].
         cos, sin: [positions, rotary_dim / 2], rotary_dim <= D. They get no gradients.
-        interleaved: pairs are 0 and 1, 2 and 3, ...; else 0 and rotary_dim / 2, 1 and rotary_dim / 2 + 1, ...
-        inplace: x itself is turned, and returned.
-        seqlen_offsets: the position of each sequence's first row: one number, or int32 or int64 [B]. Rows at positions
-            that cos has not, which only a tensor can give, are left as they are.
+        interleaved: True pairs numbers 0 and 1, 2 and 3, ... False pairs 0 and rotary_dim / 2, 1 and
+            rotary_dim / 2 + 1, ...
+        inplace: whether to turn and return x itself.
+        seqlen_offsets: the position of each sequence's first row: one number, or int32 or int64 [B]. A tensor may give
+            positions beyond cos; their rows are left as they are.
         cu_seqlens: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
         max_seqlen: the longest sequence's length; not needed.
 
     Returns:
-        x's shape and type; computed in float32 (float64 for such an x).
+        The turned x, in its shape and type. It is computed in float32, or in float64 if x is float64.
 
     Raises:
         ValueError: an argument is wrong.
@@ -59,14 +60,14 @@ def apply_rotary_emb(
 
 
 def apply_rotary_emb_torch(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
-    """apply_rotary_emb of x [B, S, N, D] from position 0 on."""
+    """apply_rotary_emb of x [B, S, N, D], whose positions begin at 0."""
     return apply_rotary_emb(x, cos[: x.shape[1]], sin[: x.shape[1]], interleaved)
 
 
 def rotated(
     x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool, inplace: bool = False
 ) -> Tensor:
-    """positions: integers that broadcast to x's dimensions before the heads."""
+    """x turned by its positions, which are integers that broadcast to x's dimensions before the heads."""
     known = (positions >= 0) & (positions < cos.shape[0])
     places = positions.clamp(0, max(cos.shape[0] - 1, 0)).long()
     accumulate = torch.promote_types(x.dtype, torch.float32)
@@ -108,7 +109,8 @@ def check_offsets(seqlen_offsets: Tensor, sequences: int) -> None:
 
 
 def packed_positions(rows: int, offsets: int | Tensor, cu_seqlens: Tensor, step: int = 1) -> Tensor:
-    """Of packed sequences, which start at `offsets`; step 0: all rows of a sequence stand there."""
+    """Positions of the rows of packed sequences, which start at `offsets`. With step 0 all rows of a sequence have its
+    offset."""
     row = torch.arange(rows, device=cu_seqlens.device)
     owner = torch.searchsorted(cu_seqlens[1:].contiguous(), row, right=True)
     owner = owner.clamp(max=max(cu_seqlens.shape[0] - 2, 0))
