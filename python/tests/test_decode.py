@@ -1,5 +1,5 @@
-"""Decode from Python: forms of keys, strides, lengths and features compared with double; no copy of a cache; PyTorch's
-entries."""
+"""Decode from Python: forms of keys, strides, lengths and features compared with double; no copy of a cache; and
+fa.torch's decode."""
 
 import re
 import threading

@@ -19,7 +19,7 @@ def peer(best):
 
 
 def collection(*entries):
-    """Returns the results file of (case, peers, peak) triples."""
+    """Returns these (case, peers, peak) triples in the form of a results file."""
     measured = {}
     for case, peers, peak in entries:
         measured[case.key] = {"case": case.request(), "flops": case.flops(), "peers": peers, "peak_gflops": peak,

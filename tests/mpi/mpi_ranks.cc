@@ -89,7 +89,7 @@ void CompareGradients(const BackwardCase& c, const SequenceShards& shards, int r
   if (c.forward.pse == PseForm::kRow) Check(SameBytes(args.dpse, want.dpse), name + ": dpse");
 }
 
-/// The functions that take a communicator.
+/// Calls the functions that take a communicator, and compares their results with one process.
 void CallOverACommunicator(int rank, int ranks) {
   BackwardCase c;
   c.forward.lengths = EqualLengths(1, 300, 300);

@@ -30,7 +30,7 @@ struct BackwardRun {
   CutFlags cut;
 };
 
-/// The files of a call that this rank has rows of.
+/// The files of a call of which this rank has rows.
 struct RankFiles {
   std::unique_ptr<Context> context;
   SequenceShards shards;

@@ -144,8 +144,8 @@ def sparse_flash_attention(
         block_size: 1 to 128.
         sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
         query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]. Scores are then Q K^T + Qr Kr^T.
-        sink: float32 [N], the score of a virtual key in every list whose value is 0. A row without keys then has
-            max = sink and sum = 1.
+        sink: float32 [N], the score of a virtual key that every list has and whose value is 0. A row without keys then
+            has max = sink and sum = 1.
         block_table: int32 [B, n]. Key j lies in page block_table[b][j // block size].
         lengths_q, lengths_kv: how many rows are in use: inclusive prefix sums for TND, otherwise lengths per batch
             element, also with pages.

@@ -76,19 +76,15 @@ class LossCall {
 /// The reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention or of the
 /// indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
 /// - p is a mean of exponentials of given statistics, each off by e + exp's error + 4 u (|max| + |ln sum| + |score|). A
-/// p
-///   that is given as a tensor is exact. kL1 divides p by the sum of the row, whose terms have these errors.
+///   p that is given as a tensor is exact. kL1 divides p by the sum of the row, whose terms have these errors.
 /// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.
 /// - dI = y - p is off by both errors; the gradients follow (IndexerGradientTolerance).
 /// - An error r_j of p_j, relative to p_j, moves the loss of a row by sum_j p_j (l_j - L + 1) r_j, with l = ln p' - ln
-/// y'.
-///   For kL1, L = sum p (l + 1), because a common factor of p has no influence; otherwise L = 0.
+///   y'. For kL1, L = sum p (l + 1), because a common factor of p has no influence; otherwise L = 0.
 /// - An error d_j of the indexer's score moves it by sum_j (p'_j - P y_j) d_j. P = sum p', because a common shift of
-/// the
-///   scores has no influence; for the dense loss P = 0.
+///   the scores has no influence; for the dense loss P = 0.
 /// - Errors of different keys, heads and rows are independent, so their squares add up. The errors of exp may all have
-/// one
-///   sign. Logarithms and sums are computed in double.
+///   one sign. Logarithms and sums are computed in double.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectLoss(const LossCall& call);
 
 /// Runs the case on every level of this machine and compares it with the reference. Only the outputs may be written.

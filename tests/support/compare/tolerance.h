@@ -13,8 +13,8 @@ namespace fa::test {
 ///
 /// u = 2^-24, U is the unit roundoff of dtype, p_j the normalised probability, z_j the factor of dropout.
 /// - A rounding is uniform in +-u |x|, so its standard deviation is u |x| / sqrt(3). Six of them are 3.5 u |x|, taken
-/// as
-///   4 u |x|. A sum of n terms of magnitudes A in total has n partial sums of at most A, so it is off by 4 sqrt(n) u A.
+///   as 4 u |x|. A sum of n terms of magnitudes A in total has n partial sums of at most A, so it is off by 4 sqrt(n) u
+///   A.
 /// - Score s_j is a sum of D products with a handful of operations (scale, log2 e, bias, subtraction of the maximum):
 ///   e_j = u (4 sqrt(D + Drope) + 8) A_j. Softcap: tanh is off by 8 u of the cap.
 /// - p_j has the relative error e_j + exp2's error (f32: 2 ulp; 16-bit types: 4e-6) + the sum's error 4 sqrt(n) u.

@@ -165,7 +165,8 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that this one frees. If `next` is not null, the first of them goes there.
+  // Queues the tasks that a completed task or an opened gate frees. If `next` is not null, the first of them goes
+  // there.
   void Release(int r, const std::vector<int32_t>& tasks, const std::vector<int64_t>& begin, int32_t of, int32_t* next) {
     if (begin.empty()) return;
     Rank& rank = ranks_[static_cast<size_t>(r)];

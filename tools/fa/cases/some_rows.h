@@ -9,7 +9,7 @@
 
 namespace fa::tool {
 
-/// Rows of a tensor of equally long sequences that one rank holds.
+/// The rows that one rank holds of a tensor with equally long sequences.
 struct HeldRows {
   // Rows of each sequence, or if packed, of the whole pack.
   const std::vector<SequenceShards::Interval>& intervals;

@@ -35,7 +35,7 @@ class SparseAttentionData {
   void CheckForward() const;
   void CheckBackward() const;
 
-  /// The attention of one query token that the loss needs. `token` counts over all sequences.
+  /// The attention that the loss needs for one query token. `token` counts over all sequences.
   [[nodiscard]] check::TargetToken Target(int64_t token) const;
   /// The keys that a token selects, as rows of its sequence.
   [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;

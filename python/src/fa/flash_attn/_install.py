@@ -33,7 +33,7 @@ def install(force: bool = False) -> None:
 
 
 def _is_real(name: str) -> bool:
-    """Whether a package of this name can be imported that is not this one."""
+    """Whether another package of this name can be imported."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return not getattr(loaded, "__name__", "").startswith(_OWN)

@@ -139,8 +139,8 @@ TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
     const ForwardCase c = RandomForwardCase(seed);
     if (!TakenOverRanks(c)) continue;
     ++taken;
-    // Random cases are short. Intervals cut them at any row even so, because a row of the forward has its bits in any
-    // company.
+    // Random cases are short. Intervals cut them at any row even so, because the bits of a forward's row do not depend
+    // on other rows.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
