@@ -110,9 +110,9 @@ TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
   EXPECT_EQ(call_.scratch().Names(), before_);
 }
 
-// mpirun lets a stopped process go on before it passes the signal on, and kills the process a second later. The second
-// ends early with the first rank's end, so mpirun may kill the writer at once, which no program can answer. Then the
-// test starts again.
+// mpirun lets a stopped process go on before it passes the signal on, and kills the process after a delay of a second.
+// When the first rank ends, the delay ends too. So mpirun may kill the writer at once, which no program can handle. Then
+// the test starts again.
 TEST_P(RanksUnderSignals, MpirunLeavesAllOrNothing) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     killed_ = false;

@@ -15,7 +15,7 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t kMostPlaces = 2000;  // the first allocations of a call that fail in turn
+constexpr int64_t kMostPlaces = 2000;  // how many allocations of a call fail in turn, at most
 
 /// Calls attempt() once for each place of a failing allocation, until no allocation fails any more, and check() after
 /// each attempt. attempt() itself allocates nothing.

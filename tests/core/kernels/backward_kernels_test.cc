@@ -256,7 +256,7 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
 
 constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-/// A row of a type with NaN behind it, and its numbers.
+/// A row of some type with NaN behind it, and its numbers as floats.
 struct TypedRow {
   TypedRow(const RowKernels& kernels, DType of, int64_t n, uint32_t seed)
       : dtype(of), bytes(static_cast<size_t>(n + 64) * SizeOf(of), 0xff), numbers(static_cast<size_t>(n)) {
