@@ -111,8 +111,8 @@ TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
 }
 
 // mpirun lets a stopped process go on before it passes the signal on, and kills the process after a delay of a second.
-// When the first rank ends, the delay ends too. So mpirun may kill the writer at once, which no program can handle. Then
-// the test starts again.
+// When the first rank ends, the delay ends too. So mpirun may kill the writer at once, which no program can handle.
+// Then the test starts again.
 TEST_P(RanksUnderSignals, MpirunLeavesAllOrNothing) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     killed_ = false;
