@@ -27,8 +27,8 @@ if(FA_SANITIZE)
   endif()
 endif()
 
-# FA_QUICK: 84 CPU seconds of the kernels for avx512_bf16 and below become 68; a forward of 151 tokens is 2 % slower (Zen 4,
-# g++ 12). Kernels are written out, so these optimisations find little in them. -O1 would make calls 3 % slower.
+# FA_QUICK compiles the kernels in less time. The kernels are written out by hand, so the optimisations that are left out
+# here find little in them; -O1 would make calls slower.
 set(fa_quick_flags "")
 if(FA_QUICK)
   set(fa_quick_flags -O2)

@@ -3,7 +3,8 @@
 set(FA_LEVELS all CACHE STRING
     "Instruction-set levels beside portable: all; native (what this CPU uses); or a list of names, avx2;avx512_vnni")
 
-# Levels of this processor. uses_<level>: the levels whose sources its calls run. word_<level>: what /proc/cpuinfo calls it.
+# fa_family lists the levels of this kind of processor. uses_<level> lists the levels whose sources run in calls on <level>.
+# word_<level> is the word by which /proc/cpuinfo names the level.
 set(fa_family "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(fa_family avx2 avx512 avx512_vnni avx512_bf16 avx512_amx)
@@ -27,7 +28,8 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(word_neon_bf16 bf16)
 endif()
 
-# fa_cpu_has(variable level): whether this machine's CPU has it; UNKNOWN where nothing says so.
+# fa_cpu_has(variable level) sets the variable to TRUE if this machine's CPU has the level, else to FALSE. It sets UNKNOWN
+# when cross-compiling and where /proc/cpuinfo does not tell.
 function(fa_cpu_has variable level)
   set(${variable} UNKNOWN PARENT_SCOPE)
   if(CMAKE_CROSSCOMPILING OR NOT EXISTS /proc/cpuinfo)
@@ -41,7 +43,8 @@ function(fa_cpu_has variable level)
   endif()
 endfunction()
 
-# fa_compiled_levels: the levels with sources in this build. fa_left_out: those that it cannot run, between spaces.
+# fa_compiled_levels lists the levels whose sources are in this build. fa_left_out is a text with the levels that this build
+# cannot run, each between two spaces.
 if(FA_LEVELS STREQUAL "all")
   set(fa_compiled_levels ${fa_family})
 elseif(FA_LEVELS STREQUAL "native")

@@ -1,14 +1,15 @@
-# Several sources compiled as one. Sources that have a name of their own in common stay apart: a new one fails to compile,
-# and then it gets another name or a place in these calls.
+# Compiles several sources as one. Two sources that define the same local name cannot be compiled as one. When a new source
+# fails for this reason, rename what it defines, or name the source in the call of these functions.
 
-# fa_unite(option target [source ...]): with the option (FA_UNITY, FA_UNITY_TESTS) sixteen sources at a time, but those named.
+# fa_unite(option target [source ...]) compiles the target's sources sixteen at a time if the option (FA_UNITY or
+# FA_UNITY_TESTS) is on. The sources that it names are compiled alone.
 function(fa_unite option target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${${option}} UNITY_BUILD_BATCH_SIZE 16)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# fa_unite_floor(floor [SET source ...] ...): with FA_UNITY the sources of fa_<floor> as one, each SET as another one. Half of
-# what a source of its own takes to compile are headers.
+# fa_unite_floor(floor [SET source ...] ...) compiles the sources of fa_<floor> as one if FA_UNITY is on, and the sources of
+# each SET as another one. This saves time because headers take half of the time of a source that is compiled alone.
 function(fa_unite_floor floor)
   set(target fa_${floor})
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FA_UNITY} UNITY_BUILD_MODE GROUP)

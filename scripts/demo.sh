@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is needed, builds libfa for this CPU (the preset demo), and runs forward and backward on the layers and
-# heads of the activations in examples/data.
+# Installs the packages that the build needs and builds libfa for this CPU (the preset demo). Then runs forward and backward
+# on the activations in examples/data.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p build/demo

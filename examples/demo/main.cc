@@ -67,7 +67,7 @@ class Direction {
                        gigaflops_ / seconds_, Percent(share));
   }
 
-  /// False for NaN.
+  /// Whether every error is within its bound. An error that is NaN is not.
   [[nodiscard]] bool within_bound() const { return of_bound_ <= 1; }
   [[nodiscard]] bool quiet() const { return quiet_; }
 

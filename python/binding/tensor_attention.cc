@@ -54,7 +54,8 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;
   if (!sizes || in.k.shape[0] != sizes->batch || !(grouped || in.k.shape[heads] == sizes->heads)) return {};
-  // PyTorch looks at the innermost strides, and views do not have those of one element.
+  // empty_like follows the innermost stride of the query. A view does not keep the stride of a dimension of one
+  // element.
   if (order == Order::kAsQuery && in.q.shape[3] == 1) return {};
   in.sizes = *sizes;
   return in;
@@ -98,14 +99,14 @@ nb::object NewOutput(nb::handle query, const Inputs& in, Layout layout, Order or
   const Sizes& sizes = in.sizes;
   if (order == Order::kAsQuery && sizes.dv == in.q.shape[3]) {
     nb::object like = NewTensorLike(query);
-    if (Output(like).stride[3] == 1) return like;  // not where rows of the query overlap
+    if (Output(like).stride[3] == 1) return like;  // false if rows of the query overlap
   }
   const Dims shape = sizes.shape(layout);
   return NewTensor(query, shape, order == Order::kByRow ? sizes.strides_by_row(layout) : DenseStride(shape));
 }
 
-/// The output, [B, N, S, Dv] or [B, S, N, Dv], of the type of `query`; with statistics (output, softmax_max,
-/// softmax_sum).
+/// Returns the output, [B, N, S, Dv] or [B, S, N, Dv], in the type of `query`. With `statistics` it returns (output,
+/// softmax_max, softmax_sum).
 nb::object Run(nb::handle query, const Inputs& in, const AttentionOptions& options, bool statistics, Order order,
                Context* context) {
   const Sizes& sizes = in.sizes;
@@ -178,7 +179,7 @@ nb::object NewGradient(nb::handle tensor, const Dims& shape, Layout layout, bool
   return NewTensor(tensor, shape, by_row ? sizes.strides_by_row(layout) : DenseStride(shape));
 }
 
-/// dq, dk, dv; by_row: in memory [B, S, N, D], else as their shapes.
+/// Returns (dq, dk, dv). Their memory has the order [B, S, N, D] if `by_row`, else the order of their shapes.
 nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                           nb::handle out, nb::handle softmax_max, nb::handle softmax_sum, nb::handle d_out,
                           const AttentionOptions& options, bool by_row, Context* context) {

@@ -24,7 +24,7 @@ namespace fa::python {
 
 /// An uninitialised tensor of the type of `like`, or of float32, whose memory has the order of `strides`.
 [[nodiscard]] nanobind::object NewTensor(nanobind::handle like, const Dims& shape, const Dims& strides);
-/// PyTorch's empty_like: the order of dimensions is that of `like`, without its gaps.
+/// PyTorch's empty_like: the dimensions lie in the same order as in `like`, without its gaps.
 [[nodiscard]] nanobind::object NewTensorLike(nanobind::handle like);
 [[nodiscard]] nanobind::object NewFloats(const Dims& shape);
 

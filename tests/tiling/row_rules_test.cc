@@ -60,7 +60,7 @@ TEST(MaskText, SaysThatSequencesDiffer) {
   EXPECT_EQ(MaskText(sequences), "causal");
   sequences[2].rule.hi = 0;
   EXPECT_EQ(MaskText(sequences), "rules that differ");
-  sequences[2].sq = 0;  // without rows it has no say
+  sequences[2].sq = 0;  // a sequence without rows does not count
   EXPECT_EQ(MaskText(sequences), "causal");
   for (Sequence& sequence : sequences) sequence.rule.listed = std::make_shared<std::vector<Interval>>(4);
   EXPECT_EQ(MaskText(sequences), "listed rows");

@@ -69,7 +69,7 @@ def _info(_: argparse.Namespace) -> int:
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """What was imported and loaded, and the packages that parts of fa use."""
+    """Name and place or version of the package, of libfa, of Python and of the packages that parts of fa use."""
     yield "package", str(Path(__file__).parent)
     yield "libfa", ", ".join(_libraries()) or "in the extension"
     yield "python", f"{platform.python_version()}, numpy {np.__version__}"

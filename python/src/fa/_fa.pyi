@@ -355,11 +355,11 @@ def use_torch(
     """Passes the parts of PyTorch that the extension uses. Returns False if this PyTorch does not tell where its
     tensors lie."""
 
-# Of PyTorch's tensors in layout BNSD or BSND. They make the results, keep the plans of small calls, and return None,
-# without effect, for whatever they do not take: shapes and types that do not fit, tensors that would have to be copied,
-# other classes.
-# order: how the output lies in memory: "by row", [B, S, N, Dv]; "dense", as its shape says; "as query", as
-# torch.empty_like(query) if value has the head size of query, else "dense".
+# The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results and keep the plans
+# of small calls. They return None, without effect, for shapes and types that do not fit, for tensors that would have to
+# be copied, and for other classes.
+# `order` says how the output lies in memory. "by row" is [B, S, N, Dv], and "dense" is the order of the output's shape.
+# "as query" is the order of torch.empty_like(query) if value has the head size of query, else "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 
@@ -405,7 +405,7 @@ def attend_backward(
     by_row: bool,
     context: Context | None,
 ) -> tuple[Any, Any, Any] | None:
-    """dq, dk, dv; by_row: in memory [B, S, N, D], else as their shapes."""
+    """(dq, dk, dv). Their memory has the order [B, S, N, D] if by_row, else the order of their shapes."""
 
 def attend_cache(
     query: Any,

@@ -1,4 +1,4 @@
-"""Imported before PyTorch by what needs it: says how to install it where it is missing."""
+"""Raises an error that says how to install PyTorch, if it is missing. Modules that need it import this one first."""
 
 from ._extras import require
 

@@ -494,14 +494,15 @@ def transformers_models(rank, ranks):
         raises_on_all(ValueError, text, llama, own, position_ids=cp.positions(own.shape[1])[None])
     with cp.enable(cut="contiguous"), torch.no_grad():
         own = cp.shard(tokens, 1, cut="contiguous")
-        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the default of the model
+        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the model's default positions
     models_with_few_rows(llama, tokens[:, :100])
     chunks()
     assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]
 
 
 def models_with_few_rows(model, tokens):
-    """Fewer than a block of 128: one rank holds them all, and transformers' models fail on the others."""
+    """Fewer rows than a block of 128 are an error. One rank holds them all, and transformers' models fail on the other
+    ranks."""
     own, at = cp.shard(tokens, 1), cp.positions(tokens.shape[1])[None]
     with torch.no_grad(), cp.enable():
         text = r"input_ids: rows \[100, 0\] on the ranks"
@@ -510,7 +511,7 @@ def models_with_few_rows(model, tokens):
 
 
 def chunks():
-    """Llama 4 has chunks in some layers. Those that hold the whole sequence are no rule."""
+    """Llama 4 has chunks in some layers. A chunk that holds the whole sequence is taken; a smaller one is an error."""
     from transformers import Llama4ForCausalLM, Llama4TextConfig
 
     sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "intermediate_size_mlp": 48}

@@ -76,7 +76,7 @@ TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
   EXPECT_EQ(aclrtDestroyContext(second), ACL_SUCCESS);
 }
 
-/// What a failed call and one that succeeds print to standard output.
+/// What a call that fails and a call that succeeds print to standard output.
 std::string PrintedByTwoCalls() {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(aclFinalize(), ACL_ERROR_UNINITIALIZE);

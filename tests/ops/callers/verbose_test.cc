@@ -29,7 +29,7 @@ std::unique_ptr<Context> TwoThreads() {
   return std::move(*context);
 }
 
-/// What a call wrote to stderr.
+/// Runs the call and returns what it wrote to stderr.
 std::string Said(const OperatorCall& call, Context* context, bool verbose) {
   ops::SetVerbose(verbose);
   testing::internal::CaptureStderr();
@@ -59,7 +59,7 @@ TEST(Verbose, EveryOperatorThatIsPlannedSaysOneLine) {
   }
 }
 
-/// A call of one head with so many rows, at most 8.
+/// A call of one head with `rows` rows, at most 8.
 struct Call {
   std::vector<float> values = std::vector<float>(64, 0.5f), out = values;
   AttentionArgs args;

@@ -15,15 +15,16 @@ constexpr double kWork = 100;  // per call
 
 constexpr size_t kFirstRates = 20;
 
-/// The rates after `first` others.
+/// `rates`, preceded by all but one of the first kFirstRates rates, which are `first`.
 std::vector<double> After(double first, const std::vector<double>& rates) {
   std::vector<double> all(kFirstRates - 1, first);
   all.insert(all.end(), rates.begin(), rates.end());
   return all;
 }
 
-/// The outcome of rounds of these seconds per call, with these rates around them: one more than rounds.
-/// @param first  the rates that are measured before
+/// The outcome of rounds that take these seconds per call.
+/// @param around  the rates measured around the rounds, one more than rounds
+/// @param first  the value of every rate measured before `around`
 BracketedTiming TimingOf(const std::vector<double>& seconds, const std::vector<double>& around, double first = 80) {
   const std::vector<double> rates = After(first, around);
   size_t next = 0;

@@ -173,7 +173,7 @@ TEST(CliInfo, TextAndJsonAgree) {
   EXPECT_EQ(info["version"], FA_VERSION_STRING);
   EXPECT_EQ(info["isa"], "portable");
   EXPECT_EQ(info["isa_detected"], Name(DetectIsa()));
-  EXPECT_EQ(info["isa_not_built"], json::array());  // tests have every level
+  EXPECT_EQ(info["isa_not_built"], json::array());  // builds with tests have every level
   EXPECT_EQ(info["isa_note"], "");                  // nothing to say of a level that is right
   EXPECT_EQ(info["isa_forced"], "portable");
   EXPECT_EQ(info["threads"], 3);

@@ -64,15 +64,15 @@ def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCal
 
 
 def attend_plainly(q, k, v, scale, causal, window_size, softcap, order: str) -> Tensor | None:
-    """flash_attn_func of nothing but q, k and v, where neither a gradient is recorded nor anything else looks on. None
-    for other arguments, wrong ones among them, and where PyTorch converts them. order: as of `_fa.attend`."""
+    """The result of flash_attn_func for plain q, k and v, if no gradient is recorded and nothing else watches. Returns
+    None for other arguments, wrong ones among them, and where autocast converts them. `_fa.attend` explains order."""
     if not unwatched() or torch.is_autocast_enabled("cpu") or recorded(q, k, v):
         return None
     try:
         options = _plain_options(scale, causal, window_size, softcap)
         context = _context.context_of_tensors()
         return _fa.attend(q, k, v, None, None, None, options, True, False, context, order)
-    except (TypeError, ValueError):  # the general way says it of the caller's arguments
+    except (TypeError, ValueError):  # the general path reports the error by the caller's names
         return None
 
 
@@ -88,8 +88,8 @@ def _plain_options(scale, causal, window_size, softcap) -> _fa.AttentionOptions:
 
 
 def lying_as(q: Tensor, result: Any) -> Any:
-    """The result of a function, out or a tuple that begins with it; out lies in memory as torch.empty_like(q) if v has the
-    head size of q."""
+    """The result with its output in the memory order of torch.empty_like(q), if v has the head size of q. The result is
+    the output or a tuple that begins with it."""
     out, *others = result if isinstance(result, tuple) else (result,)
     if q.shape == out.shape and not q.is_contiguous():
         want = empty_like(q)
