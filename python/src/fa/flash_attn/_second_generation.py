@@ -71,7 +71,7 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_func` of keys and values in one tensor, [B, Sk, 2, Nkv, D]."""
+    """`flash_attn_func` with k and v in one tensor, [B, Sk, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[B, S, 2, N, D]", 2)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _named({"k": "kv", "v": "kv"}, q, k, v, options, None)
@@ -88,7 +88,7 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_func` of all three in one tensor, [B, S, 3, N, D]."""
+    """`flash_attn_func` with q, k and v in one tensor, [B, S, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[B, S, 3, N, D]", 3)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
     return _named({"q": "qkv", "k": "qkv", "v": "qkv"}, q, k, v, options, None)
@@ -148,7 +148,7 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_varlen_func` of keys and values in one tensor, [total_k, 2, Nkv, D]."""
+    """`flash_attn_varlen_func` with k and v in one tensor, [total_k, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[total, 2, N, D]", 2)
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
@@ -168,7 +168,7 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_varlen_func` of all three in one tensor, [total, 3, N, D]."""
+    """`flash_attn_varlen_func` with q, k and v in one tensor, [total, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[total, 3, N, D]", 3)
     packed = Packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
     options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
