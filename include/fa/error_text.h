@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "fa/version.h"
+
 namespace fa {
 
 /// The text of an error, which knows where it mentions arguments. An interface with other argument names replaces the

@@ -19,6 +19,7 @@
 #include <span>
 
 #include "fa/export.h"
+#include "fa/version.h"
 
 namespace fa {
 

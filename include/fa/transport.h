@@ -26,6 +26,7 @@
 
 #include "fa/export.h"
 #include "fa/status.h"
+#include "fa/version.h"
 #include "fa/workspace.h"
 
 namespace fa {
