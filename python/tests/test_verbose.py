@@ -18,6 +18,7 @@ fa.flash_attn.flash_attn_func(*[q.transpose(1, 2)] * 3, window_size=(8, 0))
 fa.torch_npu.npu_fusion_attention(q, q, q, 4, "BNSD")
 x = np.zeros((1, 2, 8, 16), np.float32)
 fa.flash_attention(x, x, x)
+fa.flash_attention(x[:, :, :0], x, x)
 try:
     fa.flash_attention(x, x[..., :8], x)
 except ValueError:
@@ -30,6 +31,7 @@ LINES = [
     r"forward, bf16: .*; row i: keys i-8 to i\+0; ",
     r"forward, bf16: .*; no rule; ",
     r"forward, f32: .*, sq 8, sk 8, 2 heads.*; ",
+    r"forward, f32: .*, sq 0, sk 8, .*; no rule; [a-z0-9_]+; no kernel; 1 thread; ",
 ]
 
 

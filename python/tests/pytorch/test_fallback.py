@@ -39,6 +39,8 @@ WRONG = {
     "two masks": lambda: (qkv(), {"attn_mask": torch.randn(L, L), "is_causal": True}),
     "types": lambda: ([*qkv()[:2], qkv(torch.bfloat16)[2]], {}),
     "no tensor": lambda: (["q", *qkv()[1:]], {}),
+    "a sparse query": lambda: ([qkv()[0].to_sparse(), *qkv()[1:]], {}),
+    "a sparse mask": lambda: (qkv(), {"attn_mask": torch.eye(L).to_sparse()}),
 }
 TAKEN = {
     "plain": lambda: (qkv(), {}),
@@ -50,6 +52,7 @@ TAKEN = {
     "broadcast": lambda: ([qkv()[0], *(t[:1] for t in qkv()[1:])], {}),
     "grouped heads": lambda: ([qkv()[0], *(t[:, :2] for t in qkv()[1:])], {"enable_gqa": True}),
     "no columns": lambda: (qkv(size=0, size_v=0), {}),
+    "a tensor for the scale": lambda: (qkv(), {"scale": torch.tensor(0.3)}),
 }
 
 

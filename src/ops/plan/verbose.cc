@@ -26,6 +26,7 @@ std::string LineOf(const Plan::Impl& plan, const Status& status, double millisec
   if (!facts.mask.empty()) line += "; " + facts.mask;
   line += std::string("; ") + Name(plan.context().isa()) + ";";
   for (const std::string& kernel : facts.kernels) line += (line.ends_with(';') ? " " : ", ") + kernel;
+  if (facts.kernels.empty()) line += " no kernel";
   // A single task runs on the caller.
   const int threads = facts.graph.task_count <= 1 ? 1 : facts.machine.workers;
   line += "; " + std::to_string(threads) + (threads == 1 ? " thread; " : " threads; ");

@@ -121,7 +121,8 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
                 check_broadcasts(attn_mask, shapes)
         size, size_v = query.shape[-1], value.shape[-1]
         if size > 0 and size_v > 0:
-            plan("forward", (1, 1, 1, size), (1, 1, 1, size), (1, 1, 1, size_v), scale=scale)
+            number = scale.item() if isinstance(scale, Tensor) else scale
+            plan("forward", (1, 1, 1, size), (1, 1, 1, size), (1, 1, 1, size_v), scale=number)
     except (TypeError, ValueError) as error:
         return str(own_arguments(error) if hasattr(error, "parts") else error)
     return None

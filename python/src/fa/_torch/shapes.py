@@ -35,7 +35,7 @@ class AttentionShapes(NamedTuple):
 
 
 def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, name_of_mask: str = "attn_mask") -> None:
-    """Raises ValueError for a type or a device that the operator does not take."""
+    """Raises ValueError for a type, a device or a layout that the operator does not take."""
     if query.dtype not in _TYPES:
         raise ValueError(f"invalid argument: query.dtype={query.dtype}, want {_listed(_TYPES)}")
     for name, tensor in (("key", key), ("value", value)):
@@ -47,6 +47,8 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
     for name, tensor in (("query", query), ("key", key), ("value", value), (name_of_mask, attn_mask)):
         if tensor is not None and not (tensor.is_cpu or tensor.is_meta):
             raise ValueError(f"invalid argument: {name}.device={tensor.device}, want cpu")
+        if tensor is not None and tensor.layout not in (torch.strided, torch.jagged):
+            raise ValueError(f"invalid argument: {name}.layout={tensor.layout}, want torch.strided")
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropped: bool, grouped: bool) -> bool:
@@ -208,7 +210,7 @@ def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -
     """A result of that shape, without elements, and of query's type; the gradients of inputs with elements are 0."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
     nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
-    return nothing.expand(shape).clone()
+    return nothing.expand(shape).clone(memory_format=torch.contiguous_format)
 
 
 def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
