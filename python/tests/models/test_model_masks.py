@@ -293,6 +293,48 @@ def test_a_model_that_never_calls_fa_gets_one_warning(monkeypatch):
     assert warnings == []
 
 
+@pytest.mark.parametrize("how", ["layers", "forward", "module"])
+def test_a_model_with_compiled_parts_gets_no_warning(how, monkeypatch):
+    """Its calls are not counted."""
+    warnings = []
+    monkeypatch.setattr(support._logger, "warning", warnings.append)
+    torch._dynamo.reset()
+    model = model_of("llama", layers=1)
+    if how == "layers":
+        model.model.layers[0].compile(backend="aot_eager")
+    elif how == "forward":
+        model.forward = torch.compile(model.forward, backend="aot_eager")
+    else:
+        model.model.layers[0] = torch.compile(model.model.layers[0], backend="aot_eager")
+    with torch.no_grad():
+        model(tokens(1, 5), use_cache=False)
+    assert not calls.has_called(model)
+    assert warnings == []
+
+
+def test_a_refused_part_leaves_the_model_as_it_was(monkeypatch):
+    warnings = []
+    monkeypatch.setattr(support._logger, "warning", warnings.append)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
+    encoder = transformers.ViTConfig(**sizes, image_size=32, patch_size=8)
+    sizes = {"d_model": 32, "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 32}
+    decoder = transformers.BigBirdPegasusConfig(**sizes, vocab_size=97)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model = transformers.VisionEncoderDecoderModel(config).eval()
+    parts = model, model.encoder, model.decoder
+    before = [part.config._attn_implementation for part in parts]
+    with pytest.raises(ValueError, match='BigBirdPegasusForCausalLM does not take attn_implementation="fa"'):
+        model.set_attn_implementation("fa")
+    assert [part.config._attn_implementation for part in parts] == before
+    inputs = {"pixel_values": torch.randn(1, 3, 32, 32), "decoder_input_ids": tokens(1, 4)}
+    model(**inputs)
+    model.set_attn_implementation({"encoder": "fa", "decoder": "eager"})
+    assert [part.config._attn_implementation for part in parts] == [before[0], "fa", "eager"]
+    model(**inputs)
+    assert warnings == []
+    assert fa.transformers.report(model.encoder) == "ViTModel: 1 calls of fa\nViTAttention: 1 modules, 1 calls"
+
+
 def test_the_report_counts_calls():
     model = model_of("llama", layers=3)
     first = fa.transformers.report(model)

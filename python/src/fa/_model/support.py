@@ -56,8 +56,8 @@ def check_model(model: PreTrainedModel, name: str) -> None:
     if why is not None:
         raise ValueError(
             f'{kind.__name__} does not take attn_implementation="{name}": transformers marks it as a model with attention '
-            f'code of its own ({why}). Use attn_implementation="eager", for one part of a model '
-            '{"": "fa", "vision_config": "eager"}'
+            f'code of its own ({why}). Use attn_implementation="eager", or name the parts of a model: '
+            '{"text_config": "fa", "vision_config": "eager"}'
         )
     model._forward_hooks.setdefault(_HOOK, _warn_unless_called)
 
@@ -65,13 +65,19 @@ def check_model(model: PreTrainedModel, name: str) -> None:
 _HOOK = -1  # next to the numbers that PyTorch gives
 
 
-def _warn_unless_called(model: Module, *_: Any) -> None:
-    """After a model's first forward. Compiled models do not count their calls."""
+def _warn_unless_called(model: PreTrainedModel, *_: Any) -> None:
+    """After a model's first forward. Compiled models and parts do not count their calls."""
     if torch.compiler.is_compiling():
         return
     model._forward_hooks.pop(_HOOK, None)
-    if not has_called(model):
+    asked = (model.config._attn_implementation or "").removeprefix("paged|") == "fa"
+    if asked and not has_called(model) and not any(map(_is_compiled, model.modules())):
         _logger.warning(f'{type(model).__name__} was given attn_implementation="fa" and calls no attention function')
+
+
+def _is_compiled(module: Module) -> bool:
+    """By module.compile(), torch.compile(module) or module.forward = torch.compile(module.forward)."""
+    return module._compiled_call_impl is not None or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
 
 
 def refuse_others(name: str) -> None:
@@ -89,12 +95,17 @@ def refuse_others(name: str) -> None:
     @functools.wraps(switch)
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         asked = attn_implementation.get("", "") if isinstance(attn_implementation, dict) else attn_implementation
-        if (asked or "").removeprefix("paged|") != name:
-            for module in self.modules():
-                module._forward_hooks.pop(_HOOK, None)
-        elif not self._can_set_attn_implementation():
+        if (asked or "").removeprefix("paged|") == name and not self._can_set_attn_implementation():
             check_model(self, name)  # which transformers does not ask, since it changes nothing
-        return switch(self, attn_implementation, *arguments, **keywords)
+        configs = [module.config for module in self.modules() if isinstance(module, PreTrainedModel)]
+        before = [config._attn_implementation for config in configs]
+        try:
+            return switch(self, attn_implementation, *arguments, **keywords)
+        except ValueError:
+            # A part is refused after others have been switched.
+            for config, attention in zip(configs, before, strict=True):
+                config._attn_implementation_internal = attention
+            raise
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
     PreTrainedModel.set_attn_implementation = set_attn_implementation
