@@ -117,8 +117,9 @@ def _check(call: Inference) -> None:
         raise call.refuse("layout", f'="{call.layout}", want {", ".join(_LAYOUTS)}')
     if call.heads <= 0:
         raise call.refuse("heads", f"={call.heads}, want >= 1")
-    axis = _HEADS_AXIS.get(call.layout, call.query.dim())
-    if axis < call.query.dim() and call.query.shape[axis] != call.heads:
+    axis = _HEADS_AXIS.get(call.layout)
+    right_rank = call.query.dim() == (3 if call.layout == "TND" else 4)
+    if axis is not None and right_rank and call.query.shape[axis] != call.heads:
         raise call.refuse("heads", f"={call.heads}, want {call.query.shape[axis]} (query.shape[{axis}])")
     if call.heads_kv < 0 or (call.heads_kv and call.heads % call.heads_kv):
         raise call.refuse("heads_kv", f"={call.heads_kv}, want a divisor of {call.heads}")
