@@ -287,3 +287,18 @@ def test_two_threads_train_at_once():
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for got in [pool.submit(gradients) for _ in range(12)]:
             assert all(torch.equal(g, w) for g, w in zip(got.result(), want, strict=True))
+
+
+@pytest.mark.parametrize("bias", [-1e4, -1e9, -1e30, torch.finfo(torch.float32).min, 1e9])
+def test_rows_whose_keys_all_have_a_large_bias_have_gradients(bias):
+    """Rows of padding in the additive masks of models: probabilities are those of the scores as f32 rounds them."""
+    q, k, v = (t.requires_grad_() for t in random_qkv(heads=2, heads_kv=2, sq=150, sk=150))
+    mask = torch.zeros(2, 1, 150, 150)
+    mask[0, :, :70] = bias
+    mask[1, :, 100, 20:] = bias
+    d_out = torch.randn(2, 2, 150, 16)
+    want = torch.softmax((q @ k.mT / 4 + mask).double(), -1) @ v.double()
+    want = torch.autograd.grad(want, (q, k, v), d_out.double())
+    got = torch.autograd.grad(scaled_dot_product_attention(q, k, v, mask), (q, k, v), d_out)
+    for name, g, w in zip(["dq", "dk", "dv"], got, want, strict=True):
+        torch.testing.assert_close(g, w, rtol=0, atol=3e-6 * float(w.abs().max()), msg=name)

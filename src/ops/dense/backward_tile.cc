@@ -150,8 +150,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem_.dv);
   if (!item.first_of_rows) return;
 
-  const GradInputs inputs{
-      .d_out = rows_.d_out, .out = rows_.out, .softmax_max = rows_.softmax_max, .softmax_sum = rows_.softmax_sum};
+  const GradInputs inputs = Inputs();
   for (int64_t s = 0; s < tile.strips.size(); ++s) {
     PackQueries(problem_, rows_.q, rows_.q_rope, score_tile_.passes().scale().q_multiplier, tile.strips[s]);
     OpenGradStrip(problem_, inputs, *table_.rows, tile.sequence.q_offset, tile.strips[s]);
@@ -284,6 +283,14 @@ FetchRuns BackwardTile::PanelsOfNext(Tile& tile) const {
   return next;
 }
 
+GradInputs BackwardTile::Inputs() const {
+  return {.d_out = rows_.d_out,
+          .out = rows_.out,
+          .softmax_max = rows_.softmax_max,
+          .softmax_sum = rows_.softmax_sum,
+          .centred = rows_.scores.has_pse() || rows_.scores.has_slopes()};
+}
+
 /// Computes P, dS and dQ of one strip.
 void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   const StripKernels& kernels = *strip.kernels;
@@ -293,6 +300,9 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   float* dp = strip.dp + offset;
   strip.may_meet_masked =
       score_tile_.Fill(strip, strip.keys, tile.keys, tile.scratch.bias, s, nullptr, tile.scratch.capped);
+  if (const GradInputs inputs = Inputs(); inputs.centred) {
+    CentreFarRows(inputs, tile.sequence.q_offset, strip, passes.scale().unit, n, s);
+  }
   kernels.scores(tile.keys.V(strip.keys.begin), n, strip.do_panel, problem_.dv, false, dp, nullptr);
   const core::kernels::RowBlock k = tile.keys_of_dq.K(strip.keys.begin);
   const int64_t columns = problem_.d + problem_.d_rope;

@@ -7,6 +7,7 @@
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
 #include "ops/tile/fetch_runs.h"
+#include "ops/tile/grad_strip.h"
 #include "ops/tile/score_tile.h"
 #include "ops/tile/tile_fetch.h"
 #include "tiling/backward/backward_plan.h"
@@ -42,6 +43,7 @@ class BackwardTile {
   struct ColumnStrip;
 
   [[nodiscard]] int64_t SlotRow(const tiling::BackwardItem& item) const;
+  [[nodiscard]] GradInputs Inputs() const;
   void OpenRows(Tile& tile) const;
   void OpenColumn(const Tile& tile) const;
   void Accumulate(Tile& tile) const;

@@ -50,9 +50,22 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
     const auto statistic = [&](const layout::StatsView& of) {
       return of.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
     };
-    strip.shift[i] = RowShift(statistic(inputs.softmax_max), statistic(inputs.softmax_sum));
+    const float max = statistic(inputs.softmax_max), sum = statistic(inputs.softmax_sum);
+    strip.shift[i] = RowShift(inputs.centred && IsFarRow(max, sum) ? 0.0f : max, sum);
     if (!inputs.delta_of_empty_rows && strip.shift[i] == kInfinite) continue;
     strip.delta[i] = kernels.dot(d_out[i], inputs.d_out.rows.dtype, out[i], inputs.out.rows.dtype, problem.dv);
+  }
+}
+
+void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& strip, float unit, int64_t keys,
+                   float* s) {
+  const StripRows& lanes = strip.lanes;
+  for (int64_t i = 0; i < lanes.count; ++i) {
+    const int64_t row = row_offset + lanes.row[i];
+    const float max = inputs.softmax_max.At(lanes.sequence, lanes.head[i], row);
+    if (!IsFarRow(max, inputs.softmax_sum.At(lanes.sequence, lanes.head[i], row))) continue;
+    const float centre = max / unit;
+    for (int64_t key = 0; key < keys; ++key) s[key * lanes.width + i] -= centre;
   }
 }
 

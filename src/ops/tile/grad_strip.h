@@ -63,6 +63,7 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
+  bool centred = false;             ///< shift is that of scores less their maximum in rows that are far (CentreFarRows)
   bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever its dO holds
 };
 
@@ -70,6 +71,11 @@ struct GradInputs {
 /// gets an infinite shift, which makes its P 0.
 void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
                    const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip);
+
+/// Subtracts the maximum from the scores s[key][width] of rows that are far.
+/// @param unit  ScoreScale::unit
+void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& strip, float unit, int64_t keys,
+                   float* s);
 
 /// Writes 0 to dQ of a strip without a product.
 void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);

@@ -26,6 +26,13 @@ template <typename Real>
 /// statistics. It is infinite for a row without keys, whose P is then 0 everywhere.
 [[nodiscard]] float RowShift(float max, float sum);
 
+/// Whether a row's maximum is so far from 0 that RowShift, in f32, is too coarse: all of its keys have an additive mask
+/// of -1e9 or the lowest f32, for example.
+[[nodiscard]] inline bool IsFarRow(float max, float sum) {
+  constexpr float kFar = 1024;
+  return std::fabs(max) > kFar && std::isfinite(max) && !IsEmptyRow(max, sum);
+}
+
 /// Adds to sums[key] the sum over lanes [0, count) of p[key][width], in one fixed order of the lanes.
 void AddLanes(const float* p, int64_t keys, int64_t width, int64_t count, float* sums);
 
