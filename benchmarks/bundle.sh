@@ -1,7 +1,8 @@
 #!/bin/sh
 # Usage: bundle.sh OUT [BUILD]
-# Packs libfa, the command line tool, the kernel and operator tests and the benchmarks of a finished build with tests
-# (build/release) into the folder OUT, which runs on any x86-64 Linux with glibc 2.35 and libstdc++ of g++ 12:
+# Packs libfa, the command line tool, the kernel and operator tests and the benchmarks of a finished build (build/release,
+# with -DFA_BUILD_TESTS=ON -DFA_BUILD_BENCHMARKS=ON) into the folder OUT, which runs on any x86-64 Linux with glibc 2.35
+# and libstdc++ of g++ 12:
 #
 #   OUT/measure [--seconds N]    tests every level of the CPU, measures it, and prints a report
 #
@@ -24,7 +25,7 @@ done
 cp "$build/benchmarks/libpeer_read_rate.so" "$source/benchmarks/bundle/torch_times.py" "$root/bin"
 find "$build/tests/core/kernels" "$build/tests/ops/dense" "$build/tests/ops/inference" "$build/tests/ops/sparse" \
   "$build/tests/ops/indexer" -name '*_test' -type f -perm -u+x -exec cp {} "$root/tests" \; 2>/dev/null || true
-[ -n "$(ls "$root/tests")" ] || fail "no tests in $build: configure it with -DFA_BUILD_TESTS=ON"
+[ -n "$(ls "$root/tests")" ] || fail "no tests in $build: configure it with -DFA_BUILD_TESTS=ON -DFA_BUILD_BENCHMARKS=ON"
 
 # The libraries that they name, but for those of the C and the C++ compiler, which every system has.
 ldd "$root"/bin/* "$root"/tests/* 2>/dev/null | grep -oE '=> /[^ ]+' | cut -c4- | sort -u |

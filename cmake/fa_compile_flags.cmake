@@ -34,7 +34,7 @@ if(FA_QUICK)
   set(fa_quick_flags -O2)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND fa_quick_flags -fno-code-hoisting -fno-gcse -fno-thread-jumps -fno-tree-pre -fno-tree-slp-vectorize
-         -fno-tree-vectorize -fno-tree-vrp)
+         -fno-tree-vectorize -fno-tree-vrp -Wno-maybe-uninitialized)
   endif()
 endif()
 

@@ -19,7 +19,7 @@ if(TARGET fa_aclnn)
   fa_install_libraries(fa_targets runtime fa fa_aclnn)
 else()
   fa_install_libraries(fa_targets runtime fa)
-  list(APPEND fa_absent_headers REGEX "/acl(nn|nnop)?/" EXCLUDE)
+  list(APPEND fa_absent_headers REGEX "/acl(nn|nnop)?\$" EXCLUDE)
 endif()
 if(TARGET fa_mpi)
   # Component mpi of the package: MPI is required only of a consumer that asks for this component.

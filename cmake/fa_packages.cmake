@@ -2,10 +2,16 @@
 # and fa-tools-mpi, and one tarball. scripts/packages.sh makes and checks them.
 
 set(CPACK_PACKAGE_NAME fa)
-set(FA_MAINTAINER "The fa authors <maintainer@example.org>"
-    CACHE STRING "Name and address that packages name as their maintainer; by default a placeholder")
+# As Debian's own tools, see dch(1).
+set(fa_maintainer "The fa authors <maintainer@example.org>")
+if(DEFINED ENV{DEBEMAIL})
+  set(fa_maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(FA_MAINTAINER "${fa_maintainer}"
+    CACHE STRING "Maintainer of the packages, \"Name <address>\"; by default DEBFULLNAME and DEBEMAIL, or a placeholder")
 set(CPACK_PACKAGE_CONTACT ${FA_MAINTAINER})
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
+# Empty: cpack would put one summary before the descriptions of all packages. Their first lines are their summaries.
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
 set(CPACK_PACKAGE_FILE_NAME fa-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_GENERATOR TGZ)

