@@ -45,6 +45,7 @@ template <typename T>
 [[nodiscard]] TensorView View(const T* data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
+/// The same of writable memory.
 template <typename T>
 requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
     View(T* data, const Dims& shape, const Dims& stride = {}) {
@@ -55,6 +56,7 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
 [[nodiscard]] inline TensorView View(const void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
+/// The same of writable memory.
 [[nodiscard]] inline MutableTensorView View(void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
