@@ -41,6 +41,7 @@ class BackwardCall {
   };
   [[nodiscard]] References Compute() const;
   [[nodiscard]] ::testing::AssertionResult AllMatch(const References& want) const;
+  [[nodiscard]] ::testing::AssertionResult SlopesMatch(const reference::Gradients& exact) const;
   [[nodiscard]] ::testing::AssertionResult TensorMatches(const std::string& flag, const npy::Array& exact,
                                                          const npy::Array& naive) const;
   [[nodiscard]] double Value(const npy::Array& array, size_t at) const;
