@@ -13,12 +13,20 @@ forbid_in() {
   fi
 }
 forbid() { forbid_in "src/$1" "$2"; }
+# forbid_of FLOOR ROOMS: no file in the folder of a floor itself includes a header of its rooms.
+forbid_of() {
+  for file in src/"$1"/*.h src/"$1"/*.cc; do forbid_in "$file" "$1/$2/"; done
+}
 forbid core 'layout/|tiling/|ops/|fa/plan'
-# The rooms of core: kernels <- machine <- run; those of tiling: forward <- backward <- ranks, and sparse alone.
-forbid core/kernels 'core/(machine|run)/'
-forbid core/machine 'core/run/'
+# The rooms of core: kernels <- machine <- run <- context, all above the files of core itself; those of tiling: forward,
+# backward <- ranks, and sparse alone, above those of tiling itself.
+forbid core/kernels 'core/(machine|run|context)/'
+forbid core/machine 'core/(run|context)/'
+forbid core/run 'core/context/'
+forbid_of core '(kernels|machine|run|context)'
+forbid_of tiling '(forward|backward|sparse|ranks)'
 forbid tiling/forward 'tiling/(backward|sparse|ranks)/'
-forbid tiling/backward 'tiling/(sparse|ranks)/'
+forbid tiling/backward 'tiling/(forward|sparse|ranks)/'
 forbid tiling/sparse 'tiling/(forward|backward|ranks)/'
 forbid tiling/ranks 'tiling/sparse/'
 forbid layout 'tiling/|ops/'
