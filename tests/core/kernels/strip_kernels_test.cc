@@ -216,12 +216,6 @@ TEST_P(StripKernelsTest, WriteOutputRoundsOnceAndWritesNothingElse) {
   }
 }
 
-Matrix RowOf(int64_t width, float value) {
-  Matrix row(1, width, width, 0);
-  for (int64_t lane = 0; lane < width; ++lane) row.at(0, lane) = value;
-  return row;
-}
-
 /// row_max after a pass that left `s`: the largest of what it was and of each lane's scores.
 void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
   for (int64_t lane = 0; lane < width; ++lane) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/machine/cpu.h"
 #include "fa/fa.h"
 
@@ -341,7 +342,7 @@ TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
 
 TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
   for (const Isa isa : AllIsas()) {
-    if (isa == Isa::kAmxEmulated) continue;  // it has pairs of bf16 only
+    if (isa == core::kAmxEmulated) continue;  // it has pairs of bf16 only
     const auto context = Context::ForPlanning({.isa = isa, .cores = 2});
     ASSERT_TRUE(context.ok());
     for (const PlannedCall& call : Calls()) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
+#include "core/amx_emulated.h"
 #include "fa/flash_attention.h"
 #include "ops/inference/decode/decode_case.h"
 #include "support/compare/compare.h"
@@ -114,7 +115,7 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
 // With a tile unit the forward of bf16 sums over shorter blocks of keys than decode, whose kernels are those of f32. On
 // aarch64 few rows are up to four; with more, FlashAttention multiplies pairs of bf16, decode f32.
 bool MultipliesPairs(Isa isa, int64_t rows) {
-  return isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated || (isa == Isa::kNeonBf16 && rows > 4);
+  return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated || (isa == Isa::kNeonBf16 && rows > 4);
 }
 
 TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
