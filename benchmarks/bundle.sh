@@ -24,8 +24,13 @@ for program in tools/fa/fa benchmarks/kernels_benchmark benchmarks/measure; do
 done
 cp "$build/benchmarks/libpeer_read_rate.so" "$source/benchmarks/bundle/torch_times.py" "$root/bin"
 find "$build/tests/core/kernels" "$build/tests/ops/dense" "$build/tests/ops/inference" "$build/tests/ops/sparse" \
-  "$build/tests/ops/indexer" -name '*_test' -type f -perm -u+x -exec cp {} "$root/tests" \; 2>/dev/null || true
-[ -n "$(ls "$root/tests")" ] || fail "no tests in $build: configure it with -DFA_BUILD_TESTS=ON -DFA_BUILD_BENCHMARKS=ON"
+  "$build/tests/ops/indexer" -name '*_test' -type f -perm -u+x >"$root/tests.txt" ||
+  fail "no tests in $build: configure it with -DFA_BUILD_TESTS=ON -DFA_BUILD_BENCHMARKS=ON"
+for folder in core/kernels ops/dense ops/inference ops/sparse ops/indexer; do
+  grep -q "/tests/$folder/" "$root/tests.txt" || fail "no test in $build/tests/$folder is built"
+done
+xargs cp -t "$root/tests" <"$root/tests.txt"
+rm "$root/tests.txt"
 
 # The libraries that they name, but for those of the C and the C++ compiler, which every system has.
 ldd "$root"/bin/* "$root"/tests/* 2>/dev/null | grep -oE '=> /[^ ]+' | cut -c4- | sort -u |

@@ -1,6 +1,6 @@
 // Times the operators through the public API, on the shapes that people run: every type, mask and layout, on one thread
-// and on all. A result is checked against double before it is timed; the peak is measured right before and after each
-// call (peak/bracketed_rounds.h).
+// and on all. A result is checked against double before its call is timed. The peak is measured right before and after
+// each call (peak/bracketed_rounds.h).
 //
 //   build/release/benchmarks/operators_benchmark --benchmark_filter='BM_Forward/f32/B_.*/causal/BNSD'
 

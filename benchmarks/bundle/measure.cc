@@ -1,7 +1,7 @@
 // Tests and measures one machine in one run, from a folder that bundle.sh has made; its script `measure` calls this
-// program. It finds the CPUs that others disturb least, runs the kernel and operator tests, which try every level of
-// the CPU, and measures: the arithmetic units and the memory, every operator of `fa bench` on one, half and all CPUs,
-// next to PyTorch where python3 has it, and the kernels alone. Timings are those of quiet rounds
+// program. It finds the CPUs that other programs disturb least and runs the kernel and operator tests, which try every
+// level of the CPU. Then it measures the arithmetic units, the memory and the kernels alone. It times every operator of
+// `fa bench` on one, half and all CPUs, next to PyTorch where python3 has it. A timing comes from quiet rounds
 // (peak/bracketed_rounds.h).
 
 #include <fmt/format.h>

@@ -50,8 +50,8 @@ struct SequenceShards {
   int64_t heads_in_flight = 0;
 };
 
-/// The rows that `rank` of `ranks` holds on an axis of `rows`, in its order: the rows of q and out if rows = shards.sq,
-/// those of k and v if rows = shards.sk. Neighbouring intervals are joined, and no interval is empty.
+/// The rows that `rank` of `ranks` holds on an axis of `rows`, in its order. If rows = shards.sq, they are rows of q
+/// and out. If rows = shards.sk, they are rows of k and v. Neighbouring intervals are joined, and no interval is empty.
 /// @return kInvalidArgument naming what is wrong with the shards
 FA_API Result<std::vector<SequenceShards::Interval>> RowsHeld(const SequenceShards& shards, int64_t rows, int rank,
                                                               int ranks);

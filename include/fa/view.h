@@ -45,7 +45,7 @@ template <typename T>
 [[nodiscard]] TensorView View(const T* data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
-/// The same of writable memory.
+/// A writable view of the caller's memory, with the same arguments.
 template <typename T>
 requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
     View(T* data, const Dims& shape, const Dims& stride = {}) {
@@ -56,7 +56,7 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
 [[nodiscard]] inline TensorView View(const void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
-/// The same of writable memory.
+/// A writable view of such elements, with the same arguments.
 [[nodiscard]] inline MutableTensorView View(void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
