@@ -152,4 +152,8 @@ class [[nodiscard]] Result {
 
 }  // namespace fa
 
+/// Evaluates an expression of type fa::Status and returns it from the calling function unless it is ok().
+#define FA_RETURN_IF_ERROR(expression) \
+  if (::fa::Status fa_status = (expression); !fa_status.ok()) return fa_status
+
 #endif  // FA_STATUS_H_

@@ -135,7 +135,7 @@ class PromptOperation final : public PlannedOperation<PromptAttentionArgs> {
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     Status status = RunPlan(Args(&memory), memory);
     if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);

@@ -113,7 +113,7 @@ class MergeOperation final : public Operation {
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     const MergeArgs args = Args(&memory);
     Status status = settings_.by_sequence ? MergeSequences(args, memory) : MergePartials(args, options_);
     if (!status.ok()) return Renamed(status, Names::kMerge);
@@ -178,7 +178,7 @@ class MergeOperation final : public Operation {
 
   [[nodiscard]] Status MergeSequences(const MergeArgs& args, const CallMemory& memory) const {
     // All blocks are checked before the first one is written.
-    if (Status status = CheckMergePartials(args, options_); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckMergePartials(args, options_));
     auto sums = PrefixSums(args.out.shape[0], memory);
     if (!sums.ok()) return sums.status();
     for (size_t b = 0; b + 1 < sums->size(); ++b) {
@@ -195,7 +195,7 @@ class MergeOperation final : public Operation {
       sequence.out = RowsOf(args.out, begin, end);
       sequence.softmax_max = BlockOf(args.softmax_max, begin, end);
       sequence.softmax_sum = BlockOf(args.softmax_sum, begin, end);
-      if (Status status = MergePartials(sequence, options_); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(MergePartials(sequence, options_));
     }
     return Status::Ok();
   }

@@ -193,7 +193,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         std::string_view(initialized == 0 ? "MPI_Init has not been called" : "MPI_Finalize has been called"));
   }
   int level = MPI_THREAD_SINGLE;
-  if (Status status = StatusOf(MPI_Query_thread(&level), "MPI_Query_thread"); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(StatusOf(MPI_Query_thread(&level), "MPI_Query_thread"));
   if (level < MPI_THREAD_FUNNELED) {
     return Status::InvalidArgument(
         "MPI has been initialised without threads, want MPI_Init_thread with "
@@ -202,8 +202,8 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   // MPI promises at least this many tags, and a plan counts on them.
   int* most_tag = nullptr;
   int has_most_tag = 0;
-  Status asked = StatusOf(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &has_most_tag), "MPI_Comm_get_attr");
-  if (!asked.ok()) return asked;
+  FA_RETURN_IF_ERROR(
+      StatusOf(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &has_most_tag), "MPI_Comm_get_attr"));
   constexpr int kWanted = Transport::kTags - 1;
   if (has_most_tag == 0 || *most_tag < kWanted) {
     char text[64];
@@ -216,7 +216,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   } catch (const std::bad_alloc&) {  // all ranks are told below
   }
   MPI_Comm own = MPI_COMM_NULL;
-  if (Status status = StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"));
   MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
   const int made = transport != nullptr ? 1 : 0;
   int all_made = 0;

@@ -96,8 +96,8 @@ Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given)
   auto mask = MaskOf(call, mask_given);
   if (!mask.ok()) return mask.status();
   options.mask = std::move(*mask);
-  if (Status status = BindStarts(call, options); !status.ok()) return status;
-  if (Status status = BindLengths(call, settings); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindStarts(call, options));
+  FA_RETURN_IF_ERROR(BindLengths(call, settings));
   return settings;
 }
 

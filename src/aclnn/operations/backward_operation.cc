@@ -70,16 +70,15 @@ class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
       return Status::Ok();
     }
     if (settings_.statistics_by_sequence) {
-      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), Blocks(nullptr),
-                                       SequenceStatistics::Role::kRead, settings_.cu_q, operands_);
-      if (!status.ok()) return status;
+      FA_RETURN_IF_ERROR(statistics_.Bind(operands_.In(slots_.q, nullptr), Blocks(nullptr),
+                                          SequenceStatistics::Role::kRead, settings_.cu_q, operands_));
     }
     return Keep(PlanFlashAttentionGrad(Args(nullptr), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     if (settings_.statistics_by_sequence) statistics_.ReadBlocks(Blocks(&memory), memory);
     Status status = RunPlan(Args(&memory), memory);
     if (!status.ok()) return status;

@@ -106,21 +106,21 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   [[nodiscard]] Status Prepare(int64_t block_size) {
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     turned_ = PagesAreTurned(block_size);
-    if (Status status = CheckHeads(); !status.ok()) return status;
-    if (Status status = CheckBlockSize(block_size); !status.ok()) return status;
-    if (Status status = CheckPadding(); !status.ok()) return status;
-    if (Status status = CheckBatch(); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckHeads());
+    FA_RETURN_IF_ERROR(CheckBlockSize(block_size));
+    FA_RETURN_IF_ERROR(CheckPadding());
+    FA_RETURN_IF_ERROR(CheckBatch());
     const Keys keys = KeysOf(nullptr, 0);
     return Keep(PlanDecodeAttention(Args(nullptr, keys), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     int64_t padding = 0;
     if (padded()) {
       padding = *static_cast<const int64_t*>(operands_.In(slots_.kv_padding, &memory).data);
-      if (Status status = CheckPaddingValue(padding); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(CheckPaddingValue(padding));
     }
     const Keys keys = KeysOf(&memory, padding);
     Status status = RunPlan(Args(&memory, keys), memory);

@@ -51,16 +51,15 @@ class ForwardOperation final : public PlannedOperation<AttentionArgs> {
     if (settings_.statistics_by_sequence) {
       const SequenceStatistics::Blocks blocks = {operands_.In(slots_.softmax_max, nullptr),
                                                  operands_.In(slots_.softmax_sum, nullptr)};
-      Status status = statistics_.Bind(operands_.In(slots_.q, nullptr), blocks, SequenceStatistics::Role::kWritten,
-                                       settings_.cu_q, operands_);
-      if (!status.ok()) return status;
+      FA_RETURN_IF_ERROR(statistics_.Bind(operands_.In(slots_.q, nullptr), blocks, SequenceStatistics::Role::kWritten,
+                                          settings_.cu_q, operands_));
     }
     return Keep(PlanFlashAttention(Args(nullptr), settings_.options));
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
     if (!planned()) return Status::Ok();
-    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     Status status = RunPlan(Args(&memory), memory);
     if (!status.ok()) return status;
     operands_.ScatterOutputs(memory);

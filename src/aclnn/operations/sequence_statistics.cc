@@ -61,8 +61,8 @@ Status SequenceStatistics::Bind(const TensorView& query, const Blocks& blocks, R
     return Status::InvalidArgument("query.shape: want sizes >= 0 and fewer than 2^60 elements");
   }
   const Dims want = {tokens_, heads_, kCopies};
-  if (Status status = Check("softmaxMax", blocks.max, role, want); !status.ok()) return status;
-  if (Status status = Check("softmaxSum", blocks.sum, role, want); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(Check("softmaxMax", blocks.max, role, want));
+  FA_RETURN_IF_ERROR(Check("softmaxSum", blocks.sum, role, want));
   max_at_ = operands.Book(static_cast<size_t>(bytes));
   sum_at_ = operands.Book(static_cast<size_t>(bytes));
   return Status::Ok();

@@ -86,7 +86,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   }
 
   [[nodiscard]] Status Run(const CallMemory& memory) const override {
-    if (Status packed = operands_.PackInputs(memory); !packed.ok()) return packed;
+    FA_RETURN_IF_ERROR(operands_.PackInputs(memory));
     Args args = TensorsOf(&memory);
     const Lengths lengths(*this, &memory, args);
     const bool plan_again = lengths_q_.in_tensor() || lengths_kv_.in_tensor();

@@ -196,7 +196,7 @@ bool Operands::MayShare(size_t output, size_t other, const CallMemory& memory) c
 }
 
 Status Operands::PackInputs(const CallMemory& memory) const {
-  if (Status status = CheckApart(memory); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckApart(memory));
   for (size_t i = 0; i < operands_.size(); ++i) {
     const Operand& operand = operands_[i];
     if (!operand.packed || operand.output) continue;

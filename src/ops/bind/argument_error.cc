@@ -105,7 +105,7 @@ Status CheckView(const char* name, const TensorView& tensor, bool any_innermost)
   if (tensor.shape.rank() > Dims::kMaxRank) {
     return Status::InvalidArgument(Arg(name, ".shape").Has("more than 8 dimensions"));
   }
-  if (Status status = CheckSizes(name, tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSizes(name, tensor));
   return tensor.stride.empty() ? Status::Ok() : CheckStrides(name, tensor, any_innermost);
 }
 

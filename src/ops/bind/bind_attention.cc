@@ -6,13 +6,13 @@
 namespace fa::ops {
 
 Status BindParts(Binding& call) {
-  if (Status status = BindScalars(call); !status.ok()) return status;
-  if (Status status = BindShapes(call); !status.ok()) return status;
-  if (Status status = BindLengths(call); !status.ok()) return status;
-  if (Status status = BindStatistics(call); !status.ok()) return status;
-  if (Status status = BindMask(call); !status.ok()) return status;
-  if (Status status = BindPse(call); !status.ok()) return status;
-  if (Status status = BindDropout(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindScalars(call));
+  FA_RETURN_IF_ERROR(BindShapes(call));
+  FA_RETURN_IF_ERROR(BindLengths(call));
+  FA_RETURN_IF_ERROR(BindStatistics(call));
+  FA_RETURN_IF_ERROR(BindMask(call));
+  FA_RETURN_IF_ERROR(BindPse(call));
+  FA_RETURN_IF_ERROR(BindDropout(call));
   BoundAttention& bound = call.bound;
   bound.problem.score_passes =
       bound.has_pse || bound.has_slopes || bound.softcap > 0 || bound.has_drop_mask || bound.has_philox;
@@ -26,7 +26,7 @@ Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionO
   DenseTensors tensors = ForwardTensors(args);
   tensors.lse = args.lse;
   Binding call{.args = tensors, .options = options, .bound = *result};
-  if (Status status = BindParts(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindParts(call));
   result->planned = KeepPlanned(TensorsOf(args));
   return result;
 }
@@ -35,16 +35,16 @@ Result<BoundAttention> BindInference(const DenseTensors& tensors, const Attentio
                                      const Inference& inference) {
   Result<BoundAttention> result{BoundAttention{}};
   Binding call{.args = tensors, .options = options, .bound = *result, .inference = &inference};
-  if (Status status = BindParts(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindParts(call));
   return result;
 }
 
 Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors, std::span<const int64_t> cu_q,
                        std::span<const int64_t> cu_kv, const TensorView& dense_mask) {
-  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
-  if (Status status = CheckPlannedLengths("cu_q", cu_q, bound.cu_q); !status.ok()) return status;
-  if (Status status = CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv); !status.ok()) return status;
-  if (Status status = CheckAllApart(tensors, bound.planned); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_q", cu_q, bound.cu_q));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("cu_kv", cu_kv, bound.cu_kv));
+  FA_RETURN_IF_ERROR(CheckAllApart(tensors, bound.planned));
   if (bound.compressed_mask_mode < 0) return Status::Ok();
   return VerifyCompressedMask(dense_mask, bound.compressed_mask_mode);
 }
@@ -54,7 +54,7 @@ Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args) {
 }
 
 Status CheckRunLengths(const BoundAttention& bound, const ActualLengths& lengths) {
-  if (Status status = CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", lengths.q, bound.lengths_q));
   return CheckPlannedLengths("lengths_kv", lengths.kv, bound.lengths_kv);
 }
 

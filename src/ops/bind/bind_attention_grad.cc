@@ -30,15 +30,15 @@ Status CheckLike(const Gradient& gradient) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + Text(source.shape) + " (" +
                                    Arg(source_name, ".shape") + ")");
   }
-  if (Status status = CheckView(name, tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, tensor));
   for (int i = 0; i < source.shape.rank(); ++i) {
-    if (Status status = CheckSize(name, tensor, i, source.shape[i], {source_name, i}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize(name, tensor, i, source.shape[i], {source_name, i}));
   }
   return Status::Ok();
 }
 
 Status CheckWritten(const Gradient& gradient) {
-  if (Status status = CheckLike(gradient); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckLike(gradient));
   const TensorView& tensor = gradient.tensor;
   if (tensor.stride.empty() || !layout::OverlapsItself(tensor)) return Status::Ok();
   return Status::InvalidArgument(Arg(gradient.name, ".stride").Is(Text(tensor.stride)) +
@@ -57,17 +57,13 @@ Status CheckRope(bool has_rope, const Gradient& gradient) {
 }
 
 Status BindRows(const AttentionGradArgs& args, Layout layout, BoundAttentionGrad& bound) {
-  if (Status status = CheckLike({"d_out", args.d_out, "out", args.out}); !status.ok()) return status;
-  if (Status status = CheckWritten({"dq", args.dq, "q", args.q}); !status.ok()) return status;
-  if (Status status = CheckWritten({"dk", args.dk, "k", args.k}); !status.ok()) return status;
-  if (Status status = CheckWritten({"dv", args.dv, "v", args.v}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckLike({"d_out", args.d_out, "out", args.out}));
+  FA_RETURN_IF_ERROR(CheckWritten({"dq", args.dq, "q", args.q}));
+  FA_RETURN_IF_ERROR(CheckWritten({"dk", args.dk, "k", args.k}));
+  FA_RETURN_IF_ERROR(CheckWritten({"dv", args.dv, "v", args.v}));
   const bool has_rope = bound.forward.has_rope;
-  if (Status status = CheckRope(has_rope, {"dq_rope", args.dq_rope, "q_rope", args.q_rope}); !status.ok()) {
-    return status;
-  }
-  if (Status status = CheckRope(has_rope, {"dk_rope", args.dk_rope, "k_rope", args.k_rope}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckRope(has_rope, {"dq_rope", args.dq_rope, "q_rope", args.q_rope}));
+  FA_RETURN_IF_ERROR(CheckRope(has_rope, {"dk_rope", args.dk_rope, "k_rope", args.k_rope}));
   const layout::Axes axes = layout::AxesOf(layout);
   const tiling::AttentionProblem& problem = bound.forward.problem;
   bound.d_out = layout::RowsOf(args.d_out, layout::AxesOf(layout::OutputLayout(layout)), problem.dv);
@@ -91,7 +87,7 @@ Status BindDPse(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
   if (bound.forward.pse.compressed) {
     return Status::InvalidArgument(Arg("dpse").Says("not available for the compressed 1024-row form"));
   }
-  if (Status status = CheckWritten({"dpse", args.dpse, "pse", args.pse}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckWritten({"dpse", args.dpse, "pse", args.pse}));
   bound.has_dpse = true;
   bound.dpse = GradPseRows(bound.forward.pse, args.dpse);
   bound.forward.problem.one_pair_at_a_time = bound.dpse.shared_batch && !bound.dpse.shared_rows;
@@ -104,7 +100,7 @@ Status BindDSlopes(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
     return Status::InvalidArgument(Arg("dslopes").Says("given, want none (") + Arg("pse_type") + " " +
                                    std::to_string(static_cast<int>(bound.forward.pse_type)) + ")");
   }
-  if (Status status = CheckWritten({"dslopes", args.dslopes, "pse", args.pse}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckWritten({"dslopes", args.dslopes, "pse", args.pse}));
   bound.has_dslopes = true;
   bound.dslopes_shared = args.dslopes.shape.rank() == 1;
   if (!bound.dslopes_shared) {
@@ -123,11 +119,11 @@ Status BindDSink(const AttentionGradArgs& args, BoundAttentionGrad& bound) {
 Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& options, BoundAttentionGrad& bound) {
   const DenseTensors forward = ForwardTensors(args);
   Binding call{forward, options, bound.forward, Direction::kBackward};
-  if (Status status = BindParts(call); !status.ok()) return status;
-  if (Status status = BindRows(args, options.layout, bound); !status.ok()) return status;
-  if (Status status = BindDPse(args, bound); !status.ok()) return status;
-  if (Status status = BindDSlopes(args, bound); !status.ok()) return status;
-  if (Status status = BindDSink(args, bound); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindParts(call));
+  FA_RETURN_IF_ERROR(BindRows(args, options.layout, bound));
+  FA_RETURN_IF_ERROR(BindDPse(args, bound));
+  FA_RETURN_IF_ERROR(BindDSlopes(args, bound));
+  FA_RETURN_IF_ERROR(BindDSink(args, bound));
   if (!bound.forward.cu_q.empty()) bound.unused_keys = {bound.forward.cu_kv.back(), args.k.shape[0]};
   bound.forward.planned = KeepPlanned(TensorsOf(args));
   return Status::Ok();
@@ -138,7 +134,7 @@ Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& optio
 Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
   // It is built in place, because it is large.
   Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
-  if (Status status = BindGradient(args, options, *result); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindGradient(args, options, *result));
   return result;
 }
 

@@ -44,7 +44,7 @@ Status Verify(const TensorView& mask, int64_t sparse_mode) {
   if (mask.dtype != DType::kU8 && mask.dtype != DType::kBool && mask.dtype != DType::kI8) {
     return ops::WrongType("dense_mask", mask.dtype, "u8, bool or i8");
   }
-  if (Status status = ops::CheckView("dense_mask", mask, /*any_innermost=*/true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(ops::CheckView("dense_mask", mask, /*any_innermost=*/true));
   const int rank = mask.shape.rank();
   const int64_t rows = sparse_mode == 6 ? kSide + kPrefixRows : kSide;
   bool right = rank >= 2 && mask.shape[rank - 2] == rows && mask.shape[rank - 1] == kSide;

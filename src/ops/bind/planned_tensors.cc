@@ -115,7 +115,7 @@ Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const 
 
 Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (Status status = CheckPlanned(tensors[i], planned[i]); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckPlanned(tensors[i], planned[i]));
   }
   return Status::Ok();
 }
@@ -124,8 +124,7 @@ Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const Planne
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].output) continue;
     for (size_t other = 0; other < i; ++other) {
-      Status status = CheckApart(tensors[i], planned[i], tensors[other], planned[other]);
-      if (!status.ok()) return status;
+      FA_RETURN_IF_ERROR(CheckApart(tensors[i], planned[i], tensors[other], planned[other]));
     }
   }
   return Status::Ok();

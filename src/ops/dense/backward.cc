@@ -23,10 +23,10 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
 
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
     const ops::BoundAttentionGrad& bound = program_.bound();
-    if (Status status = ops::CheckGradRunArgs(bound, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckGradRunArgs(bound, args));
     const ops::GradRows rows = ops::RowsOf(bound, args);
     ops::WriteTailGradients(bound.forward.problem, rows);
-    if (Status status = program_.Run(*this, rows, workspace); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(program_.Run(*this, rows, workspace));
     if (bound.has_dpse && bound.forward.problem.sequences.empty()) ops::ClearBiasGradient(args.dpse);
     program_.WriteSums(rows, workspace);
     return Status::Ok();

@@ -36,11 +36,9 @@ Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
     return Status::InvalidArgument(Arg(named.name, ".shape").Is(Text(tensor.shape)) + ", want " + std::to_string(rank) +
                                    " dimensions (" + Name(layout) + ")");
   }
-  if (Status status = CheckView(named.name, tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(named.name, tensor));
   for (int i = 0; i < rank; ++i) {
-    if (Status status = CheckSize(named.name, tensor, i, first.tensor.shape[i], {first.name, i}); !status.ok()) {
-      return status;
-    }
+    FA_RETURN_IF_ERROR(CheckSize(named.name, tensor, i, first.tensor.shape[i], {first.name, i}));
   }
   return Status::Ok();
 }
@@ -58,17 +56,12 @@ Status CheckStats(const NamedView& named, const BoundMerge& merge, const layout:
     return Status::InvalidArgument(Arg(named.name, ".shape").Is(Text(tensor.shape)) + ", want " +
                                    (packed ? "[T,N] or [T,N,8]" : "[B,N,S] or [B,N,S,8]"));
   }
-  if (Status status = CheckView(named.name, tensor, /*any_innermost=*/true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(named.name, tensor, /*any_innermost=*/true));
   if (!packed) {
-    if (Status status = CheckSize(named.name, tensor, 0, merge.batch, {"prev_out", axes.batch}); !status.ok()) {
-      return status;
-    }
+    FA_RETURN_IF_ERROR(CheckSize(named.name, tensor, 0, merge.batch, {"prev_out", axes.batch}));
   }
-  if (Status status = CheckSize(named.name, tensor, 1, merge.heads, {"heads", SizeSource::kArgument}); !status.ok())
-    return status;
-  if (Status status = CheckSize(named.name, tensor, packed ? 0 : 2, merge.rows, {"prev_out", axes.seq}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckSize(named.name, tensor, 1, merge.heads, {"heads", SizeSource::kArgument}));
+  FA_RETURN_IF_ERROR(CheckSize(named.name, tensor, packed ? 0 : 2, merge.rows, {"prev_out", axes.seq}));
   if (got > rank && tensor.shape[rank] != 8) {
     return WrongSize(named.name, rank, tensor.shape[rank], 8, {"equal copies of a statistic"});
   }
@@ -165,10 +158,10 @@ Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge&
   const Layout layout = ResultLayout(options.layout);
   const layout::Axes axes = layout::AxesOf(layout);
   const NamedView first = {"prev_out", args.prev_out};
-  if (Status status = CheckOut(first, first, layout); !status.ok()) return status;
-  if (Status status = CheckOut({"cur_out", args.cur_out}, first, layout); !status.ok()) return status;
-  if (Status status = CheckOut({"out", args.out}, first, layout); !status.ok()) return status;
-  if (Status status = BindSizes(args, options, layout, merge); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckOut(first, first, layout));
+  FA_RETURN_IF_ERROR(CheckOut({"cur_out", args.cur_out}, first, layout));
+  FA_RETURN_IF_ERROR(CheckOut({"out", args.out}, first, layout));
+  FA_RETURN_IF_ERROR(BindSizes(args, options, layout, merge));
   const struct {
     NamedView view;
     Stats* stats;
@@ -179,7 +172,7 @@ Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge&
                     {{"softmax_max", args.softmax_max}, &merge.softmax_max},
                     {{"softmax_sum", args.softmax_sum}, &merge.softmax_sum}};
   for (const auto& [view, stats] : statistics) {
-    if (Status status = CheckStats(view, merge, axes, stats); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckStats(view, merge, axes, stats));
   }
   merge.prev_out = layout::RowsOf(args.prev_out, axes, merge.head_size);
   merge.cur_out = layout::RowsOf(args.cur_out, axes, merge.head_size);
@@ -191,19 +184,19 @@ Status BindViews(const MergeArgs& args, const MergeOptions& options, BoundMerge&
 
 Result<BoundMerge> BindMerge(const MergeArgs& args, const MergeOptions& options) {
   BoundMerge merge;
-  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindViews(args, options, merge));
   merge.planned = KeepPlanned(TensorsOf(args));
   return merge;
 }
 
 Status CheckMergeArgs(const MergeArgs& args, const MergeOptions& options) {
   BoundMerge merge;
-  if (Status status = BindViews(args, options, merge); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindViews(args, options, merge));
   return CheckAliasing(args);
 }
 
 Status CheckMergeRunArgs(const BoundMerge& bound, const MergeArgs& args) {
-  if (Status status = CheckAllPlanned(TensorsOf(args), bound.planned); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAllPlanned(TensorsOf(args), bound.planned));
   return CheckAliasing(args);
 }
 

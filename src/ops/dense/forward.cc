@@ -22,7 +22,7 @@ class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckRunArgs(program_.bound(), args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckRunArgs(program_.bound(), args));
     return program_.Run(*this, ops::RowsOf(program_.bound(), args), workspace);
   }
 

@@ -143,7 +143,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
   }
 
   [[nodiscard]] Status Run(const MergeArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckMergeRunArgs(bound_, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckMergeRunArgs(bound_, args));
     const ops::MergeRows views = ops::RowsOf(bound_, args);
     const Merger merger(views, bound_);
     auto merge_task = [&](int32_t task, int /*worker*/) {

@@ -12,16 +12,14 @@ Status BindOutputs(const LightningIndexerArgs& args, const SparseTensors& tensor
   const int last = tensors.leading() + 1;
   bound.entries = shape.rank() == last + 1 ? shape[last] : 0;
   const WantedSize list{1, {"one list per token"}};
-  Status status = tensors.CheckQueryOutput("sparse_indices", args.sparse_indices, DType::kI32,
-                                           {list, {bound.entries, {"sparse_indices", last}}});
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors.CheckQueryOutput("sparse_indices", args.sparse_indices, DType::kI32,
+                                              {list, {bound.entries, {"sparse_indices", last}}}));
   bound.indices = SparseRowsOf(args.sparse_indices, tensors.packed());
   bound.has_values = args.sparse_values.data != nullptr;
   if (!bound.has_values) return Status::Ok();
   const DType type = args.sparse_values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;
-  status = tensors.CheckQueryOutput("sparse_values", args.sparse_values, type,
-                                    {list, {bound.entries, {"sparse_indices", last}}});
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors.CheckQueryOutput("sparse_values", args.sparse_values, type,
+                                              {list, {bound.entries, {"sparse_indices", last}}}));
   bound.values = SparseRowsOf(args.sparse_values, tensors.packed());
   return Status::Ok();
 }
@@ -35,11 +33,10 @@ layout::BlockTable TableOf(const BoundIndexer& bound, const TensorView& block_ta
 }  // namespace
 
 Result<IndexerShape> BindIndexerShape(const IndexerInputs& inputs, SparseTensors& tensors) {
-  if (Status status = tensors.BindQuery(inputs.q_name, inputs.q); !status.ok()) return status;
-  if (Status status = tensors.BindBlockTable(inputs.block_table); !status.ok()) return status;
-  Status key = tensors.BindKey(inputs.k_name, inputs.k, {1, {"one key head"}},
-                               {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}});
-  if (!key.ok()) return key;
+  FA_RETURN_IF_ERROR(tensors.BindQuery(inputs.q_name, inputs.q));
+  FA_RETURN_IF_ERROR(tensors.BindBlockTable(inputs.block_table));
+  FA_RETURN_IF_ERROR(tensors.BindKey(inputs.k_name, inputs.k, {1, {"one key head"}},
+                                     {tensors.head_size(), {inputs.q_name, tensors.leading() + 1}}));
   const DType weights_type = inputs.weights.dtype == DType::kF32 ? DType::kF32 : tensors.dtype();
   Status weights = tensors.CheckQuerySide("weights", inputs.weights, weights_type,
                                           {{tensors.heads(), {inputs.q_name, tensors.leading()}}});
@@ -80,22 +77,20 @@ Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args, const Lightni
   if (!shape.ok()) return shape.status();
   BoundIndexer bound;
   bound.shape = std::move(*shape);
-  if (Status status = BindOutputs(args, tensors, bound); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindOutputs(args, tensors, bound));
   bound.paged = tensors.paged();
   if (bound.paged) {
     bound.table = tensors.PagesOf(args.block_table);
     const int64_t sequences = std::ssize(bound.shape.sequences.list);
-    Status status = CheckSize("block_table", args.block_table, 0, sequences, {"entries of lengths_q"});
-    if (!status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("block_table", args.block_table, 0, sequences, {"entries of lengths_q"}));
   }
   bound.planned = KeepPlanned(TensorsOf(args));
   return bound;
 }
 
 Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args) {
-  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
-  Status lengths = CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
-  if (!lengths.ok()) return lengths;
+  FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv));
   if (!bound.paged) return Status::Ok();
   return CheckSparsePages(TableOf(bound, args.block_table), bound.shape.sequences);
 }

@@ -13,9 +13,9 @@ Status BindValues(const TensorView& values, const SparseTensors& tensors, BoundI
   const DType type = values.dtype == DType::kF32 ? DType::kF32 : bound.shape.dtype;
   const WantedSize entries{bound.lists.entries, {"sparse_indices", leading + 1}};
   const bool short_form = values.shape.rank() == leading + 1;
-  Status status = short_form ? tensors.CheckQuerySide("d_values", values, type, {entries})
-                             : tensors.CheckQuerySide("d_values", values, type, {{1, {"one list per token"}}, entries});
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(short_form
+                         ? tensors.CheckQuerySide("d_values", values, type, {entries})
+                         : tensors.CheckQuerySide("d_values", values, type, {{1, {"one list per token"}}, entries}));
   const Dims stride = layout::FilledStride(values.shape, values.stride);
   bound.d_values = {.dtype = type, .batch = leading == 2 ? stride[0] : 0, .row = stride[leading - 1]};
   return Status::Ok();
@@ -42,12 +42,12 @@ Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
                                  .mask = options.mask},
                                 tensors);
   if (!shape.ok()) return shape.status();
-  if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors.CheckIndices(args.sparse_indices));
   BoundIndexerGrad bound;
   bound.shape = std::move(*shape);
   bound.check_indices = options.check_indices;
   bound.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
-  if (Status status = BindValues(args.d_values, tensors, bound); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindValues(args.d_values, tensors, bound));
   auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.shape);
   if (!gradients.ok()) return gradients.status();
   bound.gradients = *gradients;
@@ -56,9 +56,8 @@ Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
 }
 
 Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args) {
-  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
-  Status lengths = CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
-  if (!lengths.ok()) return lengths;
+  FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv));
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.shape.sequences);
 }

@@ -23,8 +23,8 @@ Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args, const De
   bound.shape = std::move(*shape);
   for (const auto& [name, tensor, stats] : {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max},
                                             std::tuple{"softmax_sum_index", &args.softmax_sum_index, &bound.sum}}) {
-    if (Status status = tensors.CheckRowStatistic(name, *tensor); !status.ok()) return status;
-    if (Status status = CheckWritable(name, *tensor); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors.CheckRowStatistic(name, *tensor));
+    FA_RETURN_IF_ERROR(CheckWritable(name, *tensor));
     *stats = SparseRowStatisticOf(*tensor, tensors.packed());
   }
   bound.planned = KeepPlanned(TensorsOf(args));
@@ -32,7 +32,7 @@ Result<BoundIndexerLse> BindIndexerLse(const DenseIndexerLseArgs& args, const De
 }
 
 Status CheckIndexerRunArgs(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args) {
-  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
   return CheckSparseLengths(bound.shape.sequences, args.lengths_q, args.lengths_kv);
 }
 

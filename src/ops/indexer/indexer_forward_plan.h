@@ -40,7 +40,7 @@ class IndexerForwardPlan final : public Plan::ImplFor<Args> {
   }
 
   [[nodiscard]] Status Run(const Args& args, std::byte* workspace) const override {
-    if (Status status = CheckIndexerRunArgs(bound_, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckIndexerRunArgs(bound_, args));
     const auto rows = RowsOf(bound_, args);
     const Step step(bound_.Problem(), program_.table, rows);
     IndexerTile tile(program_, rows.in, step, workspace);

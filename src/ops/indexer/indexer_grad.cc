@@ -158,7 +158,7 @@ class IndexerGradPlanImpl final : public Plan::ImplFor<LightningIndexerGradArgs>
   }
 
   [[nodiscard]] Status Run(const LightningIndexerGradArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckIndexerGradRunArgs(bound_, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckIndexerGradRunArgs(bound_, args));
     const ops::SelectionGradRows rows = ops::RowsOf(bound_, args);
     ops::ClearUnusedGradients(bound_.shape, rows.gradients);
     GradTile tile(program_, rows, workspace);

@@ -20,8 +20,7 @@ Result<IndexerGradRows> BindIndexerGradients(const IndexerGradients& gradients, 
   if (!status.ok()) return status;
   status = tensors.CheckKeyOutput(gradients.dk_name, gradients.dk, shape.dtype, {{1, {"one key head"}}, d});
   if (!status.ok()) return status;
-  status = tensors.CheckQueryOutput("dweights", gradients.dweights, shape.weights.dtype, {heads});
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors.CheckQueryOutput("dweights", gradients.dweights, shape.weights.dtype, {heads}));
   return IndexerGradRows{SparseRowsOf(gradients.dq, tensors.packed()), SparseRowsOf(gradients.dk, tensors.packed()),
                          SparseValuesOf(gradients.dweights, tensors.packed())};
 }

@@ -9,7 +9,7 @@ namespace {
 
 Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorView& tensor) {
   if (tensor.dtype > DType::kBF16) return WrongType(name, tensor.dtype, "f32, f16 or bf16");
-  if (Status status = CheckView(name, tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, tensor));
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   const Dims& shape = tensor.shape;
   const int64_t heads = problem.heads_kv, d = problem.d;
@@ -49,10 +49,10 @@ Status BindAntiquant(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("antiquant").Is(std::to_string(static_cast<int>(call.options.antiquant))) +
                                    ", want kPerTensorOrChannel or kPerToken");
   }
-  if (Status status = CheckAntiquant(call, "antiquant_scale", scale); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAntiquant(call, "antiquant_scale", scale));
   call.bound.storage.per_token = call.options.antiquant == Antiquant::kPerToken;
   if (offset.data == nullptr) return Status::Ok();
-  if (Status status = CheckAntiquant(call, "antiquant_offset", offset); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAntiquant(call, "antiquant_offset", offset));
   if (offset.shape == scale.shape) return Status::Ok();
   return Status::InvalidArgument(Arg("antiquant_offset", ".shape").Is(Text(offset.shape)) + ", want " +
                                  Text(scale.shape) + " (" + Arg("antiquant_scale") + ")");

@@ -36,7 +36,7 @@ Status CheckCounts(const DecodeBinding& call) {
 
 Status CheckTypes(const DecodeBinding& call) {
   const DType first = call.args.k[0].dtype, query = call.args.q.dtype;
-  if (Status status = CheckOutputType(query, call.args.out.dtype); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckOutputType(query, call.args.out.dtype));
   for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
@@ -152,20 +152,21 @@ Status Bind(DecodeBinding& call) {
   if (call.args.q.dtype > DType::kBF16 && !call.int8_products()) {
     return WrongType("q", call.args.q.dtype, "f32, f16, bf16 or i8");
   }
-  if (Status status = CheckCounts(call); !status.ok()) return status;
-  if (Status status = CheckTypes(call); !status.ok()) return status;
-  if (Status status = CheckRope(call); !status.ok()) return status;
-  if (Status status = CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)); !status.ok()) return status;
-  if (Status status = CheckInt8Products(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckCounts(call));
+  FA_RETURN_IF_ERROR(CheckTypes(call));
+  FA_RETURN_IF_ERROR(CheckRope(call));
+  FA_RETURN_IF_ERROR(CheckProductScales(call.args.q.dtype, ProductScalesOf(call.args)));
+  FA_RETURN_IF_ERROR(CheckInt8Products(call));
   call.own_types = true;
   call.dense_mask = WithRows(call, call.args.dense_mask);
   if (call.args.pse.shape.rank() == 4) call.pse = WithRows(call, call.args.pse);
   call.bound.storage.quantized = call.args.k[0].dtype == DType::kI8 && !call.int8_products();
-  Status status = call.paged() ? BindKeyPages(call) : call.args.k.size() > 1 ? BindKeyList(call) : BindOneTensor(call);
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(call.paged()             ? BindKeyPages(call)
+                     : call.args.k.size() > 1 ? BindKeyList(call)
+                                              : BindOneTensor(call));
   SetReadsOfKeys(call);
-  if (Status antiquant = BindAntiquant(call); !antiquant.ok()) return antiquant;
-  if (Status output = BindOutput(call); !output.ok()) return output;
+  FA_RETURN_IF_ERROR(BindAntiquant(call));
+  FA_RETURN_IF_ERROR(BindOutput(call));
   KeepTensors(call);
   return Status::Ok();
 }
@@ -207,7 +208,7 @@ Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAtte
   DecodeBinding call{args, options, *result, layout::AxesOf(options.layout)};
   call.pse = args.pse;
   call.dense_mask = args.dense_mask;
-  if (Status status = Bind(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(Bind(call));
   return result;
 }
 
@@ -219,8 +220,7 @@ Status CheckList(const char* list, std::span<const TensorView> tensors, std::spa
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    Status status = CheckPlanned(KeyTensor(list, tensors[i]), planned[i]);
-    if (!status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckPlanned(KeyTensor(list, tensors[i]), planned[i]));
   }
   return Status::Ok();
 }
@@ -232,14 +232,13 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
     return CheckApart(tensors[output], bound.planned[output], other, planned);
   };
   for (size_t i = 0; i < output; ++i) {
-    if (Status status = check(tensors[i], bound.planned[i]); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(check(tensors[i], bound.planned[i]));
   }
   for (size_t i = 0; i < args.k.size(); ++i) {
-    if (Status status = check(KeyTensor("k", args.k[i]), bound.planned_k[i]); !status.ok()) return status;
-    if (Status status = check(KeyTensor("v", args.v[i]), bound.planned_v[i]); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(check(KeyTensor("k", args.k[i]), bound.planned_k[i]));
+    FA_RETURN_IF_ERROR(check(KeyTensor("v", args.v[i]), bound.planned_v[i]));
     if (args.k_rope.empty()) continue;
-    if (Status status = check(KeyTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]); !status.ok())
-      return status;
+    FA_RETURN_IF_ERROR(check(KeyTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]));
   }
   return Status::Ok();
 }
@@ -260,8 +259,7 @@ Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) 
   layout::BlockTable table = bound.storage.table;
   table.entries = static_cast<const int32_t*>(block_table.data);
   for (size_t b = 0; b < sequences.size(); ++b) {
-    Status status = CheckPages(table, static_cast<int64_t>(b), UsedPages(sequences[b], table.page_rows));
-    if (!status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckPages(table, static_cast<int64_t>(b), UsedPages(sequences[b], table.page_rows)));
   }
   return Status::Ok();
 }
@@ -270,15 +268,15 @@ Status CheckBlockTable(const BoundDecode& bound, const TensorView& block_table) 
 
 Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   const auto tensors = TensorsOf(args);
-  if (Status status = CheckAllPlanned(tensors, bound.planned); !status.ok()) return status;
-  if (Status status = CheckList("k", args.k, bound.planned_k); !status.ok()) return status;
-  if (Status status = CheckList("v", args.v, bound.planned_v); !status.ok()) return status;
-  if (Status status = CheckList("k_rope", args.k_rope, bound.planned_k_rope); !status.ok()) return status;
-  if (Status status = CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q); !status.ok()) return status;
-  if (Status status = CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(CheckList("k", args.k, bound.planned_k));
+  FA_RETURN_IF_ERROR(CheckList("v", args.v, bound.planned_v));
+  FA_RETURN_IF_ERROR(CheckList("k_rope", args.k_rope, bound.planned_k_rope));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", args.lengths_q, bound.lengths_q));
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_kv", args.lengths_kv, bound.lengths_kv));
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].output) continue;
-    if (Status status = CheckApartFromAll(bound, args, i); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckApartFromAll(bound, args, i));
   }
   return bound.storage.paged() ? CheckBlockTable(bound, args.block_table) : Status::Ok();
 }

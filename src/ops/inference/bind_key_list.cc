@@ -19,7 +19,7 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
                                      std::to_string(call.axes.rank) + " dimensions (" + Name(call.options.layout) +
                                      ")");
     }
-    if (Status status = CheckView(name.c_str(), tensor); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckView(name.c_str(), tensor));
     for (int dim = 0; dim < call.axes.rank; ++dim) {
       if (dim == call.axes.seq) continue;
       const int64_t want = dim == call.axes.batch ? 1 : tensors[0].shape[dim];
@@ -38,10 +38,10 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
 }  // namespace
 
 Status BindKeyList(DecodeBinding& call) {
-  if (Status status = CheckListed(call, "k", call.args.k); !status.ok()) return status;
-  if (Status status = CheckListed(call, "v", call.args.v); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckListed(call, "k", call.args.k));
+  FA_RETURN_IF_ERROR(CheckListed(call, "v", call.args.v));
   if (call.has_rope()) {
-    if (Status status = CheckListed(call, "k_rope", call.args.k_rope); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckListed(call, "k_rope", call.args.k_rope));
   }
   const std::span<const int64_t> given = call.args.lengths_kv;
   std::vector<int64_t> lengths;
@@ -69,7 +69,7 @@ Status BindKeyList(DecodeBinding& call) {
   call.v = as_one(call.args.v);
   if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
   if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses `given`
-  if (Status status = BindDense(call, lengths); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindDense(call, lengths));
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   for (size_t b = 0; b < call.args.k.size(); ++b) {
     call.bound.storage.k.push_back(layout::RowsOf(call.args.k[b], call.axes, problem.d));

@@ -27,11 +27,11 @@ int64_t QueryHeadSize(const DecodeBinding& call) {
 Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
   const TensorView& table = call.args.block_table;
   if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
-  if (Status status = CheckView("block_table", table); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("block_table", table));
   if (table.shape.rank() != 2) {
     return Status::InvalidArgument(Arg("block_table", ".shape").Is(Text(table.shape)) + ", want [B, pages]");
   }
-  if (Status status = CheckSize("block_table", table, 0, call.batch(), {"batch"}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSize("block_table", table, 0, call.batch(), {"batch"}));
   const std::span<const int64_t> lengths = call.args.lengths_kv;
   if (lengths.empty())
     return Status::InvalidArgument(Arg("lengths_kv").Says("missing, want the lengths of paged keys"));
@@ -83,9 +83,9 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
 // Binds the pages of k_rope. There must be as many as pages of keys, with as many rows and heads.
 Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t rows) {
   const TensorView &k = call.args.k[0], &rope = call.args.k_rope[0];
-  if (Status status = CheckPages(call, "k_rope", rope, axes); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPages(call, "k_rope", rope, axes));
   for (const int dim : {0, axes.seq}) {
-    if (Status status = CheckSize("k_rope", rope, dim, k.shape[dim], {"k", dim}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("k_rope", rope, dim, k.shape[dim], {"k", dim}));
   }
   if (axes.fused() && rope.shape[axes.dim] % heads != 0) {
     return WrongSize("k_rope", axes.dim, rope.shape[axes.dim],
@@ -102,14 +102,14 @@ Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t ro
 Status BindKeyPages(DecodeBinding& call) {
   const TensorView &k = call.args.k[0], &v = call.args.v[0];
   const Axes axes = PageAxes(call.options.layout, k.shape.rank());
-  if (Status status = CheckPages(call, "k", k, axes); !status.ok()) return status;
-  if (Status status = CheckPages(call, "v", v, axes); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPages(call, "k", k, axes));
+  FA_RETURN_IF_ERROR(CheckPages(call, "v", v, axes));
   const int64_t page_rows = k.shape[axes.seq];
   if (page_rows == 0) return WrongSize("k", axes.seq, 0, "want >= 1");
   for (const int dim : {0, axes.seq}) {
-    if (Status status = CheckSize("v", v, dim, k.shape[dim], {"k", dim}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("v", v, dim, k.shape[dim], {"k", dim}));
   }
-  if (Status status = CheckTableAndLengths(call, page_rows); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckTableAndLengths(call, page_rows));
   const int64_t size = QueryHeadSize(call);
   if (size == 0) {  // the query is refused in BindDense
     call.k = call.v = call.args.q;
@@ -133,9 +133,9 @@ Status BindKeyPages(DecodeBinding& call) {
   call.k = PagesAsRows(call, k, axes, heads, axes.fused() ? size : k.shape[axes.dim], longest);
   call.v = PagesAsRows(call, v, axes, v_heads, v_size, longest);
   if (call.has_rope()) {
-    if (Status status = MakeRope(call, axes, heads, longest); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(MakeRope(call, axes, heads, longest));
   }
-  if (Status status = BindDense(call, lengths); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindDense(call, lengths));
   const TensorView& table = call.args.block_table;
   call.bound.storage.table = {
       .row = layout::FilledStride(table.shape, table.stride)[0], .page_rows = page_rows, .pages = k.shape[0]};

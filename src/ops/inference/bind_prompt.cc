@@ -56,7 +56,7 @@ Status CheckInt8Products(const PromptAttentionArgs& args, const PromptAttentionO
                                                 {"softmax_max", args.softmax_max.data != nullptr},
                                                 {"softmax_sum", args.softmax_sum.data != nullptr},
                                                 {"lse", args.lse.data != nullptr}};
-  if (Status status = CheckFloatsOnly(given, options.softcap); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckFloatsOnly(given, options.softcap));
   if (options.pse_type == PseType::kScaleThenAdd) return Status::Ok();
   const auto type = static_cast<int>(options.pse_type);
   return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(type)) + ", want 0 (" + Arg("q", ".dtype") + "=i8)");
@@ -110,21 +110,21 @@ ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args)
 }
 
 Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
-  if (Status status = CheckTypes(args); !status.ok()) return status;
-  if (Status status = CheckProductScales(args.q.dtype, ProductScalesOf(args)); !status.ok()) return status;
-  if (Status status = CheckInt8Products(args, options); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckTypes(args));
+  FA_RETURN_IF_ERROR(CheckProductScales(args.q.dtype, ProductScalesOf(args)));
+  FA_RETURN_IF_ERROR(CheckInt8Products(args, options));
   Result<BoundAttention> attention = BindInference(ForwardTensors(args), ForwardOptions(options),
                                                    {.lengths = {args.lengths_q, args.lengths_kv}, .own_types = true});
   if (!attention.ok()) return attention.status();
   BoundPrompt bound{.attention = std::move(*attention)};
   tiling::AttentionProblem& problem = bound.attention.problem;
-  if (Status status = CheckHeadsKv(options, problem.heads_kv); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckHeadsKv(options, problem.heads_kv));
   auto scales = BindOutputScales({args.q.dtype, args.out.dtype, args.quant_scale2, args.quant_offset2},
                                  problem.heads * problem.dv);
   if (!scales.ok()) return scales.status();
   bound.scales = *scales;
   if (bound.scales.quantized) {
-    if (Status status = CheckQuantizedRows(args, options.mask, bound.attention); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckQuantizedRows(args, options.mask, bound.attention));
   }
   problem.whole_rows = problem.dtype == DType::kI8;
   bound.attention.planned = KeepPlanned(TensorsOf(args));
@@ -132,7 +132,7 @@ Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAtte
 }
 
 Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args) {
-  if (Status status = CheckRunLengths(bound, {args.lengths_q, args.lengths_kv}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckRunLengths(bound, {args.lengths_q, args.lengths_kv}));
   return CheckRunTensors(bound, TensorsOf(args), args.cu_q, args.cu_kv, args.dense_mask);
 }
 

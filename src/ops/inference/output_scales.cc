@@ -48,17 +48,15 @@ Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t col
   BoundOutputScales bound{.quantized = args.out == DType::kI8};
   const Need need = bound.quantized ? Need::kRequired : Need::kForbidden;
   const Need offset_need = bound.quantized ? Need::kOptional : Need::kForbidden;
-  if (Status status = CheckPresence({"quant_scale2", args.scale, need, reason}); !status.ok()) return status;
-  if (Status status = CheckPresence({"quant_offset2", args.offset, offset_need, reason}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckPresence({"quant_scale2", args.scale, need, reason}));
+  FA_RETURN_IF_ERROR(CheckPresence({"quant_offset2", args.offset, offset_need, reason}));
   if (!bound.quantized) return bound;
   const TensorView& scale = args.scale;
   const bool bf16 = scale.dtype == DType::kBF16 && args.q == DType::kBF16;
   if (scale.dtype != DType::kF32 && !bf16) {
     return WrongType("quant_scale2", scale.dtype, args.q == DType::kBF16 ? "f32 or bf16" : "f32");
   }
-  if (Status status = CheckView("quant_scale2", scale, /*any_innermost=*/true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("quant_scale2", scale, /*any_innermost=*/true));
   bound.values = ElementsOf(scale);
   if (bound.values != 1 && bound.values != columns) {
     return Status::InvalidArgument(Arg("quant_scale2", ".shape").Is(Text(scale.shape)) + ", want 1 element or " +
@@ -70,7 +68,7 @@ Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t col
   if (offset.dtype != scale.dtype) {
     return WrongType("quant_offset2", offset.dtype, TypeOf("quant_scale2", scale.dtype));
   }
-  if (Status status = CheckView("quant_offset2", offset, /*any_innermost=*/true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("quant_offset2", offset, /*any_innermost=*/true));
   bound.strided = bound.strided || !LiesInOrder(offset);
   if (ElementsOf(offset) == bound.values) return bound;
   return Status::InvalidArgument(Arg("quant_offset2", ".shape").Is(Text(offset.shape)) + ", want " +

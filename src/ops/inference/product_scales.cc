@@ -14,7 +14,7 @@ namespace {
 
 Status CheckOneElement(const WantedScale& want) {
   if (want.tensor.data == nullptr) return Status::Ok();
-  if (Status status = CheckView(want.name, want.tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(want.name, want.tensor));
   if (ElementsOf(want.tensor) == 1) return Status::Ok();
   return Status::InvalidArgument(Arg(want.name, ".shape").Is(Text(want.tensor.shape)) + ", want one element");
 }
@@ -55,8 +55,8 @@ Status CheckProductScales(DType q, const ProductScaleTensors& tensors) {
                                 {"quant_scale1", tensors.quant_scale1, need, reason},
                                 {"deq_scale2", tensors.deq_scale2, need, reason}};
   for (const WantedScale& scale : scales) {
-    if (Status status = CheckPresence(scale); !status.ok()) return status;
-    if (Status status = CheckOneElement(scale); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckPresence(scale));
+    FA_RETURN_IF_ERROR(CheckOneElement(scale));
     const bool packed = &scale != &scales[1];
     if (!wanted || scale.tensor.dtype == DType::kF32 || (packed && scale.tensor.dtype == DType::kU64)) continue;
     return WrongType(scale.name, scale.tensor.dtype, packed ? "f32 or u64" : "f32");
@@ -67,9 +67,9 @@ Status CheckProductScales(DType q, const ProductScaleTensors& tensors) {
 Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, float scale) {
   const float deq1 = ReadScale(tensors.deq_scale1), quant = ReadScale(tensors.quant_scale1);
   const float deq2 = ReadScale(tensors.deq_scale2);
-  if (Status status = CheckFinite("deq_scale1", deq1); !status.ok()) return status;
-  if (Status status = CheckFinite("quant_scale1", quant); !status.ok()) return status;
-  if (Status status = CheckFinite("deq_scale2", deq2); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckFinite("deq_scale1", deq1));
+  FA_RETURN_IF_ERROR(CheckFinite("quant_scale1", quant));
+  FA_RETURN_IF_ERROR(CheckFinite("deq_scale2", deq2));
   if (!std::isfinite(deq1 * scale)) {
     return Status::InvalidArgument(Arg("deq_scale1").Is(Text(deq1)) +
                                    ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +

@@ -33,7 +33,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const PromptAttentionArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckPromptRunArgs(program_.bound(), args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckPromptRunArgs(program_.bound(), args));
     const ops::ForwardRows rows = ops::RowsOf(program_.bound(), args);
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {

@@ -10,7 +10,7 @@ namespace {
 
 Status RunOnWorkers(Context::Impl& context, const core::TaskGraph& graph, core::TaskFunction run_task) {
   auto workspace = context.BorrowWorkspace();
-  if (Status status = workspace->Reserve(core::RunStateBytes(graph)); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(workspace->Reserve(core::RunStateBytes(graph)));
   auto executor = context.BorrowExecutor();
   return executor->Run(graph, run_task, workspace->data());
 }
@@ -21,7 +21,7 @@ Status ParallelRows(Context* context, int64_t rows, int64_t chunk, RowsFunction 
   return core::GuardedCall("task graph", [&] {
     Context::Impl& impl = core::ImplOf(context != nullptr ? *context : Context::Default());
     if (!impl.status().ok()) return impl.status();
-    if (Status status = impl.CheckRuns(); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(impl.CheckRuns());
     if (rows <= chunk || impl.workers() == 1) {
       if (rows > 0) function(0, rows);
       return Status::Ok();

@@ -39,7 +39,7 @@ Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
   using Planned = PlanFor<typename Impl::Args>;
   return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     Context& used = context != nullptr ? *context : Context::Default();
-    if (Status status = core::ImplOf(used).status(); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(core::ImplOf(used).status());
     auto bound = bind();
     if (!bound.ok()) return bound.status();
     try {

@@ -56,7 +56,7 @@ class SparseBinding {
 };
 
 Status SparseBinding::BindInputs(int64_t dv_of_out) {
-  if (Status status = tensors_.BindQuery("q", args_.q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.BindQuery("q", args_.q));
   if (options_.block_size < 1 || options_.block_size > kMaxBlockSize) {
     return Status::InvalidArgument(Arg("block_size").Is(std::to_string(options_.block_size)) + ", want 1..128");
   }
@@ -67,24 +67,24 @@ Status SparseBinding::BindInputs(int64_t dv_of_out) {
   bound_.attention.q = RowsOf(args_.q);
   bound_.attention.selected_keys = true;
   bound_.check_indices = options_.check_indices;
-  if (Status status = BindKeys(dv_of_out); !status.ok()) return status;
-  if (Status status = BindRope(); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindKeys(dv_of_out));
+  FA_RETURN_IF_ERROR(BindRope());
   const auto scale = BindSparseScale(options_.scale ? &*options_.scale : nullptr, problem().d + problem().d_rope);
   if (!scale.ok()) return scale.status();
   bound_.attention.scale = *scale;
   bound_.attention.has_sink = args_.sink.data != nullptr;
   if (bound_.attention.has_sink) {
-    if (Status status = tensors_.CheckHeadValues("sink", args_.sink); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors_.CheckHeadValues("sink", args_.sink));
   }
-  if (Status status = tensors_.CheckIndices(args_.indices); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.CheckIndices(args_.indices));
   bound_.lists = KeyLists(args_.indices, packed(), options_.block_size);
   return BindSequences();
 }
 
 Status SparseBinding::BindKeys(int64_t dv_of_out) {
-  if (Status status = tensors_.BindBlockTable(args_.block_table); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.BindBlockTable(args_.block_table));
   const WantedSize one_head{1, {"one key head"}}, d{problem().d, {"q", LastQuery()}};
-  if (Status status = tensors_.BindKey("k", args_.k, one_head, d); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.BindKey("k", args_.k, one_head, d));
   bound_.paged = tensors_.paged();
   const bool packed_keys = packed() && !bound_.paged;
   bound_.k = SparseRowsOf(args_.k, packed_keys);
@@ -98,18 +98,15 @@ Status SparseBinding::BindKeys(int64_t dv_of_out) {
         "want 1.." + std::to_string(problem().d) + " (columns of " + Arg("k") + ", without " + Arg("v") + ")");
   }
   const int64_t dv = LastSize(args_.v);
-  if (Status status = tensors_.CheckKeySide("v", args_.v, problem().dtype, {one_head, {dv, {""}}}); !status.ok()) {
-    return status;
-  }
-  if (Status status = CheckHeadSize("v", args_.v.shape.rank() - 1, dv); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.CheckKeySide("v", args_.v, problem().dtype, {one_head, {dv, {""}}}));
+  FA_RETURN_IF_ERROR(CheckHeadSize("v", args_.v.shape.rank() - 1, dv));
   problem().dv = dv;
   bound_.v = SparseRowsOf(args_.v, packed_keys);
   return Status::Ok();
 }
 
 Status SparseBinding::BindRope() {
-  Status status = tensors_.CheckRope({args_.q_rope, args_.k_rope}, problem().heads, 1, &problem().d_rope);
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.CheckRope({args_.q_rope, args_.k_rope}, problem().heads, 1, &problem().d_rope));
   bound_.attention.has_rope = problem().d_rope > 0;
   if (!bound_.attention.has_rope) return Status::Ok();
   bound_.attention.q_rope = RowsOf(args_.q_rope);
@@ -151,11 +148,11 @@ Status SparseBinding::BindSequences() {
 Status SparseBinding::BindStatistics(const TensorView& max, const TensorView& sum) {
   BoundAttention& attention = bound_.attention;
   if (attention.has_max) {
-    if (Status status = tensors_.CheckStatistic("softmax_max", max, 1, problem().heads); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors_.CheckStatistic("softmax_max", max, 1, problem().heads));
     attention.softmax_max = SparseStatisticOf(max, packed());
   }
   if (attention.has_sum) {
-    if (Status status = tensors_.CheckStatistic("softmax_sum", sum, 1, problem().heads); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors_.CheckStatistic("softmax_sum", sum, 1, problem().heads));
     attention.softmax_sum = SparseStatisticOf(sum, packed());
   }
   return Status::Ok();
@@ -164,19 +161,17 @@ Status SparseBinding::BindStatistics(const TensorView& max, const TensorView& su
 Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
   const WantedSize heads{problem().heads, {"q", LastQuery() - 1}};
   const WantedSize dv{problem().dv, {bound_.has_v ? "v" : "out", args_.k.shape.rank() - 1}};
-  if (Status status = tensors_.CheckQueryOutput("out", args.out, problem().dtype, {heads, dv}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(tensors_.CheckQueryOutput("out", args.out, problem().dtype, {heads, dv}));
   BoundAttention& attention = bound_.attention;
   attention.out = RowsOf(args.out);
   attention.has_max = args.softmax_max.data != nullptr;
   attention.has_sum = args.softmax_sum.data != nullptr;
   for (const auto& [name, tensor] : {std::pair{"softmax_max", &args.softmax_max}, {"softmax_sum", &args.softmax_sum}}) {
     if (tensor->data == nullptr) continue;
-    if (Status status = CheckView(name, *tensor); !status.ok()) return status;
-    if (Status status = CheckWritable(name, *tensor); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckView(name, *tensor));
+    FA_RETURN_IF_ERROR(CheckWritable(name, *tensor));
   }
-  if (Status status = BindStatistics(args.softmax_max, args.softmax_sum); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindStatistics(args.softmax_max, args.softmax_sum));
   bound_.has_mean = args.p_head_mean.data != nullptr;
   if (!bound_.has_mean) return Status::Ok();
   if (options_.block_size != 1) {
@@ -184,10 +179,7 @@ Status SparseBinding::BindForward(const SparseAttentionArgs& args) {
                                    Arg("p_head_mean") + ")");
   }
   const WantedSize entries{bound_.lists.entries, {"sparse_indices", LastQuery()}};
-  if (Status status = tensors_.CheckQueryOutput("p_head_mean", args.p_head_mean, DType::kF32, {entries});
-      !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(tensors_.CheckQueryOutput("p_head_mean", args.p_head_mean, DType::kF32, {entries}));
   bound_.mean = SparseValuesOf(args.p_head_mean, packed());
   return Status::Ok();
 }
@@ -199,31 +191,31 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
   const WantedSize dv{problem().dv, bound_.has_v ? SizeSource{"v", last_key} : SizeSource{"out", LastQuery()}};
   const WantedSize d{problem().d, {"q", LastQuery()}}, rope{problem().d_rope, {"q_rope", LastQuery()}};
   BoundAttention& attention = bound_.attention;
-  if (Status status = tensors_.CheckQuerySide("out", args.out, dtype, {heads, dv}); !status.ok()) return status;
-  if (Status status = tensors_.CheckQuerySide("d_out", args.d_out, dtype, {heads, dv}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors_.CheckQuerySide("out", args.out, dtype, {heads, dv}));
+  FA_RETURN_IF_ERROR(tensors_.CheckQuerySide("d_out", args.d_out, dtype, {heads, dv}));
   attention.out = RowsOf(args.out);
   grad.d_out = RowsOf(args.d_out);
   attention.has_max = attention.has_sum = true;
-  if (Status status = BindStatistics(args.softmax_max, args.softmax_sum); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindStatistics(args.softmax_max, args.softmax_sum));
 
   const auto query = [&](const char* name, const MutableTensorView& tensor, const WantedSize& columns,
                          layout::Rows* rows) {
-    if (Status status = tensors_.CheckQueryOutput(name, tensor, dtype, {heads, columns}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors_.CheckQueryOutput(name, tensor, dtype, {heads, columns}));
     *rows = RowsOf(tensor);
     return Status::Ok();
   };
   const auto key = [&](const char* name, const MutableTensorView& tensor, const WantedSize& columns,
                        layout::Rows* rows) {
-    if (Status status = tensors_.CheckKeyOutput(name, tensor, dtype, {one_head, columns}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors_.CheckKeyOutput(name, tensor, dtype, {one_head, columns}));
     *rows = RowsOf(tensor);
     return Status::Ok();
   };
-  if (Status status = query("dq", args.dq, d, &grad.dq); !status.ok()) return status;
-  if (Status status = key("dk", args.dk, d, &grad.dk); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(query("dq", args.dq, d, &grad.dq));
+  FA_RETURN_IF_ERROR(key("dk", args.dk, d, &grad.dk));
   if (bound_.has_v && args.dv.data == nullptr) return Wanted("dv", "v");
   if (!bound_.has_v && args.dv.data != nullptr) return Unwanted("dv", "v");
   if (bound_.has_v) {
-    if (Status status = key("dv", args.dv, dv, &grad.dv); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(key("dv", args.dv, dv, &grad.dv));
   }
   for (const auto& [name, tensor] : {std::pair{"dq_rope", &args.dq_rope}, {"dk_rope", &args.dk_rope}}) {
     if (attention.has_rope && tensor->data == nullptr) return Wanted(name, "q_rope");
@@ -232,11 +224,11 @@ Status SparseBinding::BindBackward(const SparseAttentionGradArgs& args, BoundSpa
   grad.has_dsink = args.dsink.data != nullptr;
   if (grad.has_dsink) {
     if (!attention.has_sink) return Unwanted("dsink", "sink");
-    if (Status status = tensors_.CheckHeadValues("dsink", args.dsink); !status.ok()) return status;
-    if (Status status = CheckWritable("dsink", args.dsink); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors_.CheckHeadValues("dsink", args.dsink));
+    FA_RETURN_IF_ERROR(CheckWritable("dsink", args.dsink));
   }
   if (!attention.has_rope) return Status::Ok();
-  if (Status status = query("dq_rope", args.dq_rope, rope, &grad.dq_rope); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(query("dq_rope", args.dq_rope, rope, &grad.dq_rope));
   return key("dk_rope", args.dk_rope, rope, &grad.dk_rope);
 }
 
@@ -257,8 +249,8 @@ Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAtte
   const SharedArgs shared{args.q,    args.k,           args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
                           args.sink, args.block_table, args.lengths_q, args.lengths_kv};
   SparseBinding binding(shared, options, *result);
-  if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
-  if (Status status = binding.BindForward(args); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(binding.BindInputs(LastSize(args.out)));
+  FA_RETURN_IF_ERROR(binding.BindForward(args));
   result->planned = KeepPlanned(TensorsOf(args));
   return result;
 }
@@ -268,8 +260,8 @@ Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args, cons
   const SharedArgs shared{args.q,    args.k, args.v,         args.q_rope,    args.k_rope, args.sparse_indices,
                           args.sink, {},     args.lengths_q, args.lengths_kv};
   SparseBinding binding(shared, options, result->forward);
-  if (Status status = binding.BindInputs(LastSize(args.out)); !status.ok()) return status;
-  if (Status status = binding.BindBackward(args, *result); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(binding.BindInputs(LastSize(args.out)));
+  FA_RETURN_IF_ERROR(binding.BindBackward(args, *result));
   result->forward.planned = KeepPlanned(TensorsOf(args));
   return result;
 }
@@ -285,11 +277,10 @@ layout::BlockTable TableOf(const BoundSparse& bound, const TensorView& block_tab
 template <typename Args>
 Status CheckRun(const BoundSparse& bound, const Args& args, const TensorView& block_table) {
   const auto tensors = TensorsOf(args);
-  if (Status status = CheckSparseTensors(tensors, bound.planned); !status.ok()) return status;
-  if (Status status = CheckSparseLengths(bound.sequences, args.lengths_q, args.lengths_kv); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSparseTensors(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(CheckSparseLengths(bound.sequences, args.lengths_q, args.lengths_kv));
   if (bound.paged) {
-    Status status = CheckSparsePages(TableOf(bound, block_table), bound.sequences);
-    if (!status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSparsePages(TableOf(bound, block_table), bound.sequences));
   }
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.lists, args.sparse_indices.data, bound.sequences);

@@ -35,7 +35,7 @@ class SparseBackwardPlanImpl final : public Plan::ImplFor<SparseAttentionGradArg
   }
 
   [[nodiscard]] Status Run(const SparseAttentionGradArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckSparseGradRunArgs(bound_, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckSparseGradRunArgs(bound_, args));
     const ops::SparseGradRows rows = ops::RowsOf(bound_, args);
     ops::WriteUnusedGradients(sparse_, rows);
     ops::SparseBackwardTile tile(sparse_, plan_, table_, rows, buffers_, workspace);

@@ -34,7 +34,7 @@ class SparseForwardPlanImpl final : public Plan::ImplFor<SparseAttentionArgs> {
   }
 
   [[nodiscard]] Status Run(const SparseAttentionArgs& args, std::byte* workspace) const override {
-    if (Status status = ops::CheckSparseRunArgs(bound_, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckSparseRunArgs(bound_, args));
     const ops::SparseRows rows = ops::RowsOf(bound_, args);
     ops::WriteUnusedSparseRows(sparse_, rows);
     ops::SparseForwardTile tile(sparse_, plan_, table_, rows, buffers_, workspace);

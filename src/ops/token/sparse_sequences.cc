@@ -62,7 +62,7 @@ Status CheckLengths(const Side& side, int64_t batch) {
 // use.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
   const ErrorText batch = Arg(lengths.paged ? "block_table" : lengths.q_name, ".shape", At(0));
-  if (Status status = CheckSequenceCount(batch, count, 1); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSequenceCount(batch, count, 1));
   const int64_t tokens = q.lengths.empty() ? core::SaturatedProduct(count, q.rows) : 0;
   return tokens <= kMaxTokens ? Status::Ok() : TooManyTokens(lengths.q_name, tokens);
 }
@@ -80,21 +80,21 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     return Status::InvalidArgument(Arg("mask").Is(std::to_string(static_cast<int>(lengths.mask))) +
                                    ", want none (0) or right-down causal (3)");
   }
-  if (Status status = packed ? CheckSums(q) : CheckLengths(q, lengths.batch); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(packed ? CheckSums(q) : CheckLengths(q, lengths.batch));
   const bool sums = packed && !lengths.paged;
   const auto count = packed ? static_cast<int64_t>(lengths.lengths_q.size()) : lengths.batch;
   if (sums) {
-    if (Status status = CheckSums(kv); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSums(kv));
     if (kv.lengths.size() != q.lengths.size()) {
       return Status::InvalidArgument(Arg("lengths_kv").Has(std::to_string(kv.lengths.size())) + " entries, want " +
                                      std::to_string(q.lengths.size()) + " (" + Arg("lengths_q") + ")");
     }
   } else {
     if (lengths.paged && kv.lengths.empty() && count > 0) return Missing(kv, "the lengths of paged keys");
-    if (Status status = CheckLengths(kv, count); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckLengths(kv, count));
   }
 
-  if (Status status = CheckCount(lengths, count, q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckCount(lengths, count, q));
 
   SparseSequences bound;
   bound.mask = lengths.mask;
@@ -114,7 +114,7 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
     sequence.sq = of(q, packed, &sequence.q_offset);
     sequence.sk = of(kv, sums, &sequence.k_offset);
     sequence.first_token = bound.tokens;
-    if (Status status = CheckKeyCount(lengths.k_name, b, sequence.sk); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckKeyCount(lengths.k_name, b, sequence.sk));
     bound.tokens += sequence.sq;
     bound.max_sk = std::max(bound.max_sk, sequence.sk);
     bound.list.push_back(sequence);
@@ -125,7 +125,7 @@ Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths) {
 
 Status CheckSparseLengths(const SparseSequences& planned, std::span<const int64_t> lengths_q,
                           std::span<const int64_t> lengths_kv) {
-  if (Status status = CheckPlannedLengths("lengths_q", lengths_q, planned.lengths_q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPlannedLengths("lengths_q", lengths_q, planned.lengths_q));
   return CheckPlannedLengths("lengths_kv", lengths_kv, planned.lengths_kv);
 }
 

@@ -39,16 +39,16 @@ Status SparseTensors::BindQuery(const char* name, const TensorView& q) {
         layout_ <= Layout::kBNSD_BSND ? Name(layout_) : std::to_string(static_cast<int>(layout_)).c_str();
     return Status::InvalidArgument(Arg("layout").Is(got) + ", want BSND or TND");
   }
-  if (Status status = CheckPresent(name, q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPresent(name, q));
   if (!IsFloat(q.dtype)) return WrongType(name, q.dtype, "f32, f16 or bf16");
   const int rank = leading() + 2;
   if (q.shape.rank() != rank) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(q.shape)) + ", want " + std::to_string(rank) +
                                    " dimensions (" + Name(layout_) + ")");
   }
-  if (Status status = CheckView(name, q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, q));
   if (q.shape[rank - 2] == 0) return WrongSize(name, rank - 2, 0, "want >= 1");
-  if (Status status = CheckHeadSize(name, rank - 1, q.shape[rank - 1]); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckHeadSize(name, rank - 1, q.shape[rank - 1]));
   dtype_ = q.dtype;
   batch_ = packed() ? 0 : q.shape[0];
   q_rows_ = q.shape[packed() ? 0 : 1];
@@ -63,9 +63,9 @@ Status SparseTensors::BindBlockTable(const TensorView& table) {
   if (table.shape.rank() != 2) {
     return Status::InvalidArgument(Arg("block_table", ".shape").Is(Text(table.shape)) + ", want [B, pages]");
   }
-  if (Status status = CheckView("block_table", table); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("block_table", table));
   if (!packed()) {
-    if (Status status = CheckSize("block_table", table, 0, batch_, {query_, 0}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("block_table", table, 0, batch_, {query_, 0}));
   }
   page_rows_ = 0;
   batch_ = table.shape[0];
@@ -75,19 +75,19 @@ Status SparseTensors::BindBlockTable(const TensorView& table) {
 
 Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns) {
   key_ = name;
-  if (Status status = CheckPresent(name, k); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPresent(name, k));
   if (k.dtype != dtype_) return WrongType(name, k.dtype, TypeOf(query_, dtype_));
   const int rank = packed() && !paged() ? 3 : 4;
   if (k.shape.rank() != rank) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(k.shape)) + ", want " + std::to_string(rank) +
                                    " dimensions (" + (paged() ? "pages" : Name(layout_)) + ")");
   }
-  if (Status status = CheckView(name, k); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, k));
   if (!packed() && !paged()) {
-    if (Status status = CheckSize(name, k, 0, batch_, {query_, 0}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize(name, k, 0, batch_, {query_, 0}));
   }
-  if (Status status = CheckSize(name, k, rank - 2, heads.size, heads.source); !status.ok()) return status;
-  if (Status status = CheckSize(name, k, rank - 1, columns.size, columns.source); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSize(name, k, rank - 2, heads.size, heads.source));
+  FA_RETURN_IF_ERROR(CheckSize(name, k, rank - 1, columns.size, columns.source));
   if (!paged()) {
     k_rows_ = k.shape[rank - 3];
     return Status::Ok();
@@ -101,17 +101,17 @@ Status SparseTensors::BindKey(const char* name, const TensorView& k, WantedSize 
 
 Status SparseTensors::CheckShape(const char* name, const TensorView& tensor, std::initializer_list<WantedSize> leading,
                                  std::initializer_list<WantedSize> trailing) const {
-  if (Status status = CheckPresent(name, tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckPresent(name, tensor));
   const int rank = static_cast<int>(leading.size() + trailing.size());
   if (tensor.shape.rank() != rank) {
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + std::to_string(rank) +
                                    " dimensions (" + Name(layout_) + ")");
   }
-  if (Status status = CheckView(name, tensor); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, tensor));
   int dim = 0;
   for (const auto& sizes : {leading, trailing}) {
     for (const WantedSize& want : sizes) {
-      if (Status status = CheckSize(name, tensor, dim, want.size, want.source); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(CheckSize(name, tensor, dim, want.size, want.source));
       ++dim;
     }
   }
@@ -149,8 +149,7 @@ Status SparseTensors::CheckRope(const RopeArgs& args, int64_t heads, int64_t hea
   if (!status.ok()) return status;
   if (status = CheckHeadSize("q_rope", last, size); !status.ok()) return status;
   const SizeSource source = heads_kv == 1 ? SizeSource{"one key head"} : SizeSource{"k", last - 1};
-  status = CheckKeySide("k_rope", args.k, dtype_, {{heads_kv, source}, {size, {"q_rope", last}}});
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckKeySide("k_rope", args.k, dtype_, {{heads_kv, source}, {size, {"q_rope", last}}}));
   *columns = size;
   return Status::Ok();
 }
@@ -190,13 +189,13 @@ Status SparseTensors::CheckIndices(const TensorView& indices) const {
 
 Status SparseTensors::CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                        std::initializer_list<WantedSize> trailing) const {
-  if (Status status = CheckQuerySide(name, tensor, dtype, trailing); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckQuerySide(name, tensor, dtype, trailing));
   return CheckWritable(name, tensor);
 }
 
 Status SparseTensors::CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                      std::initializer_list<WantedSize> trailing) const {
-  if (Status status = CheckKeySide(name, tensor, dtype, trailing); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckKeySide(name, tensor, dtype, trailing));
   return CheckWritable(name, tensor);
 }
 
@@ -237,7 +236,7 @@ Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& 
     const SparseSequence& sequence = sequences.list[b];
     if (sequence.sq == 0) continue;
     const tiling::Interval used{0, core::CeilDiv(sequence.sk, table.page_rows)};
-    if (Status status = CheckPages(table, static_cast<int64_t>(b), used); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckPages(table, static_cast<int64_t>(b), used));
   }
   return Status::Ok();
 }
@@ -249,7 +248,7 @@ Result<float> BindSparseScale(const float* given, int64_t columns) {
 }
 
 Status CheckSparseTensors(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned) {
-  if (Status status = CheckAllPlanned(tensors, planned); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAllPlanned(tensors, planned));
   return CheckAllApart(tensors, planned);
 }
 

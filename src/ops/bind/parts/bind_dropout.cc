@@ -32,7 +32,7 @@ bool HasPairs(const tiling::AttentionProblem& problem) {
 
 Status CheckDropMask(const TensorView& mask, int64_t bits) {
   if (mask.dtype != DType::kU8) return WrongType("drop_mask", mask.dtype, "u8");
-  if (Status status = CheckView("drop_mask", mask); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("drop_mask", mask));
   if (mask.shape.rank() != 1) {
     return Status::InvalidArgument(Arg("drop_mask", ".shape").Is(Text(mask.shape)) + ", want one dimension");
   }
@@ -66,7 +66,7 @@ Status BindDropout(Binding& call) {
   if (!bound.has_drop_mask && !bound.has_philox) return Status::Ok();
   if (bound.has_philox) bound.philox = *call.options.dropout;
   int64_t bits = 0;
-  if (Status status = CountBits(call, &bits); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CountBits(call, &bits));
   return has_mask ? CheckDropMask(call.args.drop_mask, bits) : Status::Ok();
 }
 

@@ -15,10 +15,8 @@ namespace {
 Status BindPacked(Binding& call) {
   const std::span<const int64_t> cu_q = call.args.cu_q;
   const std::span<const int64_t> cu_kv = call.args.cu_kv;
-  if (Status status = CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(0))); !status.ok())
-    return status;
-  if (Status status = CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, Arg("k", ".shape", At(0))); !status.ok())
-    return status;
+  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_q", cu_q, call.sizes.q_rows, Arg("q", ".shape", At(0))));
+  FA_RETURN_IF_ERROR(CheckPrefixSums("cu_kv", cu_kv, call.sizes.k_rows, Arg("k", ".shape", At(0))));
   if (cu_q.size() != cu_kv.size()) {
     return Status::InvalidArgument(Arg("cu_kv").Has(std::to_string(cu_kv.size())) + " entries, want " +
                                    std::to_string(cu_q.size()) + " (" + Arg("cu_q") + ")");
@@ -72,12 +70,8 @@ Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
 
 // Shortens the sequences. The mask rules are then made from the lengths in use.
 Status BindActual(Binding& call, const ActualLengths& lengths) {
-  if (Status status = CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"); !status.ok()) {
-    return status;
-  }
-  if (Status status = CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "k"); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"));
+  FA_RETURN_IF_ERROR(CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "k"));
   const auto of = [](std::span<const int64_t> all, size_t b, int64_t rows) {
     return all.empty() ? rows : all.size() == 1 ? all[0] : all[b];
   };
@@ -102,15 +96,15 @@ Status RefuseLengths(const Binding& call, const char* name, std::span<const int6
 Status BindSequences(Binding& call) {
   const ActualLengths lengths = call.inference != nullptr ? call.inference->lengths : ActualLengths{};
   if (call.packed()) {
-    if (Status status = RefuseLengths(call, "lengths_q", lengths.q); !status.ok()) return status;
-    if (Status status = RefuseLengths(call, "lengths_kv", lengths.kv); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(RefuseLengths(call, "lengths_q", lengths.q));
+    FA_RETURN_IF_ERROR(RefuseLengths(call, "lengths_kv", lengths.kv));
     return BindPacked(call);
   }
-  if (Status status = RefuseLengths(call, "cu_q", call.args.cu_q); !status.ok()) return status;
-  if (Status status = RefuseLengths(call, "cu_kv", call.args.cu_kv); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(RefuseLengths(call, "cu_q", call.args.cu_q));
+  FA_RETURN_IF_ERROR(RefuseLengths(call, "cu_kv", call.args.cu_kv));
   call.sizes.max_sq = call.sizes.q_rows;
   call.sizes.max_sk = call.sizes.k_rows;
-  if (Status status = CheckBatch(call, lengths.q); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckBatch(call, lengths.q));
   if (lengths.kv.empty() && call.sizes.k_rows > tiling::kMostKeys) {
     return WrongSize("k", layout::AxesOf(call.options.layout).seq, call.sizes.k_rows,
                      "want at most " + std::to_string(tiling::kMostKeys));
@@ -125,10 +119,10 @@ Status BindSequences(Binding& call) {
 }  // namespace
 
 Status BindLengths(Binding& call) {
-  if (Status status = BindSequences(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindSequences(call));
   const std::vector<tiling::Sequence>& sequences = call.bound.problem.sequences;
   for (size_t b = 0; b < sequences.size(); ++b) {
-    if (Status status = CheckKeyCount("k", static_cast<int64_t>(b), sequences[b].sk); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckKeyCount("k", static_cast<int64_t>(b), sequences[b].sk));
   }
   return Status::Ok();
 }

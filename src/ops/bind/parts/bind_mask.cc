@@ -17,10 +17,7 @@ Status BindPackedDenseMask(Binding& call, const TensorView& mask) {
     return Status::InvalidArgument(Arg("dense_mask", ".shape").Is(Text(mask.shape)) +
                                    ", want [maxSq,maxSk], of the longest sequences (" + Arg("layout") + " TND)");
   }
-  if (Status status = CheckPairSize(call, "dense_mask", mask, 0, call.sizes.max_sq, {"longest query sequence"});
-      !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, 0, call.sizes.max_sq, {"longest query sequence"}));
   return CheckPairSize(call, "dense_mask", mask, 1, call.sizes.max_sk, {"longest key sequence"});
 }
 
@@ -32,14 +29,8 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
                                    (call.inference != nullptr ? " or [B|1,Sq,Sk]" : ""));
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, {"q", axes.seq});
-      !status.ok()) {
-    return status;
-  }
-  if (Status status = CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, {"k", axes.seq});
-      !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, rank - 2, call.sizes.max_sq, {"q", axes.seq}));
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "dense_mask", mask, rank - 1, call.sizes.max_sk, {"k", axes.seq}));
   if (rank == 2) return Status::Ok();
   const int64_t batch = mask.shape[0];
   const int64_t heads = mask.shape[1];
@@ -76,16 +67,14 @@ Status BindDenseMask(Binding& call) {
   if (!IsMaskType(call.args.dense_mask.dtype)) {
     return WrongType("dense_mask", call.args.dense_mask.dtype, "u8, bool or i8");
   }
-  if (Status status = CheckView("dense_mask", call.args.dense_mask); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("dense_mask", call.args.dense_mask));
   const int64_t sparse_mode = call.options.mask.sparse_mode();
   if (IsCompressedMode(sparse_mode)) {
     bound.compressed_mask_mode = sparse_mode;
     return CheckCompressedMaskShape(call.args.dense_mask, sparse_mode);
   }
   const TensorView mask = WithHeadDimension(call, call.args.dense_mask);
-  if (Status status = call.packed() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(call.packed() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask));
   bound.has_dense_mask = true;
   bound.problem.dense_mask = true;
   bound.dense_mask = DenseMaskRows(mask, call.sizes.sequences);
@@ -133,7 +122,7 @@ Status WrongRow(const Mask& mask, size_t row) {
 
 // Batch elements with the same rows and the same length share a rule.
 Status FillListedRules(Binding& call) {
-  if (Status status = CheckRowCounts(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckRowCounts(call));
   const Mask& mask = call.options.mask;
   const std::span<const int64_t> begins = mask.row_begin(), ends = mask.row_end();
   const int64_t rows = call.sizes.q_rows;
@@ -180,10 +169,10 @@ Status CheckPairSize(const Binding& call, const char* name, const TensorView& te
 }
 
 Status BindMask(Binding& call) {
-  if (Status status = BindDenseMask(call); !status.ok()) return status;
-  if (Status status = CheckPrefixCount(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindDenseMask(call));
+  FA_RETURN_IF_ERROR(CheckPrefixCount(call));
   if (call.options.mask.sparse_mode() >= 0) {
-    if (Status status = CheckSparseMode(call); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSparseMode(call));
   }
   if (call.options.mask.kind() == Mask::Kind::kRows) return FillListedRules(call);
   tiling::SetRowRules(call.options.mask, call.bound.problem.sequences);

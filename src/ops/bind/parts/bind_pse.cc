@@ -18,19 +18,17 @@ Status BindSlopes(Binding& call) {
                                    std::to_string(static_cast<int>(bound.pse_type)) + ")");
   }
   if (slopes.dtype != DType::kF32) return WrongType("pse", slopes.dtype, "f32 (slopes)");
-  if (Status status = CheckView("pse", slopes); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("pse", slopes));
   const int rank = slopes.shape.rank();
   int64_t batch_stride = 0;
   if (rank != 1 && rank != 2) {
     return Status::InvalidArgument(Arg("pse", ".shape").Is(Text(slopes.shape)) + ", want [N] or [B,N] (slopes)");
   }
   if (rank == 2) {
-    if (Status status = CheckSize("pse", slopes, 0, call.sizes.sequences, {"batch"}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("pse", slopes, 0, call.sizes.sequences, {"batch"}));
     batch_stride = layout::FilledStride(slopes.shape, slopes.stride)[0];
   }
-  if (Status status = CheckSize("pse", slopes, rank - 1, bound.problem.heads, {"query heads"}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckSize("pse", slopes, rank - 1, bound.problem.heads, {"query heads"}));
   bound.has_slopes = true;
   for (int64_t b = 0; b < call.sizes.sequences; ++b) {
     bound.slopes.sequences.push_back({.offset = b * batch_stride, .head = 1, .row = 0});
@@ -88,7 +86,7 @@ Status BindHeads(Binding& call, bool shared_rows) {
   if (pse.shape[0] != 1 && pse.shape[0] != call.sizes.sequences) {
     return WrongSize("pse", 0, pse.shape[0], "want 1 or " + std::to_string(call.sizes.sequences) + " (batch)");
   }
-  if (Status status = CheckSize("pse", pse, 1, bound.problem.heads, {"query heads"}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSize("pse", pse, 1, bound.problem.heads, {"query heads"}));
   bound.pse.shared_batch = pse.shape[0] == 1 && call.sizes.sequences != 1;
   bound.pse.shared_rows = shared_rows;
   bound.pse.sequences.resize(static_cast<size_t>(call.sizes.sequences));
@@ -103,9 +101,7 @@ Status BindBias(Binding& call) {
                                    ", want [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk]");
   }
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  if (Status status = CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"k", axes.seq}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckPairSize(call, "pse", pse, 3, call.sizes.max_sk, {"k", axes.seq}));
   if (call.inference != nullptr) {
     const Status rows_status = CheckPairSize(call, "pse", pse, 2, call.sizes.max_sq, {"q", axes.seq});
     return rows_status.ok() ? BindHeads(call, /*shared_rows=*/false) : rows_status;
@@ -120,7 +116,7 @@ Status BindBias(Binding& call) {
   }
   call.bound.pse.compressed = compressed;
   if (compressed) {
-    if (Status status = CheckCompressed(call); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckCompressed(call));
   }
   return BindHeads(call, rows == 1 && sq != 1);
 }
@@ -166,12 +162,10 @@ Status BindPackedBias(Binding& call) {
                                    ", want [N*sum(Sq*Sk)], [N*sum(Sk)] or [B|1,N,1024,maxSk] (" + Arg("layout") +
                                    " TND)");
   }
-  if (Status status = CheckSize("pse", pse, 2, kCompressedRows, {"compressed"}); !status.ok()) return status;
-  if (Status status = CheckSize("pse", pse, 3, call.sizes.max_sk, {"longest key sequence"}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckSize("pse", pse, 2, kCompressedRows, {"compressed"}));
+  FA_RETURN_IF_ERROR(CheckSize("pse", pse, 3, call.sizes.max_sk, {"longest key sequence"}));
   call.bound.pse.compressed = true;
-  if (Status status = CheckCompressed(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckCompressed(call));
   return BindHeads(call, /*shared_rows=*/false);
 }
 
@@ -192,7 +186,7 @@ Status BindPse(Binding& call) {
   if (pse.dtype != dtype && pse.dtype != DType::kF32) {
     return WrongType("pse", pse.dtype, TypeOf("q", dtype) + (dtype != DType::kF32 ? " or f32" : ""));
   }
-  if (Status status = CheckView("pse", pse); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("pse", pse));
   call.bound.has_pse = true;
   call.bound.pse.dtype = pse.dtype;
   return call.packed() ? BindPackedBias(call) : BindBias(call);

@@ -40,8 +40,8 @@ Status BindScalars(Binding& call) {
     return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0 (" + Arg("pse_type") +
                                    " 1 adds " + Arg("pse") + " before the scale, the cap is after it)");
   }
-  if (Status status = CheckStart("q_start", options.q_start); !status.ok()) return status;
-  if (Status status = CheckStart("kv_start", options.kv_start); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckStart("q_start", options.q_start));
+  FA_RETURN_IF_ERROR(CheckStart("kv_start", options.kv_start));
   bound.softcap = options.softcap;
   bound.pse_type = options.pse_type;
   return Status::Ok();

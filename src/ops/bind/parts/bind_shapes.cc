@@ -59,8 +59,8 @@ Status CheckAgainst(const char* name, const TensorView& tensor, const Axes& axes
     if (dim < 0 || wanted.tensor == nullptr) return Status::Ok();
     return CheckSize(name, tensor, dim, wanted.size, {wanted.tensor, source_dim});
   };
-  if (Status status = check(axes.batch, source_axes.batch, want.batch); !status.ok()) return status;
-  if (Status status = check(axes.seq, source_axes.seq, want.rows); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(check(axes.batch, source_axes.batch, want.batch));
+  FA_RETURN_IF_ERROR(check(axes.seq, source_axes.seq, want.rows));
   return check(axes.head, source_axes.head, want.heads);
 }
 
@@ -87,10 +87,10 @@ Status CheckTypes(const DenseTensors& args) {
   };
   // Required tensors may have null data in a plan.
   static constexpr char kAlways = 0;
-  if (Status status = check("k", &kAlways, args.k.dtype); !status.ok()) return status;
-  if (Status status = check("v", &kAlways, args.v.dtype); !status.ok()) return status;
-  if (Status status = check("out", &kAlways, args.out.dtype); !status.ok()) return status;
-  if (Status status = check("q_rope", args.q_rope.data, args.q_rope.dtype); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(check("k", &kAlways, args.k.dtype));
+  FA_RETURN_IF_ERROR(check("v", &kAlways, args.v.dtype));
+  FA_RETURN_IF_ERROR(check("out", &kAlways, args.out.dtype));
+  FA_RETURN_IF_ERROR(check("q_rope", args.q_rope.data, args.q_rope.dtype));
   return check("k_rope", args.k_rope.data, args.k_rope.dtype);
 }
 
@@ -120,10 +120,7 @@ Status BindKey(Binding& call, const Axes& axes) {
   const TensorView& k = call.args.k;
   tiling::AttentionProblem& problem = call.bound.problem;
   call.sizes.k_rows = k.shape[axes.seq];
-  if (Status status = CheckAgainst("k", k, axes, axes, {.batch = {call.sizes.sequences, "q"}, .rows = {}, .heads = {}});
-      !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckAgainst("k", k, axes, axes, {.batch = {call.sizes.sequences, "q"}, .rows = {}, .heads = {}}));
   const int head_dim = axes.fused() ? axes.dim : axes.head;
   const int64_t extent = k.shape[head_dim];
   if (axes.fused()) {
@@ -134,7 +131,7 @@ Status BindKey(Binding& call, const Axes& axes) {
     problem.heads_kv = extent / problem.d;
   } else {
     problem.heads_kv = extent;
-    if (Status status = CheckSize("k", k, axes.dim, problem.d, {"q", axes.dim}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("k", k, axes.dim, problem.d, {"q", axes.dim}));
   }
   if (problem.heads_kv < 1 || problem.heads % problem.heads_kv != 0) {
     return WrongSize("k", head_dim, extent,
@@ -149,7 +146,7 @@ Status BindValue(Binding& call, const Axes& axes) {
   tiling::AttentionProblem& problem = call.bound.problem;
   const WantedShape want = {
       .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.k_rows, "k"}, .heads = {problem.heads_kv, "k"}};
-  if (Status status = CheckAgainst("v", v, axes, axes, want); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckAgainst("v", v, axes, axes, want));
   return HeadSize("v", v, axes, problem.heads_kv, "heads of " + Arg("k"), &problem.dv);
 }
 
@@ -165,18 +162,15 @@ Status BindRope(Binding& call, const Axes& axes) {
                                          : Arg("q_rope").Says("missing (") + Arg("k_rope") + " is given)");
   }
   if (!has_q) return Status::Ok();
-  if (Status status = CheckRank("q_rope", args.q_rope, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("k_rope", args.k_rope, layout, axes); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckRank("q_rope", args.q_rope, layout, axes));
+  FA_RETURN_IF_ERROR(CheckRank("k_rope", args.k_rope, layout, axes));
   const WantedShape want_q = {
       .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.q_rows, "q"}, .heads = {problem.heads, "q"}};
   const WantedShape want_k = {
       .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.k_rows, "k"}, .heads = {problem.heads_kv, "k"}};
-  if (Status status = CheckAgainst("q_rope", args.q_rope, axes, axes, want_q); !status.ok()) return status;
-  if (Status status = CheckAgainst("k_rope", args.k_rope, axes, axes, want_k); !status.ok()) return status;
-  if (Status status = HeadSize("q_rope", args.q_rope, axes, problem.heads, Arg("heads"), &problem.d_rope);
-      !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckAgainst("q_rope", args.q_rope, axes, axes, want_q));
+  FA_RETURN_IF_ERROR(CheckAgainst("k_rope", args.k_rope, axes, axes, want_k));
+  FA_RETURN_IF_ERROR(HeadSize("q_rope", args.q_rope, axes, problem.heads, Arg("heads"), &problem.d_rope));
   return CheckHeadSizeAgainst("k_rope", args.k_rope, axes, axes, problem.heads_kv, problem.d_rope, "q_rope");
 }
 
@@ -185,10 +179,8 @@ Status BindOut(Binding& call, const Axes& axes, const Axes& out_axes) {
   const tiling::AttentionProblem& problem = call.bound.problem;
   const WantedShape want = {
       .batch = {call.sizes.sequences, "q"}, .rows = {call.sizes.q_rows, "q"}, .heads = {problem.heads, "q"}};
-  if (Status status = CheckAgainst("out", out, out_axes, axes, want); !status.ok()) return status;
-  if (Status status = CheckHeadSizeAgainst("out", out, out_axes, axes, problem.heads, problem.dv, "v"); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckAgainst("out", out, out_axes, axes, want));
+  FA_RETURN_IF_ERROR(CheckHeadSizeAgainst("out", out, out_axes, axes, problem.heads, problem.dv, "v"));
   const bool written = call.direction == Direction::kForward;
   if (written && !out.stride.empty() && layout::OverlapsItself(out)) {
     return Status::InvalidArgument(Arg("out", ".stride").Is(Text(out.stride)) +
@@ -227,18 +219,18 @@ Status BindShapes(Binding& call) {
   const Layout layout = call.options.layout;
   const Axes axes = AxesOf(layout);
   const Axes out_axes = AxesOf(layout::OutputLayout(layout));
-  if (Status status = CheckRank("q", args.q, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("k", args.k, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("v", args.v, layout, axes); !status.ok()) return status;
-  if (Status status = CheckRank("out", args.out, layout, out_axes); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckRank("q", args.q, layout, axes));
+  FA_RETURN_IF_ERROR(CheckRank("k", args.k, layout, axes));
+  FA_RETURN_IF_ERROR(CheckRank("v", args.v, layout, axes));
+  FA_RETURN_IF_ERROR(CheckRank("out", args.out, layout, out_axes));
   if (call.inference == nullptr || !call.inference->own_types) {
-    if (Status status = CheckTypes(args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckTypes(args));
   }
-  if (Status status = BindQuery(call, axes); !status.ok()) return status;
-  if (Status status = BindKey(call, axes); !status.ok()) return status;
-  if (Status status = BindValue(call, axes); !status.ok()) return status;
-  if (Status status = BindRope(call, axes); !status.ok()) return status;
-  if (Status status = BindOut(call, axes, out_axes); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindQuery(call, axes));
+  FA_RETURN_IF_ERROR(BindKey(call, axes));
+  FA_RETURN_IF_ERROR(BindValue(call, axes));
+  FA_RETURN_IF_ERROR(BindRope(call, axes));
+  FA_RETURN_IF_ERROR(BindOut(call, axes, out_axes));
   FillRows(call, axes, out_axes);
   return Status::Ok();
 }

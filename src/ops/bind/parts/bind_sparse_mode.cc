@@ -152,11 +152,11 @@ Status CheckSequence(const Binding& call, const tiling::Sequence& sequence, int6
 }  // namespace
 
 Status CheckSparseMode(const Binding& call) {
-  if (Status status = CheckModeAndLayout(call); !status.ok()) return status;
-  if (Status status = CheckMaskPresence(call); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckModeAndLayout(call));
+  FA_RETURN_IF_ERROR(CheckMaskPresence(call));
   const Mask& mask = call.options.mask;
   if (mask.kind() == Mask::Kind::kBandTopLeft || mask.kind() == Mask::Kind::kBand) {
-    if (Status status = CheckBandSigns(call); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckBandSigns(call));
   }
   if (call.inference != nullptr && !call.packed()) {
     // The band must touch the tensors. A batch element that uses fewer of their rows may miss it.
@@ -175,7 +175,7 @@ Status CheckSparseMode(const Binding& call) {
   for (int64_t b = first; b <= last; ++b) {
     const tiling::Sequence& sequence = sequences[static_cast<size_t>(b)];
     if (sequence.sq == 0) continue;
-    if (Status status = CheckSequence(call, sequence, b, b == first, b == last); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSequence(call, sequence, b, b == first, b == last));
   }
   return Status::Ok();
 }

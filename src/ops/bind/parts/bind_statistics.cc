@@ -17,7 +17,7 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
   if (!*present) return Status::Ok();
   if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(Arg(name).Says("null data"));
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
-  if (Status status = CheckView(name, tensor, /*any_innermost=*/true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, tensor, /*any_innermost=*/true));
   const layout::Axes axes = layout::AxesOf(call.options.layout);
   const bool packed = call.packed();
   const int rank = packed ? 2 : 3;
@@ -27,18 +27,12 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
   }
   const SizeSource heads = axes.fused() ? SizeSource{"heads", SizeSource::kArgument} : SizeSource{"q", axes.head};
   if (!packed) {
-    if (Status status = CheckSize(name, tensor, 0, call.sizes.sequences, {"q", axes.batch}); !status.ok()) {
-      return status;
-    }
+    FA_RETURN_IF_ERROR(CheckSize(name, tensor, 0, call.sizes.sequences, {"q", axes.batch}));
   }
-  if (Status status = CheckSize(name, tensor, 1, call.bound.problem.heads, heads); !status.ok()) return status;
-  if (Status status = CheckSize(name, tensor, packed ? 0 : 2, call.sizes.q_rows, {"q", axes.seq}); !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(CheckSize(name, tensor, 1, call.bound.problem.heads, heads));
+  FA_RETURN_IF_ERROR(CheckSize(name, tensor, packed ? 0 : 2, call.sizes.q_rows, {"q", axes.seq}));
   if (tensor.shape.rank() > rank) {
-    if (Status status = CheckSize(name, tensor, rank, kCopies, {"equal copies of a statistic"}); !status.ok()) {
-      return status;
-    }
+    FA_RETURN_IF_ERROR(CheckSize(name, tensor, rank, kCopies, {"equal copies of a statistic"}));
   }
   if (written && !tensor.stride.empty() && layout::OverlapsItself(tensor)) {
     return Status::InvalidArgument(Arg(name, ".stride").Is(Text(tensor.stride)) +
@@ -53,7 +47,7 @@ Status BindSink(Binding& call) {
   call.bound.has_sink = sink.data != nullptr;
   if (!call.bound.has_sink) return Status::Ok();
   if (sink.dtype != DType::kF32) return WrongType("sink", sink.dtype, "f32");
-  if (Status status = CheckView("sink", sink); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("sink", sink));
   if (sink.shape.rank() != 1) {
     return Status::InvalidArgument(Arg("sink", ".shape").Is(Text(sink.shape)) + ", want [N]");
   }
@@ -67,16 +61,10 @@ Status BindSink(Binding& call) {
 Status BindStatistics(Binding& call) {
   const DenseTensors& args = call.args;
   BoundAttention& bound = call.bound;
-  if (Status status = BindStats(call, "softmax_max", args.softmax_max, &bound.has_max, &bound.softmax_max);
-      !status.ok()) {
-    return status;
-  }
-  if (Status status = BindStats(call, "softmax_sum", args.softmax_sum, &bound.has_sum, &bound.softmax_sum);
-      !status.ok()) {
-    return status;
-  }
+  FA_RETURN_IF_ERROR(BindStats(call, "softmax_max", args.softmax_max, &bound.has_max, &bound.softmax_max));
+  FA_RETURN_IF_ERROR(BindStats(call, "softmax_sum", args.softmax_sum, &bound.has_sum, &bound.softmax_sum));
   if (call.direction == Direction::kForward) {
-    if (Status status = BindStats(call, "lse", args.lse, &bound.has_lse, &bound.lse); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(BindStats(call, "lse", args.lse, &bound.has_lse, &bound.lse));
   }
   return BindSink(call);
 }

@@ -41,7 +41,7 @@ Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensor
   Status status = tensors.CheckQuerySide("q", inputs.q, tensors.dtype(), {{attention.heads, {"q", last - 1}}, columns});
   if (!status.ok()) return status;
   if (attention.heads < 1) return WrongSize("q", last - 1, attention.heads, "want >= 1");
-  if (Status size = CheckHeadSize("q", last, attention.d); !size.ok()) return size;
+  FA_RETURN_IF_ERROR(CheckHeadSize("q", last, attention.d));
   attention.heads_kv = one_key_head ? 1 : SizeAt(inputs.k, last - 1);
   status = tensors.CheckKeySide("k", inputs.k, tensors.dtype(), {{attention.heads_kv, {"one key head"}}, columns});
   if (!status.ok()) return status;
@@ -73,7 +73,7 @@ Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensor
 
 Status CheckLoss(const MutableTensorView& loss) {
   if (loss.dtype != DType::kF32) return WrongType("loss", loss.dtype, "f32");
-  if (Status status = CheckView("loss", loss, /*any_innermost=*/true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("loss", loss, /*any_innermost=*/true));
   int64_t elements = 1;
   for (const int64_t size : loss.shape) elements *= size;
   if (elements == 1) return Status::Ok();
@@ -99,7 +99,7 @@ Status BindIndexer(const Args& args, const Options& options, SparseTensors& tens
   auto gradients = BindIndexerGradients(GradientsOf(args), tensors, bound.problem.shape);
   if (!gradients.ok()) return gradients.status();
   bound.gradients = *gradients;
-  if (Status status = CheckLoss(args.loss); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckLoss(args.loss));
   if (options.reduction > LossReduction::kMean) {
     return Status::InvalidArgument(Arg("reduction").Is(std::to_string(static_cast<int>(options.reduction))) +
                                    ", want sum (0) or mean (1)");
@@ -117,32 +117,31 @@ Status BindIndexer(const Args& args, const Options& options, SparseTensors& tens
 
 Status BindSparse(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, BoundIndexerLoss& bound) {
   SparseTensors tensors(options.layout);
-  if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
-  if (Status status = tensors.CheckIndices(args.sparse_indices); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindIndexer(args, options, tensors, bound));
+  FA_RETURN_IF_ERROR(tensors.CheckIndices(args.sparse_indices));
   bound.problem.lists = KeyLists(args.sparse_indices, tensors.packed(), /*block_size_of_call=*/1);
   bound.check_indices = options.check_indices;
   bound.problem.has_mean = args.p_head_mean.data != nullptr;
   if (!bound.problem.has_mean) {
     return BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/true, bound.problem.attention);
   }
-  Status status = tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
-                                         {{bound.problem.lists.entries, {"sparse_indices", tensors.leading() + 1}}});
-  if (!status.ok()) return status;
+  FA_RETURN_IF_ERROR(
+      tensors.CheckQuerySide("p_head_mean", args.p_head_mean, DType::kF32,
+                             {{bound.problem.lists.entries, {"sparse_indices", tensors.leading() + 1}}}));
   bound.mean = SparseValuesOf(args.p_head_mean, tensors.packed());
   return Status::Ok();
 }
 
 Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options, BoundIndexerLoss& bound) {
   SparseTensors tensors(options.layout);
-  if (Status status = BindIndexer(args, options, tensors, bound); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindIndexer(args, options, tensors, bound));
   Status status =
       BindAttention(AttentionOf(args), tensors, options.scale, /*one_key_head=*/false, bound.problem.attention);
   if (!status.ok()) return status;
   for (const auto& [name, tensor, stats] :
        {std::tuple{"softmax_max_index", &args.softmax_max_index, &bound.max_index},
         std::tuple{"softmax_sum_index", &args.softmax_sum_index, &bound.sum_index}}) {
-    status = tensors.CheckRowStatistic(name, *tensor);
-    if (!status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors.CheckRowStatistic(name, *tensor));
     *stats = SparseRowStatisticOf(*tensor, tensors.packed());
   }
   return Status::Ok();
@@ -165,7 +164,7 @@ LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
 
 template <typename Args>
 Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
-  if (Status status = CheckSparseTensors(TensorsOf(args), bound.planned); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckSparseTensors(TensorsOf(args), bound.planned));
   return CheckSparseLengths(bound.problem.shape.sequences, args.lengths_q, args.lengths_kv);
 }
 
@@ -173,20 +172,20 @@ Status CheckRun(const BoundIndexerLoss& bound, const Args& args) {
 
 Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options) {
   BoundIndexerLoss bound;
-  if (Status status = BindSparse(args, options, bound); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindSparse(args, options, bound));
   bound.planned = KeepPlanned(TensorsOf(args));
   return bound;
 }
 
 Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options) {
   BoundIndexerLoss bound;
-  if (Status status = BindDense(args, options, bound); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(BindDense(args, options, bound));
   bound.planned = KeepPlanned(TensorsOf(args));
   return bound;
 }
 
 Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args) {
-  if (Status status = CheckRun(bound, args); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckRun(bound, args));
   if (!bound.check_indices) return Status::Ok();
   return CheckKeyLists(bound.problem.lists, args.sparse_indices.data, bound.problem.shape.sequences);
 }

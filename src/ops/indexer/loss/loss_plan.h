@@ -30,7 +30,7 @@ class LossPlan final : public Plan::ImplFor<LossArgs> {
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(machine_); }
 
   [[nodiscard]] Status Run(const LossArgs& args, std::byte* workspace) const override {
-    if (Status status = CheckIndexerLossRunArgs(bound_, args); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckIndexerLossRunArgs(bound_, args));
     const LossRows rows = RowsOf(bound_, args);
     ClearUnusedGradients(bound_.problem.shape, rows.gradients);
     Tile tile(program_, rows, workspace);

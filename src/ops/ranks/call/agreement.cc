@@ -58,8 +58,7 @@ class Gathering {
     for (size_t at = 0; at < kTextBytes; at += piece) {
       const size_t bytes = std::min(piece, kTextBytes - at);
       const std::span<std::byte> all = Room().first(bytes * ranks_);
-      const Status status = transport_.AllGather(std::as_bytes(std::span(mine)).subspan(at, bytes), all);
-      if (!status.ok()) return status;
+      FA_RETURN_IF_ERROR(transport_.AllGather(std::as_bytes(std::span(mine)).subspan(at, bytes), all));
       for (size_t i = 0; i < wanted.size(); ++i) {
         std::memcpy(texts[i].data() + at, all.data() + wanted[i] * bytes, bytes);
       }
@@ -135,7 +134,7 @@ FixedText TextOf(const Status& status) {
 Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   const auto code = static_cast<StatusCode>(all.RecordOf(rank).code);
   FixedText text;
-  if (Status status = all.Texts(TextOf(mine), {&rank, 1}, {&text, 1}); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(all.Texts(TextOf(mine), {&rank, 1}, {&text, 1}));
   return {code, "rank " + std::to_string(rank) + ": " + Unmarked(text.data())};
 }
 
@@ -169,7 +168,7 @@ ErrorText ArgumentOf(std::string_view line_name) {
 Status Difference(Gathering& all, size_t rank, const std::string& mine) {
   const std::array<size_t, 2> wanted{0, rank};
   std::array<FixedText, 2> texts;
-  if (Status status = all.Texts(Shortened(mine), wanted, texts); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(all.Texts(Shortened(mine), wanted, texts));
   const std::string_view first = texts[0].data(), other = texts[1].data();
   size_t at = 0, at_of_first = 0;
   while (at < other.size() || at_of_first < first.size()) {
@@ -212,7 +211,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
                     .pse_forms = facts.pse_forms,
                     .hash = Hash(facts.description),
                     .memory_bytes = facts.memory_bytes};
-  if (Status status = all.Records(mine); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(all.Records(mine));
   const size_t failed = all.FirstRank(Failed);
   if (failed < all.ranks()) return ErrorOf(all, failed, facts.status);
   const uint64_t want = all.RecordOf(0).hash;
@@ -243,7 +242,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
 
 Status AgreeOnStatus(Transport& transport, const Status& status) {
   Gathering all(transport);
-  if (Status gathered = all.Records({.code = static_cast<int32_t>(status.code())}); !gathered.ok()) return gathered;
+  FA_RETURN_IF_ERROR(all.Records({.code = static_cast<int32_t>(status.code())}));
   const size_t failed = all.FirstRank(Failed);
   return failed < all.ranks() ? ErrorOf(all, failed, status) : Status::Ok();
 }

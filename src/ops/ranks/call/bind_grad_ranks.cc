@@ -85,15 +85,15 @@ PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
 
 Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const AttentionOptions& options,
                                      const SequenceShards& shards, int rank, int ranks) {
-  if (Status status = CheckShards(shards, ranks); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckShards(shards, ranks));
   auto q = CutRows(shards, shards.sq, ranks);
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken(args.drop_mask); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckTaken(args.drop_mask));
   AttentionGradArgs whole = args;
   const WholeTensors tensors(*q, *k, rank);
-  if (Status status = WidenAll(tensors, options.layout, whole); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(WidenAll(tensors, options.layout, whole));
   const ScoreArguments of_scores{args.q, args.pse, args.dpse, args.dense_mask, args.cu_q, args.cu_kv, options};
   auto scores = WidenScores(of_scores, tensors, &whole.pse, &whole.dpse, &whole.dense_mask);
   if (!scores.ok()) return scores.status();
@@ -138,7 +138,7 @@ CallDescription Describe(const BoundGradRanks& bound, const AttentionOptions& op
 
 Status UseForms(uint32_t forms, BoundGradRanks& bound) {
   BoundRanks& forward = bound.forward;
-  if (Status status = UseForms(forms, forward); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(UseForms(forms, forward));
   forward.call.rows_may_move = !forward.scores.rows_stay();
   if (!bound.has_dpse) return Status::Ok();
   const BoundAttention& whole = forward.whole;

@@ -20,26 +20,26 @@ using tiling::Interval;
 
 Status WidenAll(const WholeTensors& tensors, Layout layout, AttentionArgs& whole) {
   const layout::Axes axes = layout::AxesOf(layout), out_axes = layout::AxesOf(layout::OutputLayout(layout));
-  if (Status status = tensors.Widen("q", &whole.q, axes, true); !status.ok()) return status;
-  if (Status status = tensors.Widen("k", &whole.k, axes, false); !status.ok()) return status;
-  if (Status status = tensors.Widen("v", &whole.v, axes, false); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors.Widen("q", &whole.q, axes, true));
+  FA_RETURN_IF_ERROR(tensors.Widen("k", &whole.k, axes, false));
+  FA_RETURN_IF_ERROR(tensors.Widen("v", &whole.v, axes, false));
   MarkGivenWithoutRows(&whole.q_rope, axes.seq);
   MarkGivenWithoutRows(&whole.k_rope, axes.seq);
   if (whole.q_rope.data != nullptr) {
-    if (Status status = tensors.Widen("q_rope", &whole.q_rope, axes, true); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors.Widen("q_rope", &whole.q_rope, axes, true));
   }
   if (whole.k_rope.data != nullptr) {
-    if (Status status = tensors.Widen("k_rope", &whole.k_rope, axes, false); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(tensors.Widen("k_rope", &whole.k_rope, axes, false));
   }
-  if (Status status = tensors.Widen("out", &whole.out, out_axes, true, true); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(tensors.Widen("out", &whole.out, out_axes, true, true));
   const bool packed = layout == Layout::kTND;
   const auto widen_statistic = [&](const char* name, MutableTensorView* tensor) {
     MarkGivenWithoutRows(tensor, packed ? 0 : 2);
     if (tensor->data == nullptr) return Status::Ok();
     return tensors.WidenStatistic(name, tensor, packed, true);
   };
-  if (Status status = widen_statistic("softmax_max", &whole.softmax_max); !status.ok()) return status;
-  if (Status status = widen_statistic("softmax_sum", &whole.softmax_sum); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(widen_statistic("softmax_max", &whole.softmax_max));
+  FA_RETURN_IF_ERROR(widen_statistic("softmax_sum", &whole.softmax_sum));
   return widen_statistic("lse", &whole.lse);
 }
 
@@ -71,15 +71,15 @@ int64_t PlanesOf(const ScoreRows& scores, int dimension) {
 
 Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              int rank, int ranks) {
-  if (Status status = CheckShards(shards, ranks); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckShards(shards, ranks));
   auto q = CutRows(shards, shards.sq, ranks);
   if (!q.ok()) return q.status();
   auto k = CutRows(shards, shards.sk, ranks);
   if (!k.ok()) return k.status();
-  if (Status status = CheckTaken(args.drop_mask); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckTaken(args.drop_mask));
   AttentionArgs whole = args;
   const WholeTensors tensors(*q, *k, rank);
-  if (Status status = WidenAll(tensors, options.layout, whole); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(WidenAll(tensors, options.layout, whole));
   const ScoreArguments of_scores{args.q, args.pse, {}, args.dense_mask, args.cu_q, args.cu_kv, options};
   auto scores = WidenScores(of_scores, tensors, &whole.pse, nullptr, &whole.dense_mask);
   if (!scores.ok()) return scores.status();

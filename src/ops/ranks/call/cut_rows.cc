@@ -68,7 +68,7 @@ Result<std::vector<SequenceShards::Interval>> RowsHeld(const SequenceShards& sha
       return Status::InvalidArgument(Arg("rank").Is(std::to_string(rank)) + ", want 0.." + std::to_string(ranks - 1));
     }
     if (rows < 0) return Status::InvalidArgument(Arg("rows").Is(std::to_string(rows)) + ", want >= 0");
-    if (Status status = ops::CheckShards(shards, ranks); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::CheckShards(shards, ranks));
     const auto cut = ops::CutRows(shards, rows, ranks);
     if (!cut.ok()) return cut.status();
     std::vector<SequenceShards::Interval> held;

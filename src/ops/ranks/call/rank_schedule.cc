@@ -106,7 +106,7 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   }
   shards.sq = q_rows;
   shards.sk = k_rows;
-  if (Status status = ops::CheckShards(shards, ranks); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(ops::CheckShards(shards, ranks));
   auto q = ops::CutRows(shards, q_rows, ranks);
   if (!q.ok()) return q.status();
   auto k = ops::CutRows(shards, k_rows, ranks);
@@ -179,18 +179,18 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
                               const Bind& bind) {
   return core::GuardedCall("the schedule", [&]() -> Result<RankSchedule> {
     const Context& context = own != nullptr ? *own : Context::Default();
-    if (Status status = core::ImplOf(context).status(); !status.ok()) return status;
-    if (Status status = CheckMachines(machines); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(core::ImplOf(context).status());
+    FA_RETURN_IF_ERROR(CheckMachines(machines));
     RankCall bound;
     ops::ScoreRows scores;
-    if (Status status = bind(bound, scores); !status.ok()) return status;
-    if (Status status = ops::CheckTaken(whole.drop_mask); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(bind(bound, scores));
+    FA_RETURN_IF_ERROR(ops::CheckTaken(whole.drop_mask));
     const int axis = layout::AxesOf(options.layout).seq;
     auto cut = CutCall(shards, whole.q.shape[axis], whole.k.shape[axis], machines.ranks);
     if (!cut.ok()) return cut.status();
     const auto strategy = StrategyWith(scores, cut->strategy);
     if (!strategy.ok()) return strategy.status();
-    if (Status status = CheckForm(scores, options.layout, cut->q); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckForm(scores, options.layout, cut->q));
     bound.q = std::move(cut->q);
     bound.k = std::move(cut->k);
     bound.strategy = *strategy;
@@ -198,7 +198,7 @@ Result<RankSchedule> Schedule(const char* op, const Args& whole, const Attention
     bound.heads_in_flight = cut->heads_in_flight;
     bound.packed = options.layout == Layout::kTND;
     UseMachines(machines, context, bound);
-    if (Status status = CheckLength(bound); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckLength(bound));
     bound.memory_bytes = core::MemoryBytes();
     RankPlan plan;
     try {

@@ -97,7 +97,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
   const int rank = args.pse.shape.rank();
   if (rank != 4 && !(packed && rank == 1)) return Status::Ok();
   if (!Given(args.pse)) return Status::Ok();
-  if (Status status = CheckView("pse", args.pse); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("pse", args.pse));
   Status status;
   if (packed && rank == 4) {
     scores->pse_forms = kCompressed;
@@ -119,9 +119,9 @@ Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, Mutabl
     return Status::InvalidArgument(Arg("dpse", ".shape").Is(Text(shape)) + ", want " + Text(want) + " (" +
                                    Arg("pse", ".shape") + ")");
   }
-  if (Status status = CheckView("dpse", args.dpse); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView("dpse", args.dpse));
   for (int i = 0; i < want.rank(); ++i) {
-    if (Status status = CheckSize("dpse", args.dpse, i, want[i], {"pse", i}); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(CheckSize("dpse", args.dpse, i, want[i], {"pse", i}));
   }
   if (!args.dpse.stride.empty() && layout::OverlapsItself(args.dpse)) {
     return Status::InvalidArgument(Arg("dpse", ".stride").Is(Text(args.dpse.stride)) +
@@ -141,7 +141,7 @@ Status WidenMask(const ScoreArguments& args, const WholeTensors& shards, TensorV
   if (args.options.layout == Layout::kTND || IsCompressedMode(args.options.mask.sparse_mode())) return Status::Ok();
   if (rank != 2 && rank != 4) return Status::Ok();
   if (!Given(args.dense_mask)) return Status::Ok();
-  if (Status status = shards.WidenQueries("dense_mask", mask, rank - 2); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(shards.WidenQueries("dense_mask", mask, rank - 2));
   scores->dense_mask = Shape(args.dense_mask);
   scores->own_mask_rows = true;
   MarkPresent(mask);
@@ -169,12 +169,12 @@ Result<ScoreRows> WidenScores(const ScoreArguments& args, const WholeTensors& sh
                               MutableTensorView* dpse, TensorView* dense_mask) {
   ScoreRows scores;
   if (args.options.pse_type < PseType::kSlopes) {
-    if (Status status = WidenPse(args, shards, pse, &scores); !status.ok()) return status;
-    if (Status status = WidenDpse(args, *pse, dpse, &scores); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(WidenPse(args, shards, pse, &scores));
+    FA_RETURN_IF_ERROR(WidenDpse(args, *pse, dpse, &scores));
   } else {
     scores.pse = Shape(args.pse);
   }
-  if (Status status = WidenMask(args, shards, dense_mask, &scores); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(WidenMask(args, shards, dense_mask, &scores));
   return scores;
 }
 

@@ -45,7 +45,7 @@ std::vector<Interval> OwnRows(const RowShards& shards, int rank, Interval rows) 
 Status WholeTensors::WidenAxis(const char* name, const TensorView& tensor, const Axis& axis, Dims* shape, Dims* stride,
                                bool written) const {
   if (tensor.shape.rank() < axis.rank) return Status::Ok();
-  if (Status status = CheckView(name, tensor, axis.any_innermost); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(CheckView(name, tensor, axis.any_innermost));
   const RowShards& shards = axis.queries ? q_ : k_;
   const int64_t own = shards.Count(rank_);
   if (tensor.shape[axis.at] != own) {

@@ -12,7 +12,7 @@ Status Messenger::Start(const UnitMessages& messages, int tag, std::span<const s
   Transport::Request* request = buffers.requests;
   for (const PeerRows& message : messages.receive) {
     const std::span bytes(buffers.receive + message.offset, static_cast<size_t>(message.bytes));
-    if (Status status = transport_.Receive(message.peer, tag, bytes, request++); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(transport_.Receive(message.peer, tag, bytes, request++));
   }
   for (const PeerRows& message : messages.send) {
     std::byte* const begin = buffers.send + message.offset;
@@ -20,7 +20,7 @@ Status Messenger::Start(const UnitMessages& messages, int tag, std::span<const s
     for (size_t t = 0; t < from_.size(); ++t) {
       at = PackRows(from_[t], data[t], message.heads, message.Of(from_[t].axis), at);
     }
-    if (Status status = transport_.Send(message.peer, tag, {begin, at}, request++); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(transport_.Send(message.peer, tag, {begin, at}, request++));
   }
   return Status::Ok();
 }
@@ -45,7 +45,7 @@ Status Messenger::Arrive(const UnitMessages& messages, std::span<std::byte* cons
                          const ExchangeBuffers& buffers) const {
   Transport::Request* request = buffers.requests;
   for (const PeerRows& message : messages.receive) {
-    if (Status status = Wait(*request++); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(Wait(*request++));
     const std::byte* at = buffers.receive + message.offset;
     for (size_t t = 0; t < to_.size(); ++t) {
       at = UnpackRows(to_[t], to[t], message.heads, message.Of(to_[t].axis), at);
@@ -56,7 +56,7 @@ Status Messenger::Arrive(const UnitMessages& messages, std::span<std::byte* cons
 
 Status Messenger::Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const {
   for (Transport::Request& request : buffers.RequestsOf(messages).subspan(messages.receive.size())) {
-    if (Status status = Wait(request); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(Wait(request));
   }
   return Status::Ok();
 }

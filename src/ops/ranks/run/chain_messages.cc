@@ -43,8 +43,7 @@ Status ChainMessages::Poll(core::GateOpener& opener) {
   tested_ = false;
   const size_t end = in_order_ ? first_ + 1 : std::min(blocks_.size(), first_ + kBlocksPolled);
   for (size_t b = first_; b < end && b < blocks_.size(); ++b) {
-    failed_ = core::GuardedCall("messages of sums", [&] { return PollBlock(b, opener); });
-    if (!failed_.ok()) return failed_;
+    FA_RETURN_IF_ERROR(core::GuardedCall("messages of sums", [&] { return PollBlock(b, opener); }));
   }
   const auto ended = [&] {
     return states_[first_].sent && states_[first_].tiles_left.load(std::memory_order_acquire) == 0;
@@ -71,7 +70,7 @@ Status ChainMessages::MoveOthers(core::GateOpener& opener) {
 Status ChainMessages::PollBlock(size_t block, core::GateOpener& opener) {
   BlockState& state = states_[block];
   if (!state.received) {
-    if (Status status = Receive(block, in_order_); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(Receive(block, in_order_));
     if (state.received) opener.Open(blocks_[block].gate);
   }
   if (state.sent || state.tiles_left.load(std::memory_order_acquire) > 0) return Status::Ok();
@@ -104,10 +103,7 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
     bool left = false;
     if (Status status = HasLeft(of.chunk, may_wait, &left); !status.ok() || !left) return status;
     const auto bytes = std::as_writable_bytes(sums_.Of(of.chunk));
-    if (Status status = transport_.Receive(of.from, kFirstTag + sums_.TravelNumberOf(of.chunk), bytes, &state.request);
-        !status.ok()) {
-      return status;
-    }
+    FA_RETURN_IF_ERROR(transport_.Receive(of.from, kFirstTag + sums_.TravelNumberOf(of.chunk), bytes, &state.request));
   }
   Status status = Finish(state.request, may_wait, &state.received);
   if (state.received) state.request = kNoRequest;

@@ -244,7 +244,7 @@ Status GradChain::FinishSends(Transport& transport, const Travelling& travelling
   for (size_t chunk = 0; chunk < RequestCount(); ++chunk) {
     Transport::Request& sent = travelling.requests[chunk];
     if (sent == kNoRequest) continue;
-    if (Status status = transport.Wait(std::exchange(sent, kNoRequest)); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(transport.Wait(std::exchange(sent, kNoRequest)));
   }
   return Status::Ok();
 }

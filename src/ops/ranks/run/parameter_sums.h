@@ -59,7 +59,7 @@ class ParameterSums {
   [[nodiscard]] Status Share(Transport& transport, const AttentionGradArgs& args, std::byte* workspace,
                              const Owner& owner, const OwnerOf& owner_of) const {
     PutChains(workspace);
-    if (Status status = Gather(transport, workspace); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(Gather(transport, workspace));
     for (int64_t head = 0; head < heads_; ++head) {
       if (has_sink_) static_cast<float*>(args.dsink.data)[head] = Result(workspace, owner(head), 0, head);
       if (!has_slopes_) continue;

@@ -102,14 +102,14 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const Status checked = core::GuardedCall("the run of a plan", [&] {
       return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(own), own.cu_q, own.cu_kv, own.dense_mask);
     });
-    if (Status status = ops::AgreeOnStatus(*session().transport, checked); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session().transport, checked));
     ClearTails(own);
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
     Status computed;  // the first error of products; messages go on after it, so that no other rank is left waiting
     ops::CountedTransport transport(*session().transport);
-    if (Status status = moves_.Bring(transport, own, workspace); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(moves_.Bring(transport, own, workspace));
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       Status status;
       if (rows_stay()) {
@@ -122,12 +122,12 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     };
     ForgetSends(workspace);
     const auto taken = [&](size_t u) { TakeBias(u, args, workspace); };
-    if (Status status = runs_.Run(transport, args, workspace, compute, taken); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(runs_.Run(transport, args, workspace, compute, taken));
     for (size_t u = units_.size() - std::min<size_t>(units_.size(), tiling::kUnitsInFlight); u < units_.size(); ++u) {
-      if (Status status = FinishSends(transport, u, workspace); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(FinishSends(transport, u, workspace));
     }
     if (!computed.ok()) moves_.Spoil(workspace);
-    if (Status status = moves_.TakeBack(transport, own, workspace); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(moves_.TakeBack(transport, own, workspace));
     WriteBias(args, workspace);
     const Status shared = ShareSums(transport, args, workspace, computed);
     return shared.ok() ? computed : shared;
@@ -157,7 +157,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const AttentionGradArgs unit_args = unit.UnitArgs(args, runs_.Staged(workspace));
     const ops::GradRows rows = ops::RowsOf(program.bound(), unit_args);
     core::ArrivalGates* const meanwhile = progress.idle() ? nullptr : &progress;
-    if (Status status = program.Run(*this, rows, workspace + engine_, meanwhile); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(program.Run(*this, rows, workspace + engine_, meanwhile));
     unit.KeepBias(workspace + engine_, runs_.Staged(workspace));
     const int64_t group = bound_.forward.whole.problem.group();
     sums_.AddProgram(program, rows, workspace + engine_, unit.first_sequence(), unit.heads().begin * group, workspace);
@@ -203,7 +203,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const GradUnit& unit = units_[u];
     unit.ClearUnseenKeys(args);
     if (u >= tiling::kUnitsInFlight) {
-      if (Status status = FinishSends(transport, u - tiling::kUnitsInFlight, workspace); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(FinishSends(transport, u - tiling::kUnitsInFlight, workspace));
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
@@ -213,11 +213,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
     if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
     const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
-    if (Status status = chain.Run(*this, transport, rows, unit.FinishedRows(staged), TravellingOf(u, workspace),
-                                  progress, workspace + engine_, computed);
-        !status.ok()) {
-      return status;
-    }
+    FA_RETURN_IF_ERROR(chain.Run(*this, transport, rows, unit.FinishedRows(staged), TravellingOf(u, workspace),
+                                 progress, workspace + engine_, computed));
     rows_of_sums_.Keep(chain, workspace + engine_, unit.first_sequence(), unit.heads(), workspace);
     return Status::Ok();
   }

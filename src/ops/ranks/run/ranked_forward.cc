@@ -67,7 +67,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     const Status checked = core::GuardedCall("the run of a plan", [&] { return CheckRunArgs(bound_.whole, args); });
-    if (Status status = ops::AgreeOnStatus(*session().transport, checked); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session().transport, checked));
     for (const tiling::Interval& tail : bound_.tails) {
       ops::ForwardRows rows = ops::RowsOf(bound_.whole, args);
       rows.unused_rows = tail;
@@ -87,7 +87,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
     };
     const auto taken = [](size_t /*unit*/) {};
     ops::CountedTransport transport(*session().transport);
-    if (Status status = runs_.Run(transport, args, workspace, compute, taken); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(runs_.Run(transport, args, workspace, compute, taken));
     return computed;
   }
 

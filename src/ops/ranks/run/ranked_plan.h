@@ -88,8 +88,8 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
     RankFacts facts;
     facts.status = core::GuardedCall("the plan", [&] {
       if (own == nullptr) own = &Context::Default();
-      if (Status status = core::ImplOf(*own).status(); !status.ok()) return status;
-      if (Status status = core::ImplOf(*own).CheckRuns(); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(core::ImplOf(*own).status());
+      FA_RETURN_IF_ERROR(core::ImplOf(*own).CheckRuns());
       facts.isa = own->isa();
       facts.workers = own->threads();
       facts.memory_bytes = core::MemoryBytes();
@@ -110,20 +110,20 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
       call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
       call.summed_rows = core::kernels::RowsSummedAtOnce(agreed->isa, call.problem.dtype);
       RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
-      if (Status status = UseForms(agreed->pse_forms, **bound); !status.ok()) return status;
-      if (Status status = UseAgreed(*agreed, *own, session); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(UseForms(agreed->pse_forms, **bound));
+      FA_RETURN_IF_ERROR(UseAgreed(*agreed, *own, session));
       try {
         impl = std::make_shared<const Impl>(std::move(session), std::move(**bound));
       } catch (const tiling::PlanTooLarge& error) {
         return Status::OutOfMemory(error.what());
       }
-      if (Status status = CheckWorkspace(impl->workspace().total_bytes()); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(CheckWorkspace(impl->workspace().total_bytes()));
       // If a rank found no memory for its messages during a run, the others would wait for it.
       ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();
       return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));
     });
-    if (Status status = AgreeOnStatus(*transport, planned); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(AgreeOnStatus(*transport, planned));
     return Planned(std::move(impl));
   });
 }

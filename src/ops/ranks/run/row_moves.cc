@@ -12,10 +12,10 @@ using Args = AttentionGradArgs;
 Status Exchange(const Messenger& messenger, const UnitMessages& messages, int tag,
                 std::span<const std::byte* const> from, std::span<std::byte* const> to,
                 const ExchangeBuffers& buffers) {
-  if (Status status = messenger.Start(messages, tag, from, buffers); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(messenger.Start(messages, tag, from, buffers));
   messenger.Keep(messages, from, buffers);
   messenger.PutKept(messages, to, buffers);
-  if (Status status = messenger.Arrive(messages, to, buffers); !status.ok()) return status;
+  FA_RETURN_IF_ERROR(messenger.Arrive(messages, to, buffers));
   return messenger.Leave(messages, buffers);
 }
 

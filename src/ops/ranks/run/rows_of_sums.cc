@@ -107,16 +107,16 @@ Status RowsOfSums::AddAndShare(Transport& transport, const AttentionGradArgs& ar
     if (step.rank != own) continue;
     Transport::Request request = 0;
     if (s > 0 && steps_[s - 1].rank != own) {
-      if (Status status = transport.Receive(steps_[s - 1].rank, kTag, chains, &request); !status.ok()) return status;
-      if (Status status = transport.Wait(request); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(transport.Receive(steps_[s - 1].rank, kTag, chains, &request));
+      FA_RETURN_IF_ERROR(transport.Wait(request));
     }
     AddRows(step, args, sums, workspace);
     for (int64_t head = 0; step.ends && head < bound_->forward.whole.problem.heads; ++head) {
       sums.EndSequence(step.sequence, head, sums.Chains(workspace)[head], workspace);
     }
     if (s + 1 == steps_.size() || steps_[s + 1].rank == own) continue;
-    if (Status status = transport.Send(steps_[s + 1].rank, kTag, chains, &request); !status.ok()) return status;
-    if (Status status = transport.Wait(request); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(transport.Send(steps_[s + 1].rank, kTag, chains, &request));
+    FA_RETURN_IF_ERROR(transport.Wait(request));
   }
   const int last = steps_.empty() ? 0 : steps_.back().rank;
   const auto of_sequence = [&](int64_t b, int64_t /*head*/) { return last_rank_[static_cast<size_t>(b)]; };

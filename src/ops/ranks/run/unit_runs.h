@@ -70,25 +70,25 @@ class UnitRuns {
                            const Taken& taken) const {
     Exchange<Args> exchange{*this, transport, args, workspace};
     if (!units_.empty()) {
-      if (Status status = exchange.Bring(0); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(exchange.Bring(0));
     }
     for (size_t u = 0; u < units_.size(); ++u) {
       if (u + 1 < units_.size()) {
-        if (Status status = exchange.Bring(u + 1); !status.ok()) return status;
+        FA_RETURN_IF_ERROR(exchange.Bring(u + 1));
       }
-      if (Status status = exchange.Arrive(u); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(exchange.Arrive(u));
       UnitProgress progress(transport, exchange.UnderWay(u));
-      if (Status status = compute(u, progress); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(compute(u, progress));
       if (!progress.failed().ok()) return progress.failed();
-      if (Status status = exchange.Leave(u); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(exchange.Leave(u));
       if (!results_travel_) continue;
-      if (Status status = exchange.SendBack(u); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(exchange.SendBack(u));
       if (u == 0) continue;
-      if (Status status = exchange.TakeBack(u - 1); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(exchange.TakeBack(u - 1));
       taken(u - 1);
     }
     if (!results_travel_ || units_.empty()) return Status::Ok();
-    if (Status status = exchange.TakeBack(units_.size() - 1); !status.ok()) return status;
+    FA_RETURN_IF_ERROR(exchange.TakeBack(units_.size() - 1));
     taken(units_.size() - 1);
     return Status::Ok();
   }
@@ -132,7 +132,7 @@ class UnitRuns {
       const UnitPlaces places = Places(u);
       In(u).Keep(Of(u).in(), places.in_from, Buffers(u, false));
       In(u).PutKept(Of(u).in(), places.in_to, Buffers(u, false));
-      if (Status status = In(u).Arrive(Of(u).in(), places.in_to, Buffers(u, false)); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(In(u).Arrive(Of(u).in(), places.in_to, Buffers(u, false)));
       Of(u).ClearSlack(runs.Staged(workspace));
       return Status::Ok();
     }
@@ -141,16 +141,14 @@ class UnitRuns {
     Status SendBack(size_t u) const {
       const UnitPlaces places = Places(u);
       const ExchangeBuffers buffers = Buffers(u, true);
-      if (Status status = Back(u).Start(Of(u).back(), TagOf(u, true), places.back_from, buffers); !status.ok()) {
-        return status;
-      }
+      FA_RETURN_IF_ERROR(Back(u).Start(Of(u).back(), TagOf(u, true), places.back_from, buffers));
       Back(u).Keep(Of(u).back(), places.back_from, buffers);
       return Status::Ok();
     }
     Status TakeBack(size_t u) const {
       const UnitMessages& back = Of(u).back();
       Back(u).PutKept(back, Places(u).back_to, Buffers(u, true));
-      if (Status status = Back(u).Arrive(back, Places(u).back_to, Buffers(u, true)); !status.ok()) return status;
+      FA_RETURN_IF_ERROR(Back(u).Arrive(back, Places(u).back_to, Buffers(u, true)));
       return Back(u).Leave(back, Buffers(u, true));
     }
   };
