@@ -34,6 +34,10 @@ forbid ops/inference 'ops/(token|sparse|indexer|ranks)/'
 forbid ops/sparse 'ops/(dense|inference|indexer|ranks)/'
 forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
 forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
+# The self-check is above all operators.
+for folder in plan bind tile dense token inference sparse indexer ranks; do
+  forbid "ops/$folder" 'ops/self_check/'
+done
 # The folders of ops/ranks: rows <- call <- run.
 forbid ops/ranks/rows 'ops/ranks/(call|run)/'
 forbid ops/ranks/call 'ops/ranks/run/'

@@ -110,7 +110,7 @@ class FA_API Context {
  public:
   /// Makes a context for this machine.
   /// @return kInvalidArgument if options.threads or FA_NUM_THREADS is out of range; kUnsupported if this CPU or
-  /// this build lacks options.isa or the level that FA_FORCE_ISA names
+  /// this build lacks options.isa or the level that FA_FORCE_ISA names, or if CheckLevel finds that level wrong
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   /// Makes a context for plans of another machine. Its plans have the kernels, tiles, order and load that they would
   /// have there. They do not run, and calls with this context return kUnsupported.
@@ -129,8 +129,8 @@ class FA_API Context {
   [[nodiscard]] Isa isa() const;
   [[nodiscard]] Accumulation accumulation() const;
   [[nodiscard]] NumaPolicy numa() const;
-  /// Why the context does not use a level above isa() that was chosen: on this CPU the kernels of that level failed
-  /// their test (docs/kernels.md). Empty if the chosen level is used.
+  /// Why the context does not use a level above isa() that this CPU has: CheckLevel found it wrong (docs/kernels.md).
+  /// Empty if there is nothing to say.
   [[nodiscard]] const std::string& isa_note() const;
   /// Text about the machine, its instruction set, caches and NUMA nodes, and the context's threads.
   [[nodiscard]] std::string Describe() const;
@@ -142,6 +142,12 @@ class FA_API Context {
   explicit Context(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Computes small calls (attention and its gradients, decode, int8, the indexer) at `level` and at the level below it,
+/// and compares their outputs. The calling thread takes some tens of milliseconds for that. Levels that never ran on a
+/// CPU of their own before they were published (those of aarch64) are checked so when a process first wants them.
+/// @return kInternal ("neon's dk of f32 is not portable's on this CPU"), kUnsupported (this CPU lacks the level)
+[[nodiscard]] FA_API Status CheckLevel(Isa level);
 
 /// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all
 /// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), and during that

@@ -1,12 +1,10 @@
 #include "fa/context.h"
 
-#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "core/context_impl.h"
 #include "core/machine/cpu.h"
-#include "core/machine/proven_isa.h"
 #include "core/run/guarded_call.h"
 #include "core/run/openmp_team.h"
 
@@ -102,52 +100,12 @@ std::string Context::Impl::Describe() const {
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 
-namespace {
-
-/// Settings for this machine, at a level whose kernels are proven.
-Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
-                                    const core::Topology& topology) {
-  const Isa highest = DetectIsa();
-  Result<ContextSettings> settings =
-      ResolveContext(options, environment, topology, highest, core::PreferredIsa(highest, core::IsIntel()));
-  if (!settings.ok()) return settings;
-  const core::ProvenIsa& proven = core::ProvenLevel(settings->isa);
-  settings->isa = proven.isa;
-  settings->isa_note = proven.note;
-  return settings;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
-  return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
-    core::Topology topology = core::Topology::Detect();
-    const Result<ContextSettings> settings = ResolveHere(options, ContextEnvironment::Read(), topology);
-    if (!settings.ok()) return settings.status();
-    return Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology)));
-  });
-}
-
 Result<std::unique_ptr<Context>> Context::ForPlanning(const MachineOptions& machine) {
   return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
     Result<PlannedMachine> planned = ResolveMachine(machine);
     if (!planned.ok()) return planned.status();
     return Impl::ToContext(std::make_unique<Impl>(planned->settings, std::move(planned->topology)));
   });
-}
-
-Context& Context::Default() {
-  // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call. Not a static
-  // that is made by one thread while others wait: in a child forked meanwhile they would wait for ever.
-  static constinit std::atomic<Context*> context{nullptr};
-  if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
-  core::Topology topology = core::Topology::Detect();
-  Result<ContextSettings> settings = ResolveHere({}, ContextEnvironment::Read(), topology);
-  Status status = settings.status();
-  if (!settings.ok()) settings = ResolveHere({}, {}, topology);
-  std::unique_ptr<Context> own(new Context(std::make_unique<Impl>(*settings, std::move(topology), std::move(status))));
-  Context* first = nullptr;
-  return context.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;
 }
 
 int Context::threads() const { return impl_->workers(); }

@@ -13,7 +13,6 @@
 #include "core/kernels/bf16_matrix.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
-#include "core/kernels/proof/proof.h"
 #include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
@@ -289,24 +288,6 @@ TEST_P(PairHeadsInPlaceTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
       }
     }
   }
-}
-
-/// A kernel whose score of the last key is wrong when heads are long.
-void WrongLastKey(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool accumulate, float* s,
-                  float* row_max) {
-  const StripKernels& right = *EmulatedPairs().heads_in_place;
-  right.scores(k, keys, panel, d, accumulate, s, row_max);
-  if (d >= 128) s[(keys - 1) * right.width] += 1;
-}
-
-TEST(PairHeadsInPlaceProof, TakesLongHeads) {
-  const KernelTable& below = Kernels(Isa::kPortable);
-  EXPECT_EQ(Disproof(EmulatedPairs(), below), "");
-  StripKernels wrong = *EmulatedPairs().heads_in_place;
-  wrong.scores = WrongLastKey;
-  KernelTable table = EmulatedPairs();
-  table.heads_in_place = &wrong;
-  EXPECT_EQ(Disproof(table, below), std::string("scores of ") + wrong.name);
 }
 
 }  // namespace

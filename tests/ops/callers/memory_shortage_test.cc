@@ -7,14 +7,14 @@
 
 #include <cstdlib>
 #include <memory>
-#include <set>
+#include <new>
 #include <string>
 #include <vector>
 
-#include "core/machine/proven_isa.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 #include "fa/status.h"
+#include "ops/self_check/self_check.h"
 #include "support/allocation_counter.h"
 #include "support/cases/operator_calls.h"
 #include "support/hang_alarm.h"
@@ -23,9 +23,6 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kMostPlaces = 5000;
-/// The proof of unproven kernels makes tens of thousands of allocations, and one in this many fails. The step is a
-/// prime, so that it never keeps in step with a pattern of allocations.
-constexpr int64_t kStepOfAProof = 997;
 constexpr unsigned kSecondsToSpin = 300;
 
 enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, kWrongBits };
@@ -62,12 +59,12 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   ~MemoryShortage() override { alarm(0); }
 
   /// Makes the first call of processes, each at this level and with a default context of two threads. The allocations
-  /// 1, 1 + step, ... fail, one per process. `processes` counts the processes.
-  void FirstCalls(Isa isa, int64_t step, int64_t* processes) {
+  /// 1, 2, ... fail, one per process. `processes` counts the processes.
+  void FirstCalls(Isa isa, int64_t* processes) {
     const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
     int64_t place = 1;
     *processes = 0;
-    for (int verdict = kFine; verdict == kFine; place += step) {
+    for (int verdict = kFine; verdict == kFine; ++place) {
       ASSERT_LT(++*processes, kMostPlaces);
       const pid_t child = fork();
       ASSERT_GE(child, 0);
@@ -86,24 +83,36 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither, so no other test of this program may run before these two.
+// has done neither, so no other test of this program may run before this one.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
-  const Isa isa = DetectIsa();
+  // The kernels of an unproven level are tried first, which has a test of its own.
+  const Isa isa = ops::IsUnproven(DetectIsa()) ? Isa::kPortable : DetectIsa();
   int64_t processes = 0;
-  ASSERT_NO_FATAL_FAILURE(FirstCalls(core::IsUnproven(isa) ? Isa::kPortable : isa, 1, &processes));
+  ASSERT_NO_FATAL_FAILURE(FirstCalls(isa, &processes));
   EXPECT_GT(processes, 20);
 }
 
-// A level is unproven if no CPU had it when the library was published. The first call at such a level tries its
-// kernels.
-TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
-  std::set<Isa> levels{Isa::kAmxEmulated};
-  if (core::IsUnproven(DetectIsa())) levels.insert(DetectIsa());
-  for (const Isa isa : levels) {
-    int64_t processes = 0;
-    ASSERT_NO_FATAL_FAILURE(FirstCalls(isa, kStepOfAProof, &processes));
-    EXPECT_GT(processes, 5) << Name(isa);
+// Short memory is no proof that a level is wrong.
+TEST_P(MemoryShortage, InTheTrialOfALevel) {
+  constexpr int64_t kStep = 97;  // of thousands of allocations
+  int64_t place = 1;
+  for (int64_t failed = 1; failed > 0; place += kStep) {
+    bool out_of_memory = false;
+    ops::ProvenIsa proven;
+    {
+      const FailingAllocations failing(place, GetParam());
+      try {
+        proven = ops::Prove(DetectIsa(), [](Isa isa) { return isa == DetectIsa(); });
+      } catch (const std::bad_alloc&) {
+        out_of_memory = true;
+      }
+      failed = failing.failed();
+    }
+    // An allocation that only makes a call faster may fail unnoticed.
+    EXPECT_TRUE(failed > 0 || !out_of_memory) << "place " << place;
+    EXPECT_EQ(proven.wrong, "") << "place " << place;
   }
+  EXPECT_GT(place, 10 * kStep);
 }
 
 TEST_P(MemoryShortage, InAnyOperator) {

@@ -103,13 +103,13 @@ std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seco
     flags.isa = Name(level);
     const IllegalInstructionNote note(fmt::format(
         "fa: {}: this CPU lacks an instruction of the level; FA_ASSUME_ISA takes levels for granted", flags.isa));
-    const std::unique_ptr<Context> of_level = MakeContext(flags);
+    const Status checked = CheckLevel(level);
     for (const Subject& subject : kSubjects) {
       SelfTestResult result = {.isa = flags.isa, .op = subject.op, .dtype = subject.dtype};
       progress(fmt::format("{} {} {}", result.isa, result.op, result.dtype));
       try {
-        if (of_level->isa() != level) throw Failure(of_level->isa_note());
-        Test(subject, *of_level, share, result);
+        ThrowUnlessOk(checked);
+        Test(subject, *MakeContext(flags), share, result);
       } catch (const std::exception& failure) {
         result = {.isa = flags.isa, .op = subject.op, .dtype = subject.dtype, .wrong = failure.what()};
       }

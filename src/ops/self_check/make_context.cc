@@ -1,0 +1,78 @@
+// The contexts of this machine, at levels whose kernels compute what the level below does. They are made above the
+// operators, with which a level is tried.
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/machine/cpu.h"
+#include "core/run/guarded_call.h"
+#include "fa/context.h"
+#include "ops/self_check/self_check.h"
+
+namespace fa {
+namespace {
+
+/// What Prove says, which is asked once per process and level.
+const ops::ProvenIsa& ProvenLevel(Isa wanted) {
+  // Not a static that one thread makes while others wait: in a child forked meanwhile they would wait for ever.
+  static constinit std::array<std::atomic<const ops::ProvenIsa*>, 16> proven{};
+  std::atomic<const ops::ProvenIsa*>& known = proven[static_cast<size_t>(wanted)];
+  if (const ops::ProvenIsa* made = known.load(std::memory_order_acquire); made != nullptr) return *made;
+  auto own = std::make_unique<const ops::ProvenIsa>(ops::Prove(wanted));
+  const ops::ProvenIsa* first = nullptr;
+  return known.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;
+}
+
+Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
+                                    const core::Topology& topology) {
+  const Isa highest = DetectIsa();
+  Result<ContextSettings> settings =
+      ResolveContext(options, environment, topology, highest, core::PreferredIsa(highest, core::IsIntel()));
+  return settings.ok() ? ops::AtProvenLevel(*settings, options, environment, ProvenLevel(settings->isa)) : settings;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
+  return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
+    core::Topology topology = core::Topology::Detect();
+    const Result<ContextSettings> settings = ResolveHere(options, ContextEnvironment::Read(), topology);
+    if (!settings.ok()) return settings.status();
+    return Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology)));
+  });
+}
+
+Context& Context::Default() {
+  // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call. Made as
+  // ProvenLevel's are.
+  static constinit std::atomic<Context*> context{nullptr};
+  if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
+  core::Topology topology = core::Topology::Detect();
+  Result<ContextSettings> settings = ResolveHere({}, ContextEnvironment::Read(), topology);
+  Status status = settings.status();
+  if (!settings.ok()) settings = ResolveHere({}, {}, topology);
+  auto own = Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology), std::move(status)));
+  Context* first = nullptr;
+  return context.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;
+}
+
+Status CheckLevel(Isa level) {
+  return core::GuardedCall("the check of a level", [&]() -> Status {
+    if (!Includes(DetectIsa(), level)) {
+      return Status::Unsupported(ErrorText::Argument("level").Is(Name(level)) + ", but this CPU's highest level is " +
+                                 Name(DetectIsa()));
+    }
+    if (!CanRun(level)) {
+      return Status::Unsupported(ErrorText::Argument("level").Is(Name(level)) +
+                                 ", but this library was built without it (FA_LEVELS)");
+    }
+    const std::string wrong = ops::DifferenceOf(level, ops::LevelBelow(level));
+    return wrong.empty() ? Status::Ok() : Status::Internal(wrong);
+  });
+}
+
+}  // namespace fa

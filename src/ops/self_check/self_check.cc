@@ -1,0 +1,276 @@
+// Numbers are multiples of 1/8 in [-1, 1), so scores, integers and the indexer's values are exact in whatever order a
+// level adds. What follows the exponential differs by rounding. Rows have a NaN behind them, which no output may show.
+
+#include "ops/self_check/self_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <initializer_list>
+#include <list>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "core/context_impl.h"
+#include "core/machine/cpu.h"
+#include "core/run/serial_executor.h"
+#include "fa/fa.h"
+#include "layout/half.h"
+
+namespace fa::ops {
+namespace {
+
+// f32: sums of up to 200 terms, each of which is rounded to 2^-24 of a sum that is up to 8 times the largest output.
+constexpr double kFloatTolerance = 0x1p-13;
+// 16 bits: P, dS and outputs are rounded to 2^-9 of themselves, the terms of a sum are up to 8 times the largest
+// output.
+constexpr double kHalfTolerance = 0x1p-6;
+
+/// Number i of tensor `of`.
+float Value(uint32_t of, int64_t i) {
+  const uint32_t mixed = (static_cast<uint32_t>(i) * 2654435761u ^ of * 2246822519u) * 3266489917u;
+  return (static_cast<float>(mixed >> 16 & 15) - 8) / 8;
+}
+
+void Put(std::byte* to, DType dtype, float value) {
+  const auto put = [to](auto element) { std::memcpy(to, &element, sizeof element); };
+  switch (dtype) {
+    case DType::kBF16: return put(layout::Bf16FromF32(value));
+    case DType::kF16: return put(layout::F16FromF32(value));
+    case DType::kI8: return put(static_cast<int8_t>(value * 120));
+    case DType::kI32: return put(static_cast<int32_t>(value));
+    default: return put(value);
+  }
+}
+float Get(const std::byte* from, DType dtype) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, from, SizeOf(dtype));
+  switch (dtype) {
+    case DType::kBF16: return layout::F32FromBf16(static_cast<uint16_t>(bits));
+    case DType::kF16: return layout::F32FromF16(static_cast<uint16_t>(bits));
+    case DType::kI8: return static_cast<int8_t>(bits);
+    case DType::kI32: return static_cast<float>(static_cast<int32_t>(bits));
+    default: return std::bit_cast<float>(bits);
+  }
+}
+
+/// The calls at a level, with their tensors and what they gave.
+class Calls {
+ public:
+  explicit Calls(Isa isa) {
+    PlannedMachine machine = *ResolveMachine({.isa = isa});
+    machine.settings.plans_only = false;
+    context_ = Context::Impl::ToContext(
+        std::make_unique<Context::Impl>(machine.settings, std::move(machine.topology), Status::Ok(),
+                                        [] { return std::make_unique<core::SerialExecutor>(); }));
+  }
+
+  /// Forward and backward of 2 heads over one head of keys.
+  /// @param features  whether bias, softcap, window and dropout change the scores; else the mask is causal
+  void Dense(DType dtype, int64_t d, int64_t dv, bool features) {
+    constexpr int64_t kRows = 61, kKeys = 170;
+    AttentionArgs args;
+    args.q = Input(dtype, {1, 2, kRows, d});
+    args.k = Input(dtype, {1, 1, kKeys, d});
+    args.v = Input(dtype, {1, 1, kKeys, dv});
+    if (features) args.pse = Input(dtype, {1, 2, kRows, kKeys});
+    args.out = Output(dtype, {1, 2, kRows, dv});
+    args.softmax_max = Output(DType::kF32, {1, 2, kRows});
+    args.softmax_sum = Output(DType::kF32, {1, 2, kRows});
+    AttentionOptions options{.scale = 1.0f, .mask = Mask::Causal()};
+    if (features) {
+      options.mask = Mask::Band(100, 20);
+      options.pse_type = PseType::kScaleThenAdd;
+      options.softcap = 8;
+      options.keep_prob = 0.75f;
+      options.dropout = PhiloxState{.seed = 1, .offset = 2};
+    }
+    AttentionGradArgs grad;
+    grad.q = args.q, grad.k = args.k, grad.v = args.v, grad.pse = args.pse, grad.out = args.out;
+    grad.softmax_max = args.softmax_max, grad.softmax_sum = args.softmax_sum;
+    grad.d_out = Input(dtype, args.out.shape);
+    grad.dq = Output(dtype, args.q.shape);
+    grad.dk = Output(dtype, args.k.shape);
+    grad.dv = Output(dtype, args.v.shape);
+    if (features) grad.dpse = Output(dtype, args.pse.shape);
+    Require(FlashAttention(args, options, context_.get()));
+    Require(FlashAttentionGrad(grad, options, context_.get()));
+    const std::string of = std::string(" of ") + Name(dtype) + (features ? " with bias" : "");
+    Keep("out" + of, dtype, args.out);
+    Keep("softmax_max" + of, DType::kF32, args.softmax_max);
+    Keep("softmax_sum" + of, DType::kF32, args.softmax_sum);
+    Keep("dq" + of, dtype, grad.dq);
+    Keep("dk" + of, dtype, grad.dk);
+    Keep("dv" + of, dtype, grad.dv);
+    if (features) Keep("dpse" + of, dtype, grad.dpse);
+  }
+
+  /// A row of `heads` heads over one head of keys, in pages of 16.
+  void Decode(DType dtype, DType dtype_kv, int64_t heads) {
+    constexpr int64_t kPage = 16, kPages = 10, kLength = 150, kColumns = 64;
+    DecodeAttentionArgs args;
+    args.q = Input(dtype, {1, heads, 1, kColumns});
+    const TensorView k = Input(dtype_kv, {kPages, 1, kPage, kColumns}), v = Input(dtype_kv, k.shape);
+    args.k = {&k, 1};
+    args.v = {&v, 1};
+    args.lengths_kv = {&kLength, 1};
+    int32_t pages[kPages];
+    for (int32_t i = 0; i < kPages; ++i) pages[i] = kPages - 1 - i;
+    args.block_table = {pages, DType::kI32, {1, kPages}, {}};
+    const float scales[2] = {0x1p-7f, 0x1p-7f};
+    if (dtype_kv == DType::kI8) args.antiquant_scale = {scales, DType::kF32, {2}, {}};
+    args.out = Output(dtype, args.q.shape);
+    Require(DecodeAttention(args, {.scale = 1.0f}, context_.get()));
+    Keep("decode of " + std::to_string(heads) + " rows of " + Name(dtype) +
+             (dtype_kv == DType::kI8 ? " and int8 keys" : ""),
+         dtype, args.out);
+  }
+
+  void Int8(DType out) {
+    PromptAttentionArgs args;
+    args.q = Input(DType::kI8, {1, 2, 45, 72});
+    args.k = Input(DType::kI8, {1, 1, 150, 72});
+    args.v = Input(DType::kI8, {1, 1, 150, 40});
+    args.out = Output(out, {1, 2, 45, 40});
+    const float score = 0x1p-13f, p8 = 127, value = 0x1p-14f, quantization = 200;
+    const auto one = [](const float& x) { return TensorView{&x, DType::kF32, {1}, {}}; };
+    args.deq_scale1 = one(score), args.quant_scale1 = one(p8), args.deq_scale2 = one(value);
+    if (out == DType::kI8) args.quant_scale2 = one(quantization);
+    Require(PromptFlashAttention(args, {.scale = 1.0f, .mask = Mask::Causal()}, context_.get()));
+    Keep(std::string("int8 prompt to ") + Name(out), DType::kI32, args.out);
+  }
+
+  void Indexer(DType dtype) {
+    LightningIndexerArgs args;
+    args.q = Input(dtype, {1, 40, 8, 64});
+    args.k = Input(dtype, {1, 200, 1, 64});
+    args.weights = Input(DType::kF32, {1, 40, 8});
+    args.sparse_indices = Output(DType::kI32, {1, 40, 1, 50});
+    args.sparse_values = Output(DType::kF32, {1, 40, 1, 50});
+    Require(LightningIndexer(args, {}, context_.get()));
+    Keep(std::string("indices of ") + Name(dtype), DType::kI32, args.sparse_indices);
+    Keep(std::string("the indexer's values of ") + Name(dtype), DType::kI32, args.sparse_values);
+  }
+
+  std::vector<CheckedOutput> outputs;
+
+ private:
+  static void Require(const Status& status) {
+    if (status.code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
+    if (!status.ok()) throw std::logic_error("self-check: " + status.message());
+  }
+
+  /// Rows that end in a NaN, and in a byte of some value where there is none.
+  MutableTensorView Tensor(DType dtype, const Dims& shape, bool values) {
+    const int last = shape.rank() - 1;
+    const int64_t stride = shape[last] + 1, size = static_cast<int64_t>(SizeOf(dtype));
+    int64_t rows = 1;
+    MutableTensorView view{nullptr, dtype, shape, shape};
+    view.stride[last] = 1;
+    for (int i = last - 1; i >= 0; --i) {
+      view.stride[i] = rows * stride;
+      rows *= shape[i];
+    }
+    std::vector<std::byte>& bytes = memory_.emplace_back(static_cast<size_t>(rows * stride * size));
+    const auto of = static_cast<uint32_t>(memory_.size());
+    const float nan = dtype == DType::kI8 || dtype == DType::kI32 ? 1 : __builtin_nanf("");
+    for (int64_t i = 0; i < rows * stride; ++i) {
+      Put(&bytes[static_cast<size_t>(i * size)], dtype, values && i % stride < shape[last] ? Value(of, i) : nan);
+    }
+    view.data = bytes.data();
+    return view;
+  }
+  TensorView Input(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/true); }
+  MutableTensorView Output(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/false); }
+
+  /// @param precision  the type that says how far two levels may differ; kI32: not at all
+  void Keep(std::string name, DType precision, const TensorView& output) {
+    CheckedOutput& kept = outputs.emplace_back(CheckedOutput{.name = std::move(name)});
+    if (precision != DType::kI32) kept.tolerance = precision == DType::kF32 ? kFloatTolerance : kHalfTolerance;
+    const auto size = static_cast<int64_t>(SizeOf(output.dtype));
+    // The rows with what lies behind them, which stays.
+    const int64_t elements = output.stride[0] * output.shape[0];
+    for (int64_t i = 0; i < elements; ++i) {
+      kept.values.push_back(Get(static_cast<const std::byte*>(output.data) + i * size, output.dtype));
+    }
+  }
+
+  std::unique_ptr<Context> context_;
+  std::list<std::vector<std::byte>> memory_;
+};
+
+}  // namespace
+
+std::vector<CheckedOutput> CheckedOutputs(Isa isa) {
+  Calls calls(isa);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    calls.Dense(dtype, 64, 64, /*features=*/false);
+    if (dtype != DType::kF16) calls.Dense(dtype, 72, 40, /*features=*/true);
+    for (const int64_t heads : {1, 2, 4, 8}) calls.Decode(dtype, dtype, heads);
+    calls.Decode(dtype, DType::kI8, 4);
+    calls.Indexer(dtype);
+  }
+  calls.Int8(DType::kF16);
+  calls.Int8(DType::kI8);
+  return std::move(calls.outputs);
+}
+
+std::string FirstDifference(std::span<const CheckedOutput> level, std::span<const CheckedOutput> below) {
+  for (size_t i = 0; i < below.size(); ++i) {
+    const CheckedOutput &got = level[i], &want = below[i];
+    double largest = 0;
+    for (const float x : want.values) largest = std::isfinite(x) ? std::max<double>(largest, std::fabs(x)) : largest;
+    const auto agree = [&](float a, float b) {
+      return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(double{a} - double{b}) <= want.tolerance * largest;
+    };
+    if (!std::equal(got.values.begin(), got.values.end(), want.values.begin(), want.values.end(), agree)) {
+      return want.name;
+    }
+  }
+  return {};
+}
+
+Isa LevelBelow(Isa level) {
+  Isa below = Isa::kPortable;
+  for (const Isa isa : AllIsas()) {
+    if (isa < level && Includes(level, isa) && !core::IsLeftOut(isa)) below = isa;
+  }
+  return below;
+}
+
+std::string DifferenceOf(Isa level, Isa below) {
+  const std::string output = FirstDifference(CheckedOutputs(level), CheckedOutputs(below));
+  if (output.empty()) return {};
+  return std::string(Name(level)) + "'s " + output + " is not " + Name(below) + "'s on this CPU";
+}
+
+bool IsUnproven(Isa isa) { return Includes(isa, Isa::kNeon); }
+
+ProvenIsa Prove(Isa wanted, bool (*unproven)(Isa), std::string (*difference)(Isa level, Isa below)) {
+  for (const Isa level : AllIsas()) {
+    if (level == Isa::kPortable || level > wanted || !Includes(wanted, level) || core::IsLeftOut(level)) continue;
+    if (!unproven(level)) continue;
+    const Isa below = LevelBelow(level);
+    if (std::string wrong = difference(level, below); !wrong.empty()) return {below, std::move(wrong)};
+  }
+  return {wanted};
+}
+
+Result<ContextSettings> AtProvenLevel(ContextSettings settings, const ContextOptions& options,
+                                      const ContextEnvironment& environment, const ProvenIsa& proven) {
+  if (proven.wrong.empty()) return settings;
+  const char* wanted = Name(settings.isa);
+  if (options.isa) return Status::Unsupported(ErrorText::Argument("isa").Is(wanted) + ", but " + proven.wrong);
+  if (environment.force_isa != nullptr && *environment.force_isa != '\0') {
+    return Status::Unsupported(ErrorText("FA_FORCE_ISA").Is(wanted) + ", but " + proven.wrong);
+  }
+  settings.isa_note = std::string(wanted) + ", for " + proven.wrong + "; " + Name(proven.isa) + " is used";
+  settings.isa = proven.isa;
+  return settings;
+}
+
+}  // namespace fa::ops

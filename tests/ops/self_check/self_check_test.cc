@@ -1,0 +1,153 @@
+// A level is tried against the one below: right kernels pass, any wrong output is named, and a context falls back and
+// says so, or refuses where the level was asked for.
+
+#include "ops/self_check/self_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/context_impl.h"
+#include "fa/fa.h"
+#include "support/fp_control.h"
+
+namespace fa::ops {
+namespace {
+
+using testing::HasSubstr;
+
+bool Every(Isa /*isa*/) { return true; }
+bool None(Isa /*isa*/) { return false; }
+
+TEST(SelfCheck, EveryLevelOfThisCpuIsRight) {
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
+    EXPECT_EQ(DifferenceOf(isa, LevelBelow(isa)), "");
+    EXPECT_TRUE(CheckLevel(isa).ok());
+    const ProvenIsa proven = Prove(isa, Every);
+    EXPECT_EQ(proven.isa, isa);
+    EXPECT_EQ(proven.wrong, "");
+  }
+}
+
+TEST(SelfCheck, ALevelThatThisCpuLacksIsRefusedByName) {
+  for (const Isa isa : AllIsas()) {
+    if (Includes(DetectIsa(), isa)) continue;
+    const Status status = CheckLevel(isa);
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << Name(isa);
+    EXPECT_EQ(status.argument(), "level");
+  }
+}
+
+// What the levels agree on are numbers, and not NaN or zero throughout.
+TEST(SelfCheck, OutputsAreNumbersButBehindTheirRows) {
+  for (const CheckedOutput& output : CheckedOutputs(DetectIsa())) {
+    const auto numbers = std::count_if(output.values.begin(), output.values.end(), [](float x) { return x == x; });
+    const auto others =
+        std::count_if(output.values.begin(), output.values.end(), [](float x) { return x != 0 && std::isfinite(x); });
+    EXPECT_GT(numbers, static_cast<int64_t>(output.values.size()) * 7 / 10) << output.name;
+    EXPECT_GT(others, static_cast<int64_t>(output.values.size()) / 4) << output.name;
+  }
+}
+
+TEST(SelfCheck, AnyWrongElementIsSeenAndNamed) {
+  const std::vector<CheckedOutput> right = CheckedOutputs(Isa::kPortable);
+  EXPECT_EQ(FirstDifference(right, right), "");
+  for (size_t i = 0; i < right.size(); ++i) {
+    float largest = 0;
+    for (const float x : right[i].values) largest = std::isfinite(x) ? std::max(largest, std::fabs(x)) : largest;
+    for (const size_t at : {size_t{0}, right[i].values.size() / 2, right[i].values.size() - 2}) {
+      for (const float wrong : {right[i].values[at] + 0x1p-5f * largest, __builtin_nanf("")}) {
+        std::vector<CheckedOutput> level = right;
+        level[i].values[at] = wrong;
+        EXPECT_EQ(FirstDifference(level, right), std::isnan(right[i].values[at]) ? "" : right[i].name);
+      }
+    }
+    // A row's end that was written over.
+    const auto behind = std::find_if(right[i].values.begin(), right[i].values.end(), [](float x) { return x != x; });
+    if (behind == right[i].values.end()) continue;
+    std::vector<CheckedOutput> level = right;
+    level[i].values[static_cast<size_t>(behind - right[i].values.begin())] = 0;
+    EXPECT_EQ(FirstDifference(level, right), right[i].name);
+  }
+}
+
+TEST(SelfCheck, LevelsBelowAreOfTheSameFamily) {
+  EXPECT_EQ(LevelBelow(Isa::kPortable), Isa::kPortable);
+  EXPECT_EQ(LevelBelow(Isa::kAvx2), Isa::kPortable);
+  EXPECT_EQ(LevelBelow(Isa::kAvx512Amx), Isa::kAvx512Bf16);
+  EXPECT_EQ(LevelBelow(Isa::kNeon), Isa::kPortable);
+  EXPECT_EQ(LevelBelow(Isa::kNeonDotprod), Isa::kNeon);
+  EXPECT_EQ(LevelBelow(Isa::kAmxEmulated), Isa::kPortable);
+}
+
+TEST(SelfCheck, OnlyLevelsOfAarch64AreUnproven) {
+  for (const Isa isa : AllIsas()) EXPECT_EQ(IsUnproven(isa), Includes(isa, Isa::kNeon)) << Name(isa);
+}
+
+// Levels of which neon_dotprod is wrong.
+std::string WrongDotprod(Isa level, Isa below) {
+  EXPECT_EQ(below, LevelBelow(level));
+  return level == Isa::kNeonDotprod ? "neon_dotprod's dk of f32 is not neon's on this CPU" : "";
+}
+
+TEST(SelfCheck, AWrongLevelFallsBackToTheOneBelowIt) {
+  const ProvenIsa proven = Prove(Isa::kNeonBf16, IsUnproven, WrongDotprod);
+  EXPECT_EQ(proven.isa, Isa::kNeon);
+  EXPECT_EQ(proven.wrong, "neon_dotprod's dk of f32 is not neon's on this CPU");
+  EXPECT_EQ(Prove(Isa::kNeon, IsUnproven, WrongDotprod).wrong, "");
+}
+
+TEST(SelfCheck, ALevelThatIsProvenIsNotTried) {
+  const ProvenIsa proven = Prove(Isa::kNeonBf16, None, WrongDotprod);
+  EXPECT_EQ(proven.isa, Isa::kNeonBf16);
+  EXPECT_EQ(proven.wrong, "");
+}
+
+TEST(SelfCheck, ContextAndPlanSayWhatFellBack) {
+  const ProvenIsa proven = {Isa::kPortable, "neon's dk of f32 is not portable's on this CPU"};
+  const auto settings = AtProvenLevel({.workers = 1, .isa = Isa::kNeonBf16}, {}, {}, proven);
+  ASSERT_TRUE(settings.ok());
+  const auto context = Context::Impl::ToContext(std::make_unique<Context::Impl>(*settings, core::Topology::Detect()));
+  const std::string note = "neon_bf16, for neon's dk of f32 is not portable's on this CPU; portable is used";
+  EXPECT_EQ(context->isa(), Isa::kPortable);
+  EXPECT_EQ(context->isa_note(), note);
+  EXPECT_THAT(context->Describe(), HasSubstr("\nisa not used: " + note));
+  float nothing = 0;
+  AttentionArgs args;
+  args.q = args.k = args.v = args.out = MutableTensorView{&nothing, DType::kF32, {1, 1, 1, 1}, {}};
+  const auto plan = PlanFlashAttention(args, {}, context.get());
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_THAT(plan->Describe(), HasSubstr("\nisa not used: " + note));
+}
+
+TEST(SelfCheck, AWrongLevelThatWasAskedForIsRefused) {
+  const ContextSettings wanted{.isa = Isa::kNeonBf16};
+  const ProvenIsa proven = {Isa::kPortable, "neon's dk of f32 is not portable's on this CPU"};
+  const Status by_option = AtProvenLevel(wanted, {.isa = Isa::kNeonBf16}, {}, proven).status();
+  EXPECT_EQ(by_option.message(), "unsupported: isa=neon_bf16, but neon's dk of f32 is not portable's on this CPU");
+  EXPECT_EQ(by_option.argument(), "isa");
+  const Status by_environment = AtProvenLevel(wanted, {}, {.force_isa = "neon_bf16"}, proven).status();
+  EXPECT_EQ(by_environment.message(),
+            "unsupported: FA_FORCE_ISA=neon_bf16, but neon's dk of f32 is not portable's on this CPU");
+  EXPECT_TRUE(AtProvenLevel(wanted, {}, {.force_isa = ""}, proven).ok());
+}
+
+TEST(SelfCheck, TheCallersRoundingIsNoProofOfAnything) {
+  for (const test::FpControl& control : test::kFpControls) {
+    std::string wrong;
+    {
+      const test::CallersFpControl callers(control);
+      wrong = Prove(DetectIsa(), Every).wrong;
+    }
+    EXPECT_EQ(wrong, "") << control.name;
+  }
+}
+
+}  // namespace
+}  // namespace fa::ops
