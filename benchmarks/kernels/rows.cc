@@ -44,7 +44,7 @@ void CheckSameNumbers(const RandomRows& rows, int64_t columns, std::vector<doubl
 /// In which order, the outer products tell that read the panel.
 void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
   const RandomRows rows(dtype, kKeys, d, 1);
-  std::vector<float> panel(static_cast<size_t>(kKeys * table.rows->panel_columns(d)));
+  std::vector<float> panel(static_cast<size_t>(kKeys * table.rows->PanelColumns(d)));
   const Call call = [&] { table.rows->pack_rows(rows.block(), kKeys, d, panel.data()); };
   call();
   CheckSameNumbers(rows, d, {panel.begin(), panel.end()});

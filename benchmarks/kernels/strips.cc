@@ -55,7 +55,7 @@ void Product(benchmark::State& state, const KernelTable& table, const StripKerne
   }
   const std::vector<float> p = RandomFloats(kKeys * kernels.width, 2, 0, 1, pairs);
   std::vector<float> laid(p);
-  if (pairs) kernels.pair_keys(p.data(), kKeys, laid.data());
+  if (pairs) kernels.pairs.pair_keys(p.data(), kKeys, laid.data());
   constexpr float kAlpha = 0.5f;  // the state stays finite
   const std::vector<float> alpha(static_cast<size_t>(kernels.width), kAlpha);
   std::vector<float> o = RandomFloats(d * kernels.width, 3, -1, 1);
@@ -85,8 +85,8 @@ struct OuterOperands {
         tile(RandomFloats(kKeys * width, seed, -1, 1, MultipliesPairs(kernels))),
         laid(tile),
         b(OperandType(kernels), width, d, seed + 1),
-        panel(static_cast<size_t>(width * rows.panel_columns(d))) {
-    if (MultipliesPairs(kernels)) kernels.pair_lanes(tile.data(), kKeys, laid.data());
+        panel(static_cast<size_t>(width * rows.PanelColumns(d))) {
+    if (MultipliesPairs(kernels)) kernels.pairs.pair_lanes(tile.data(), kKeys, laid.data());
     rows.pack_rows(b.block(), width, d, panel.data());
   }
   void AddTo(WantedSum& want, int64_t key, int64_t column) const {
@@ -156,7 +156,7 @@ void Softmax(benchmark::State& state, const StripKernels& kernels) {
   };
   call();
   std::vector<float> p(tile.s);
-  if (MultipliesPairs(kernels)) kernels.unpair_keys(p.data(), kKeys);
+  if (MultipliesPairs(kernels)) kernels.pairs.unpair_keys(p.data(), kKeys);
   for (int64_t lane = 0; lane < kernels.width; ++lane) {
     double want_sum = 0;
     for (int64_t key = 0; key < kKeys; ++key) {
@@ -191,7 +191,7 @@ void MaskInterval(benchmark::State& state, const StripKernels& kernels) {
   ScoreTile tile(kernels);
   std::vector<int32_t> begin(static_cast<size_t>(kernels.width)), end(begin);
   for (size_t lane = 0; lane < end.size(); ++lane) end[lane] = static_cast<int32_t>(kKeys / 2 + lane);
-  const Call call = [&] { kernels.mask_interval(tile.s.data(), kKeys, begin.data(), end.data(), kMaskedScore); };
+  const Call call = [&] { kernels.passes.mask_interval(tile.s.data(), kKeys, begin.data(), end.data(), kMaskedScore); };
   call();
   for (int64_t key = 0; key < kKeys; ++key) {
     for (int64_t lane = 0; lane < kernels.width; ++lane) {

@@ -162,23 +162,103 @@ struct AttendArgs {
 
 /// Which heads `attend` of few rows takes, among those that fit AttendArgs.
 struct AttendedHeads {
-  bool pairs = false;      ///< multiplies pairs of bf16, of heads of bf16 alone; else in f32, heads of f32
-  bool any_float = false;  ///< in f32: heads of f16 and bf16, too
-  int64_t most_columns = AttendArgs::kMostColumns;
+  int64_t most_columns = 0;  ///< 0: none
+  bool pairs = false;        ///< multiplies pairs of bf16, of heads of bf16 alone; else in f32, heads of f32
+  bool any_float = false;    ///< in f32: heads of f16 and bf16, too
 };
 
-/// Kernels of one strip width on one level: one line of kernels.inc.
-struct StripKernels {
-  const char* name;  ///< states the facts: "f32_8x32_avx512"
-  Isa isa;
-  int64_t width;   ///< lanes of its tiles
-  int64_t rows;    ///< query rows it computes: `width`, or the first few lanes; scores of the others are 0
-  bool any_dtype;  ///< takes rows of K and V of every type; else f32
-  Operands operands;
+/// What planning knows of the kernels of one strip width on one level: a line of kernels.inc, for any machine.
+struct StripFacts {
+  const char* name = nullptr;  ///< "f32_8x32_avx512"
+  Isa isa = Isa::kPortable;
+  int64_t width = 0;       ///< lanes of its tiles
+  int64_t rows = 0;        ///< query rows it computes: `width`, or the first few lanes; scores of the others are 0
+  bool any_dtype = false;  ///< few rows: takes rows of K and V of every type; else f32, or bf16 pairs
+  Operands operands = Operands::kF32;
+  /// Pairs: columns that lie together in a panel. A panel of a multiple of them and the one behind it are one panel.
+  int64_t panel_group = 2;
+  bool state_by_row = false;       ///< the output state is [row][dv], with the bits of [dv][lane]
+  bool scores_by_address = false;  ///< scores take rows by address (RowBlock::rows) too
+  /// Scores and product take rows of K and V by address only, as they are, pairs too.
+  bool in_place = false;
+  AttendedHeads attended = {};
 
-  // With few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row, only the state is. A
-  // panel of few rows serves keys of the type of its queries, and f32; it still takes `width` floats per column.
+  /// Whether attend takes rows of such heads.
+  [[nodiscard]] constexpr bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
+    if (!AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
+    if (d > attended.most_columns || dv > attended.most_columns) return false;
+    switch (dtype) {
+      case DType::kF32: return !attended.pairs;
+      case DType::kF16: return attended.any_float;
+      case DType::kBF16: return attended.pairs || attended.any_float;
+      default: return false;
+    }
+  }
+  /// Rows of `width` floats that a panel of d columns takes.
+  [[nodiscard]] constexpr int64_t PanelRows(int64_t d) const {
+    return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d;
+  }
+  /// Floats per key of a tile, as outer reads it.
+  [[nodiscard]] constexpr int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
+};
 
+/// Passes over a tile of scores s[keys][width]. With `row_max`, row_max[lane] = max(row_max[lane], s[.][lane]) of what
+/// they write. Every strip and few rows have them.
+struct ScorePasses {
+  /// s *= scale; with softcap > 0: s = softcap * tanh(s * scale / softcap).
+  void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
+  /// s = pre * s + post * bias(lane)[key]; lanes that are not in use may keep s.
+  void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias, float* row_max);
+  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), f the identity or the square root.
+  void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root,
+                     float* row_max);
+  /// s = fill where key is outside [begin[lane], end[lane]).
+  void (*mask_interval)(float* s, int64_t keys, const int32_t* begin, const int32_t* end, float fill);
+  /// s = fill where byte `key` of drop(lane) is not 0. Returns whether there is such a byte.
+  bool (*mask_bytes)(float* s, int64_t keys, const LaneRows& drop, float fill, float* row_max);
+  /// row_max[lane] = max(row_max[lane], s[.][lane]).
+  void (*block_max)(const float* s, int64_t keys, float* row_max);
+
+  // The backward's, over ds[keys][width].
+
+  /// ds *= 1 - (capped / softcap)^2.
+  void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
+  /// rows(lane)[key] (+)= multiplier * ds[key][lane].
+  void (*bias_gradient)(const float* ds, int64_t keys, float multiplier, bool accumulate, void* const* rows,
+                        DType dtype, int64_t count);
+  /// sum[lane] += sum over keys of ds * f(|distance[lane] + key|), f as in add_slopes.
+  void (*slope_gradient)(const float* ds, int64_t keys, const int32_t* distance, bool square_root, float* sum);
+};
+
+/// Pairs only, else null: a tile s[keys][width] rounded to bf16.
+struct PairTiles {
+  /// pairs[key / 2][lane] = s[key][lane], s[key + 1][lane]; pairs may be s.
+  void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
+  /// Back to s[key][lane] in place.
+  void (*unpair_keys)(float* s, int64_t keys) = nullptr;
+  /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
+  void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
+  /// backward_softmax, or with keep bits backward_softmax_dropout, whose P and ds_multiplier * dS leave rounded, as the
+  /// products take them.
+  void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
+};
+
+/// Few rows only, else null.
+struct FewRowLoops {
+  /// Scores that do not accumulate and, in the same loop, a product of rows of the same type, so that no time passes in
+  /// which nothing is read. Null where a level has none. Both have the bits they have alone.
+  void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
+                        const ProductArgs& product) = nullptr;
+
+  /// Scores, online softmax and product of keys that every row sees and no pass changes, in steps of its own, of the
+  /// heads that StripFacts::attended says. Of bf16 pairs: probabilities are rounded as those of strips of pairs.
+  void (*attend)(const AttendArgs& args) = nullptr;
+};
+
+/// The kernels of a strip. With few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row,
+/// only the state is. A panel of few rows serves keys of the type of its queries, and f32; it still takes `width`
+/// floats per column.
+struct StripFunctions {
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
   /// Strips in place choose the order by d, so a panel is read with the d that it was packed with.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
@@ -208,23 +288,6 @@ struct StripKernels {
   void (*write_output)(const float* o, int64_t dv, const float* multiplier, const int32_t* zero, void* const* rows,
                        DType dtype, int64_t count);
 
-  // Passes over the score tile s[keys][width]; with `row_max`, row_max[lane] = max(row_max[lane], s[.][lane]) of what
-  // they write.
-
-  /// s *= scale; with softcap > 0: s = softcap * tanh(s * scale / softcap).
-  void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
-  /// s = pre * s + post * bias(lane)[key]; lanes that are not in use may keep s.
-  void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias, float* row_max);
-  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), f the identity or the square root.
-  void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root,
-                     float* row_max);
-  /// s = fill where key is outside [begin[lane], end[lane]).
-  void (*mask_interval)(float* s, int64_t keys, const int32_t* begin, const int32_t* end, float fill);
-  /// s = fill where byte `key` of drop(lane) is not 0. Returns whether there is such a byte.
-  bool (*mask_bytes)(float* s, int64_t keys, const LaneRows& drop, float fill, float* row_max);
-  /// row_max[lane] = max(row_max[lane], s[.][lane]).
-  void (*block_max)(const float* s, int64_t keys, float* row_max);
-
   // The backward's epilogue over s[keys][width] and dp[keys][width].
 
   /// s = p = 2^(factor * s - shift[lane]), 0 below 2^-126, dp = ds = p * (dp - delta[lane]); both 0 where s is
@@ -233,63 +296,18 @@ struct StripKernels {
   /// With dropout: dp = ds = p * (dropout(dp) - delta[lane]) and then s = dropout(p).
   void (*backward_softmax_dropout)(float* s, float* dp, int64_t keys, float factor, const float* shift,
                                    const float* delta, const KeepArgs& keep);
-  /// ds *= 1 - (capped / softcap)^2.
-  void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
-  /// rows(lane)[key] (+)= multiplier * ds[key][lane].
-  void (*bias_gradient)(const float* ds, int64_t keys, float multiplier, bool accumulate, void* const* rows,
-                        DType dtype, int64_t count);
-  /// sum[lane] += sum over keys of ds * f(|distance[lane] + key|), f as in add_slopes.
-  void (*slope_gradient)(const float* ds, int64_t keys, const int32_t* distance, bool square_root, float* sum);
 
-  // Pairs only: a tile s[keys][width] rounded to bf16.
-
-  /// pairs[key / 2][lane] = s[key][lane], s[key + 1][lane]; pairs may be s.
-  void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
-  /// Back to s[key][lane] in place.
-  void (*unpair_keys)(float* s, int64_t keys) = nullptr;
-  /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
-  void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
-  /// backward_softmax, or with keep bits backward_softmax_dropout, whose P and ds_multiplier * dS leave rounded, as the
-  /// products take them.
-  void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
-
-  /// Few rows only, else null: scores that do not accumulate and, in the same loop, a product of rows of the same type,
-  /// so that no time passes in which nothing is read. Both have the bits they have alone.
-  void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
-                        const ProductArgs& product) = nullptr;
-
-  /// Few rows only, else null: scores, online softmax and product of keys that every row sees and no pass changes, in
-  /// steps of its own. Of bf16 pairs: probabilities are rounded as those of strips of pairs.
-  void (*attend)(const AttendArgs& args) = nullptr;
-  AttendedHeads attended = {};
+  ScorePasses passes;
+  PairTiles pairs = {};
+  FewRowLoops few_rows = {};
 
   /// Strips whose products leave the vector units free, else null: a product, softmax and scores, any of them
   /// null, of three different tiles in one loop. Each has the bits it has alone.
   void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
-
-  /// Pairs: columns that lie together in a panel. A panel of a multiple of them and the one behind it are one panel.
-  int64_t panel_group = 2;
-  bool state_by_row = false;       ///< the output state is [row][dv], with the bits of [dv][lane]
-  bool scores_by_address = false;  ///< scores take rows by address (RowBlock::rows) too
-  /// Scores and product take rows of K and V by address only, as they are, pairs too.
-  bool in_place = false;
-
-  /// Whether attend takes rows of such heads.
-  [[nodiscard]] bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
-    if (attend == nullptr || !AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
-    if (d > attended.most_columns || dv > attended.most_columns) return false;
-    switch (dtype) {
-      case DType::kF32: return !attended.pairs;
-      case DType::kF16: return attended.any_float;
-      case DType::kBF16: return attended.pairs || attended.any_float;
-      default: return false;
-    }
-  }
-  /// Rows of `width` floats that a panel of d columns takes.
-  [[nodiscard]] int64_t PanelRows(int64_t d) const { return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d; }
-  /// Floats per key of a tile, as outer reads it.
-  [[nodiscard]] int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
+
+/// Kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
+struct StripKernels : StripFacts, StripFunctions {};
 
 /// c[key][column] (+)= sum over rows of a(key, row) * b[row][column]: the products of the backward whose sum runs along
 /// the lanes of several strips. a is the strips' tile [strip][key][width], row = strip * width + lane.
@@ -319,15 +337,34 @@ struct Antiquantization {
 /// Rows of the largest group that any level's pair_rows lays.
 inline constexpr int64_t kMostPairGroup = 32;
 
+/// What planning knows of the kernels that do not depend on a strip.
+struct RowFacts {
+  int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows lays
+  int64_t pair_group = 2;   ///< rows of a group of pair_rows
+
+  /// Floats per row of pack_rows: `columns` rounded up to a full vector.
+  [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
+  /// Rows up to a whole group.
+  [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
+  /// Floats of `rows` rows laid by pair_rows.
+  [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
+  /// Floats from the first column of a group to column `column`.
+  [[nodiscard]] int64_t PairedColumn(int64_t column) const { return column * (pair_group / 2); }
+  /// What pair_rows has laid.
+  [[nodiscard]] RowBlock Paired(const float* words, int64_t columns, int64_t fetch_ahead = 0) const {
+    RowBlock rows{words, DType::kBF16, columns, fetch_ahead, true};
+    rows.group = pair_group;
+    return rows;
+  }
+};
+
 /// Kernels that do not depend on a strip.
-struct RowKernels {
+struct RowFunctions {
   /// dst[r][c] = src(r)[c] as f32, r < rows, c < columns.
   void (*widen)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride);
   /// dst(r)[c] = multiplier * src[r][c], rounded once.
   void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
                  const RowTarget& dst);
-  /// Floats per row of pack_rows: `columns` rounded up to a full vector.
-  int64_t (*panel_columns)(int64_t columns);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
   /// Pairs: CeilDiv(rows, 2) times the columns of the group words of two rows, in the order that `outer` takes.
@@ -347,35 +384,23 @@ struct RowKernels {
   /// rows is [column][pair_group / 2] words, dst_stride columns per group: groups of two rows are words [row /
   /// 2][column].
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
-  int64_t pair_group = 2;
   /// Optional: outer of one and then of the other, which accumulate and differ in a and b alone: c is loaded and stored
   /// once.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
-
-  /// Rows up to a whole group.
-  [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
-  /// Floats of `rows` rows laid by pair_rows.
-  [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
-  /// Floats from the first column of a group to column `column`.
-  [[nodiscard]] int64_t PairedColumn(int64_t column) const { return column * (pair_group / 2); }
-  /// What pair_rows has laid.
-  [[nodiscard]] RowBlock Paired(const float* words, int64_t columns, int64_t fetch_ahead = 0) const {
-    RowBlock rows{words, DType::kBF16, columns, fetch_ahead, true};
-    rows.group = pair_group;
-    return rows;
-  }
 };
 
-inline constexpr int kMostFewRows = 4;  ///< lines of kernels.inc per level
+struct RowKernels : RowFacts, RowFunctions {};
+
+inline constexpr int kMostStrips = 3, kMostFewRows = 4;  ///< lines of kernels.inc per level
 
 /// The kernels of a level: strips from wide to narrow, and kernels of few rows from few to more.
 struct KernelTable {
-  Isa isa;
-  const StripKernels* strips;
-  int strip_count;
-  const StripKernels* few;
-  int few_count;
-  const RowKernels* rows;
+  Isa isa = Isa::kPortable;
+  const StripKernels* strips = nullptr;
+  int strip_count = 0;
+  const StripKernels* few = nullptr;
+  int few_count = 0;
+  const RowKernels* rows = nullptr;
   /// The strips in their order once more, with the output state by rows; null: none.
   const StripKernels* row_state = nullptr;
   /// Pairs: the narrowest strip with its state by rows, which reads keys and values in place; null: none.
@@ -409,7 +434,7 @@ struct KernelTable {
 };
 
 /// The kernels of a level for operands of a type: the portable table stands first, a level overrides it. Types without
-/// kernels of their own are widened to f32. The kernels of a level that this CPU lacks are described_kernels.h's.
+/// kernels of their own are widened to f32. Of a level that this CPU lacks there are facts only, functions are null.
 [[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
 /// The portable level with OpenBLAS sgemm as product engine. Its bits are OpenBLAS's.
 [[nodiscard]] const KernelTable& PortableBlasKernels();

@@ -2,7 +2,8 @@
 // independent oracle for the micro-kernels, and for CPUs whose vectors the portable level does not use.
 
 #include "core/blas.h"
-#include "core/kernels/kernel_types.h"
+#include "core/kernels/kernel_set.h"
+#include "core/kernels/once_per_level.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -26,7 +27,7 @@ void Scores(const RowBlock& k, int64_t keys, const float* panel, int64_t d, bool
          .c = s,
          .ldc = width,
          .beta = accumulate ? 1.0f : 0.0f});
-  if (row_max != nullptr) Base<Index>().block_max(s, keys, row_max);
+  if (row_max != nullptr) Base<Index>().passes.block_max(s, keys, row_max);
 }
 
 template <int Index>
@@ -53,20 +54,30 @@ void Product(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const 
 }
 
 template <int Index>
-StripKernels WithBlas(const char* name) {
-  StripKernels kernels = Base<Index>();
+void SetBlas(const char* name, StripKernels& kernels) {
+  kernels = Base<Index>();
   kernels.name = name;
   kernels.scores = Scores<Index>;
   kernels.product = Product<Index>;
-  return kernels;
 }
 
 }  // namespace
 
 const KernelTable& PortableBlasKernels() {
-  static const StripKernels strips[] = {WithBlas<0>("f32_blasx8_portable"), WithBlas<1>("f32_blasx4_portable")};
-  static const KernelTable table = {Isa::kPortable, strips, 2, nullptr, 0, Kernels(Isa::kPortable).rows};
-  return table;
+  static constinit OncePerLevel<KernelSet> sets;
+  return sets
+      .Of(Isa::kPortable,
+          [](KernelSet& set) {
+            SetBlas<0>("f32_blasx8_portable", set.strips[0]);
+            SetBlas<1>("f32_blasx4_portable", set.strips[1]);
+            set.table = {.isa = Isa::kPortable,
+                         .strips = set.strips,
+                         .strip_count = 2,
+                         .few = nullptr,
+                         .few_count = 0,
+                         .rows = Kernels(Isa::kPortable).rows};
+          })
+      .table;
 }
 
 }  // namespace fa::core::kernels

@@ -318,16 +318,16 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
                                            : core::kernels::KeepArgs{};
   const int64_t paired = (strip.keys.begin - tile.column.begin) * kernels.OuterWidth();
   if (table_.pairs() && !exact_dq && !exact_sums && !reads_ds()) {
-    kernels.backward_pairs({.s = s,
-                            .dp = dp,
-                            .keys = n,
-                            .factor = factor,
-                            .shift = strip.shift,
-                            .delta = strip.delta,
-                            .keep = keep,
-                            .p_lanes = strip.p + paired,
-                            .ds_lanes = strip.ds + paired,
-                            .ds_keys = tile.scratch.tiles.ds_keys});
+    kernels.pairs.backward_pairs({.s = s,
+                                  .dp = dp,
+                                  .keys = n,
+                                  .factor = factor,
+                                  .shift = strip.shift,
+                                  .delta = strip.delta,
+                                  .keep = keep,
+                                  .p_lanes = strip.p + paired,
+                                  .ds_lanes = strip.ds + paired,
+                                  .ds_keys = tile.scratch.tiles.ds_keys});
     kernels.product(k, n, tile.scratch.tiles.ds_keys, columns, alpha, strip.dq);
     return;
   }
@@ -338,7 +338,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   }
   if (has_dpse() || rows_.dslopes.data != nullptr) OptionalGradients(tile, strip);
   if (rows_.scores.softcap > 0) {
-    kernels.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
+    kernels.passes.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
       if (rows_.scores.has_dense_mask()) passes.MaskDense(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
@@ -348,7 +348,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     score_tile_.MarkMasked(strip, strip.keys, dp);
     kernels.product_exact(k, n, dp, columns, alpha, strip.dq);
   } else {
-    if (table_.pairs()) kernels.pair_keys(dp, n, tile.scratch.tiles.ds_keys);
+    if (table_.pairs()) kernels.pairs.pair_keys(dp, n, tile.scratch.tiles.ds_keys);
     kernels.product(k, n, table_.pairs() ? tile.scratch.tiles.ds_keys : dp, columns, alpha, strip.dq);
   }
   if (exact_sums) {
@@ -356,8 +356,8 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     score_tile_.MarkMasked(strip, strip.keys, dp);
   }
   if (!table_.pairs()) return;
-  kernels.pair_lanes(s, n, strip.p + paired);
-  kernels.pair_lanes(dp, n, strip.ds + paired);
+  kernels.pairs.pair_lanes(s, n, strip.p + paired);
+  kernels.pairs.pair_lanes(dp, n, strip.ds + paired);
 }
 
 /// Whether no element of the column's K is infinite or NaN.
@@ -375,7 +375,7 @@ bool BackwardTile::QueryPanelsFinite(Tile& tile) const {
   const int64_t rows = pairs ? core::RoundUp(tile.rows(), 2) : tile.rows();
   const auto finite = [&](const float* panel, int64_t columns) {
     return table_.rows->all_finite(panel, pairs ? DType::kBF16 : DType::kF32,
-                                   rows * table_.rows->panel_columns(columns));
+                                   rows * table_.rows->PanelColumns(columns));
   };
   tile.rows_finite =
       finite(tile.q, problem_.d) && finite(tile.q_rope, problem_.d_rope) && finite(tile.d_out, problem_.dv);
@@ -392,8 +392,8 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
                 tile.item.head * tile.sequence.sq + strip.lanes.row[0];
   std::copy_n(rows, strip.lanes.count, sum.data());
   score_tile_.passes().Distances(strip.lanes, strip.keys.begin, distance);
-  strip.kernels->slope_gradient(strip.dp + offset, strip.keys.size(), distance,
-                                rows_.scores.pse_type == PseType::kSlopesSqrt, sum);
+  strip.kernels->passes.slope_gradient(strip.dp + offset, strip.keys.size(), distance,
+                                       rows_.scores.pse_type == PseType::kSlopesSqrt, sum);
   std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
@@ -430,8 +430,8 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
                   ? static_cast<void*>(pairs + (head * tile.sequence.sq + row) * tile.sequence.sk + strip.keys.begin)
                   : dpse.At(0, head, row, strip.keys.begin);
   }
-  strip.kernels->bias_gradient(ds, strip.keys.size(), factor, where.adds(), rows,
-                               where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
+  strip.kernels->passes.bias_gradient(ds, strip.keys.size(), factor, where.adds(), rows,
+                                      where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
 /// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different intervals of keys. Between two neighbouring

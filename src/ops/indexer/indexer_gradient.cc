@@ -47,7 +47,7 @@ IndexerGradient::Token::Token(Carver& carver, const IndexerGradient& gradient, i
   const HeadStrips& strips = gradient.strips_;
   const auto& shape = gradient.shape_;
   panel = carver.Floats(strips.PanelFloats(shape.d));
-  q_rows = carver.Floats(shape.heads, gradient.table_.rows->panel_columns(shape.d));
+  q_rows = carver.Floats(shape.heads, gradient.table_.rows->PanelColumns(shape.d));
   weights = carver.Floats(strips.lanes());
   d_weights = carver.Floats(strips.lanes());
   dq = carver.Floats(strips.lanes(), shape.d);
@@ -91,11 +91,11 @@ void IndexerGradient::AddQuerySide(const RowBlock& rows, int64_t keys, const flo
     kernels_.relu_gradient(s, keys, width, token.weights + first, d_scores, token.d_weights + first);
     const float* e = s;
     if (table_.pairs()) {
-      kernels.pair_keys(s, keys, token.pairs);
+      kernels.pairs.pair_keys(s, keys, token.pairs);
       e = token.pairs;
     }
     kernels.product(rows, keys, e, shape_.d, kUnitAlpha.data(), token.dq + first * shape_.d);
-    if (table_.pairs()) kernels.pair_lanes(s, keys, s);
+    if (table_.pairs()) kernels.pairs.pair_lanes(s, keys, s);
   }
 }
 

@@ -16,8 +16,8 @@
 #include <cassert>
 #include <iterator>
 #include <limits>
-#include <string_view>
 
+#include "core/kernels/kernel_facts.h"
 #include "ops/plan/carver.h"
 #include "ops/plan/plan_machine.h"
 
@@ -33,43 +33,19 @@ constexpr int64_t kWideStripKeys = 4096;
 
 // A strip of words needs passes of its own width. Int8KernelsOf finds them among the pairs or f32 strips of the same
 // level, or of the level below.
-struct StripLine {
-  std::string_view level;
-  int64_t width;
-};
-#define FA_EVERY_LEVEL
-#define FA_PAIR_KERNELS_AMX_EMULATED
-#define FA_INT8_KERNELS_AMX_EMULATED
-constexpr StripLine kStripLines[] = {
-#define FA_STRIP_KERNELS(level, type, rows, width, vectors) {#level, width},
-#define FA_PAIR_KERNELS(level, rows, width, vectors) {#level, width},
-#define FA_FEW_ROW_KERNELS(level, rows)
-#include "core/kernels/levels/kernels.inc"
-#undef FA_STRIP_KERNELS
-#undef FA_PAIR_KERNELS
-#undef FA_FEW_ROW_KERNELS
-};
-constexpr bool HasPasses(std::string_view level, int64_t width) {
-  const std::string_view of = level == "avx512_vnni" ? "avx512" : level == "neon_dotprod" ? "neon" : level;
-  return std::any_of(std::begin(kStripLines), std::end(kStripLines),
-                     [&](const StripLine& line) { return line.level == of && line.width == width; });
+constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
+  const core::kernels::LevelFacts passes = core::kernels::FactsOf(words.isa, DType::kBF16);
+  return std::any_of(passes.strips, passes.strips + passes.strip_count,
+                     [&](const auto& strip) { return strip.width == words.width; });
 }
-constexpr StripLine kWordLines[] = {
-#define FA_INT8_KERNELS(level, rows, width, vectors) {#level, width},
-#include "core/kernels/int8/int8_kernels.inc"
-#undef FA_INT8_KERNELS
-};
-#undef FA_EVERY_LEVEL
-#undef FA_PAIR_KERNELS_AMX_EMULATED
-#undef FA_INT8_KERNELS_AMX_EMULATED
-static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines),
-                          [](const StripLine& line) { return HasPasses(line.level, line.width); }));
+static_assert(std::all_of(std::begin(core::kernels::registry::kInt8), std::end(core::kernels::registry::kInt8),
+                          HasPasses));
 // A column of scratch is as wide as a level's widest strip, so it has room for kKeyStep bytes. A pack stages rows
 // there.
-static_assert(std::all_of(std::begin(kWordLines), std::end(kWordLines), [](const StripLine& of) {
-  return std::any_of(std::begin(kWordLines), std::end(kWordLines),
-                     [&](const StripLine& line) { return line.level == of.level && line.width >= kKeyStep; });
-}));
+static_assert(std::all_of(std::begin(core::kernels::registry::kInt8), std::end(core::kernels::registry::kInt8),
+                          [](const auto& words) {
+                            return core::kernels::Int8FactsOf(words.isa).strips[0].width >= kKeyStep;
+                          }));
 
 Int8Scratch Layout(Carver& carver, const tiling::AttentionProblem& problem, DType out, int64_t slot_rows,
                    const core::kernels::Int8Table& kernels) {

@@ -15,7 +15,7 @@ constexpr int64_t kLineFloats = 16;
 
 /// Floats of one row of a panel of pack_rows.
 int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
-  return columns == 0 ? 0 : table.rows->panel_columns(columns);
+  return columns == 0 ? 0 : table.rows->PanelColumns(columns);
 }
 
 int64_t SumColumns(const tiling::SparseProblem& sparse) {

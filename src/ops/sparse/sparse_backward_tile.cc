@@ -284,31 +284,31 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   kernels.scores(rows.V(keys.begin), count, strip.do_panel, sparse_.attention.dv, false, strip.dp, nullptr);
   const float factor = passes.scale().exp2_factor, ds_multiplier = sparse_.has_v ? 1.0f : rows_.scores.scale;
   if (table_.pairs() && !tile.skips) {
-    kernels.backward_pairs({.s = strip.s,
-                            .dp = strip.dp,
-                            .keys = count,
-                            .factor = factor,
-                            .shift = strip.shift,
-                            .delta = strip.delta,
-                            .ds_multiplier = ds_multiplier,
-                            .p_lanes = strip.p,
-                            .ds_lanes = strip.ds,
-                            .ds_keys = tile.scratch.tiles.ds_keys});
+    kernels.pairs.backward_pairs({.s = strip.s,
+                                  .dp = strip.dp,
+                                  .keys = count,
+                                  .factor = factor,
+                                  .shift = strip.shift,
+                                  .delta = strip.delta,
+                                  .ds_multiplier = ds_multiplier,
+                                  .p_lanes = strip.p,
+                                  .ds_lanes = strip.ds,
+                                  .ds_keys = tile.scratch.tiles.ds_keys});
     return;
   }
   kernels.backward_softmax(strip.s, strip.dp, count, factor, strip.shift, strip.delta);
-  if (ds_multiplier != 1) kernels.scale_scores(strip.dp, count, ds_multiplier, 0, nullptr);
+  if (ds_multiplier != 1) kernels.passes.scale_scores(strip.dp, count, ds_multiplier, 0, nullptr);
   if (!tile.skips) return;
   // A row without keys adds nothing, whatever its Q and dO hold, because its pairs are marked as masked.
   const LaneArray<int32_t> begin = {};
   LaneArray<int32_t> end = {};
   for (int64_t i = 0; i < strip.lanes.width; ++i) end[i] = strip.zero[i] != 0 ? 0 : static_cast<int32_t>(count);
-  kernels.mask_interval(strip.s, count, begin, end, kMaskedProbability);
-  kernels.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
+  kernels.passes.mask_interval(strip.s, count, begin, end, kMaskedProbability);
+  kernels.passes.mask_interval(strip.dp, count, begin, end, kMaskedProbability);
   if (!table_.pairs()) return;
-  kernels.pair_keys(strip.dp, count, tile.scratch.tiles.ds_keys);
-  kernels.pair_lanes(strip.s, count, strip.p);
-  kernels.pair_lanes(strip.dp, count, strip.ds);
+  kernels.pairs.pair_keys(strip.dp, count, tile.scratch.tiles.ds_keys);
+  kernels.pairs.pair_lanes(strip.s, count, strip.p);
+  kernels.pairs.pair_lanes(strip.dp, count, strip.ds);
 }
 
 /// Finds where the sums of the block's keys lie.

@@ -146,7 +146,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
     gathered_.FetchFirst(rows, keys.count);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
-    if (buffers_.few->scores_beside != nullptr) {
+    if (buffers_.few->few_rows.scores_beside != nullptr) {
       // The scores of a block wait for its rows; the product of the previous block fills that time.
       RunningStrip& strip = strips[0];
       WaitingProduct waiting;

@@ -173,7 +173,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
     args.k.rows = k.data();
     args.v.rows = v.data();
   }
-  strip.kernels->attend(args);
+  strip.kernels->few_rows.attend(args);
   strip.started = true;
 }
 
@@ -193,7 +193,7 @@ void ForwardStrips::Product(RunningStrip& strip, Interval keys, bool may_meet_ma
   MultiplyRuns(kernels.product, strip, keys, rows, s, alpha);
   if (table_.rows->all_finite(strip.state, DType::kF32, StateFloats(strip))) return;
   if (alpha != nullptr) std::memcpy(strip.state, scratch.backup, bytes);
-  if (kernels.unpair_keys != nullptr) kernels.unpair_keys(s, keys.size());
+  if (kernels.pairs.unpair_keys != nullptr) kernels.pairs.unpair_keys(s, keys.size());
   score_tile_.MarkMasked(strip, keys, s);
   MultiplyRuns(kernels.product_exact, strip, keys, rows, s, alpha);
 }

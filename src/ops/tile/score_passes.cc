@@ -77,7 +77,7 @@ void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const S
                              float* row_max) const {
   const bool has_pse = inputs_.has_pse(), has_slopes = inputs_.has_slopes();
   if (scale_.scale_first) {
-    kernels.scale_scores(s, keys, scale_.cap_scale, inputs_.softcap, has_pse || has_slopes ? nullptr : row_max);
+    kernels.passes.scale_scores(s, keys, scale_.cap_scale, inputs_.softcap, has_pse || has_slopes ? nullptr : row_max);
     if (capped != nullptr) std::memcpy(capped, s, sizeof(float) * static_cast<size_t>(keys * strip.width));
   }
   if (has_pse) AddPse(kernels, strip, rows, key_begin, keys, staging, s, has_slopes ? nullptr : row_max);
@@ -112,7 +112,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
     std::memset(staged + valid * element, 0, static_cast<size_t>((keys - valid) * element));
     lanes[i] = staged;
   }
-  kernels.add_bias(s, keys, scale_.bias_pre, scale_.bias_post, {lanes, pse.rows.dtype, strip.count}, row_max);
+  kernels.passes.add_bias(s, keys, scale_.bias_pre, scale_.bias_post, {lanes, pse.rows.dtype, strip.count}, row_max);
 }
 
 void ScorePasses::Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const {
@@ -133,7 +133,8 @@ void ScorePasses::AddSlopes(const core::kernels::StripKernels& kernels, const St
     std::memcpy(&slope[i], slopes.At(0, strip.head[i], 0), sizeof(float));
   }
   Distances(strip, key_begin, distance);
-  kernels.add_slopes(s, keys, scale_.bias_pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt, row_max);
+  kernels.passes.add_slopes(s, keys, scale_.bias_pre, slope, distance, inputs_.pse_type == PseType::kSlopesSqrt,
+                            row_max);
 }
 
 void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
@@ -147,14 +148,14 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
     begin[i] = static_cast<int32_t>(std::clamp<int64_t>(kept.begin - key_begin, 0, keys));
     end[i] = static_cast<int32_t>(std::clamp<int64_t>(kept.end - key_begin, 0, keys));
   }
-  kernels.mask_interval(s, keys, begin, end, fill);
+  kernels.passes.mask_interval(s, keys, begin, end, fill);
 }
 
 bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                             int64_t key_begin, int64_t keys, float fill, float* s, float* row_max) const {
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) lanes[i] = rows.dense_mask[i] + key_begin;
-  return kernels.mask_bytes(s, keys, {lanes, DType::kU8, strip.count}, fill, row_max);
+  return kernels.passes.mask_bytes(s, keys, {lanes, DType::kU8, strip.count}, fill, row_max);
 }
 
 bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,

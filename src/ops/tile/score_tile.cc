@@ -53,7 +53,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     if (kernels.overlapped != nullptr) {
       kernels.overlapped(beside->product, beside->softmax, &x);
     } else {
-      kernels.scores_beside(x.k, x.keys, x.panel, x.d, x.s, x.row_max, *beside->product);
+      kernels.few_rows.scores_beside(x.k, x.keys, x.panel, x.d, x.s, x.row_max, *beside->product);
     }
     beside = nullptr;
   };

@@ -115,7 +115,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
         if (edge.empty()) continue;
         passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
       }
-      if (block_max != nullptr) kernels.block_max(to, part.size(), block_max);
+      if (block_max != nullptr) kernels.passes.block_max(to, part.size(), block_max);
     }
     return masks || !left.empty() || !right.empty();
   }
@@ -124,7 +124,7 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
     if (edge.empty()) continue;
     products(edge, at(edge.begin), nullptr);
     passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
-    if (block_max != nullptr) kernels.block_max(at(edge.begin), edge.size(), block_max);
+    if (block_max != nullptr) kernels.passes.block_max(at(edge.begin), edge.size(), block_max);
   }
   return !left.empty() || !right.empty();
 }

@@ -2,43 +2,23 @@
 
 #include <algorithm>
 #include <cassert>
-#include <string_view>
+
+#include "core/kernels/kernel_facts.h"
 
 namespace fa::ops {
 namespace {
 
-// Strips of all levels of both families.
-struct RegisteredStrip {
-  std::string_view level;
-  int64_t width;
-};
-#define FA_EVERY_LEVEL
-constexpr RegisteredStrip kStrips[] = {
-#define FA_STRIP_KERNELS(level, type, rows, width, vectors) {#level, width},
-#define FA_PAIR_KERNELS(level, rows, width, vectors) {#level, width},
-#define FA_FEW_ROW_KERNELS(level, rows)
-#include "core/kernels/levels/kernels.inc"
-#undef FA_STRIP_KERNELS
-#undef FA_PAIR_KERNELS
-#undef FA_FEW_ROW_KERNELS
-};
-#undef FA_EVERY_LEVEL
-
-constexpr int64_t WidestOf(std::string_view level) {
-  int64_t widest = 0;
-  for (const RegisteredStrip& strip : kStrips) {
-    if (strip.level == level) widest = std::max(widest, strip.width);
-  }
-  return widest;
-}
 constexpr int64_t WidestOfAll() {
   int64_t widest = 0;
-  for (const RegisteredStrip& strip : kStrips) widest = std::max(widest, strip.width);
+  for (const auto& line : core::kernels::registry::kKernels) widest = std::max(widest, line.width);
   return widest;
 }
+/// Lines go from wide to narrow, so a level's first is its widest.
 constexpr int64_t LeastWidest() {
   int64_t least = kMaxStripWidth;
-  for (const RegisteredStrip& strip : kStrips) least = std::min(least, WidestOf(strip.level));
+  for (const auto& line : core::kernels::registry::kKernels) {
+    if (line.width > 0) least = std::min(least, core::kernels::FactsOf(line.isa, DType::kBF16).strips[0].width);
+  }
   return least;
 }
 static_assert(WidestOfAll() == kMaxStripWidth && tiling::kMaxStripRows == kMaxStripWidth);

@@ -14,7 +14,7 @@ class BackwardKernelsTest : public KernelTest {
  protected:
   /// Packs the matrix as `outer` reads it, and checks that the NaN behind the panel stays.
   [[nodiscard]] std::vector<float> Panel(Matrix& b) const {
-    const auto size = static_cast<size_t>(b.rows() * row_kernels().panel_columns(b.columns()));
+    const auto size = static_cast<size_t>(b.rows() * row_kernels().PanelColumns(b.columns()));
     std::vector<float> panel(size + 64, kNan);
     row_kernels().pack_rows({b.data(), DType::kF32, b.stride()}, b.rows(), b.columns(), panel.data());
     for (size_t i = size; i < panel.size(); ++i) EXPECT_TRUE(std::isnan(panel[i]));
@@ -210,7 +210,7 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
     Matrix capped(keys, width(), width(), 21);
     constexpr float kCap = 4.0f;
     Matrix through = ds;
-    kernels().softcap_gradient(through.data(), capped.data(), keys, kCap);
+    kernels().passes.softcap_gradient(through.data(), capped.data(), keys, kCap);
     for (int64_t key = 0; key < keys; ++key) {
       for (int64_t lane = 0; lane < width(); ++lane) {
         const double t = capped.at(key, lane) / static_cast<double>(kCap);
@@ -222,7 +222,7 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
     for (const bool square_root : {false, true}) {
       Matrix sum(1, width(), width(), 22);
       const Matrix before = sum;
-      kernels().slope_gradient(ds.values(), keys, distance.data(), square_root, sum.data());
+      kernels().passes.slope_gradient(ds.values(), keys, distance.data(), square_root, sum.data());
       for (int64_t lane = 0; lane < width(); ++lane) {
         double want = before.at(0, lane), magnitude = std::fabs(want);
         for (int64_t key = 0; key < keys; ++key) {
@@ -240,7 +240,7 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
       const Matrix before = bias;
       std::vector<void*> rows;
       for (int64_t i = 0; i < width(); ++i) rows.push_back(&bias.at(i, 0));
-      kernels().bias_gradient(ds.values(), keys, -0.5f, accumulate, rows.data(), DType::kF32, count);
+      kernels().passes.bias_gradient(ds.values(), keys, -0.5f, accumulate, rows.data(), DType::kF32, count);
       for (int64_t lane = 0; lane < width(); ++lane) {
         for (int64_t key = 0; key < keys; ++key) {
           float want = -0.5f * ds.at(key, lane);

@@ -111,7 +111,7 @@ class ExactProducts : public testing::TestWithParam<Products> {
       words.resize(static_cast<size_t>(row_kernels().PairedFloats(keys, dv)));
       row_kernels().pair_rows({bits.data(), DType::kBF16, dv}, keys, dv, words.data(), dv);
       block = row_kernels().Paired(words.data(), dv);
-      if (!exact) kernels().pair_keys(p.data(), keys, p.data());
+      if (!exact) kernels().pairs.pair_keys(p.data(), keys, p.data());
     }
     (exact ? kernels().product_exact : kernels().product)(block, keys, p.data(), dv, alpha, o.data());
     return o;
@@ -122,11 +122,11 @@ class ExactProducts : public testing::TestWithParam<Products> {
                                                 int64_t keys, int64_t count, int64_t columns) {
     const int64_t width = kernels().width, tile = keys * width, strips = (count + width - 1) / width;
     std::vector<float> values(a), c(static_cast<size_t>(keys * columns), -0.25F);
-    std::vector<float> panel(static_cast<size_t>((count + 1) * row_kernels().panel_columns(columns)));
+    std::vector<float> panel(static_cast<size_t>((count + 1) * row_kernels().PanelColumns(columns)));
     const auto bits = Bf16Bits(b);
     if (pairs()) {
       for (int64_t strip = 0; strip < strips; ++strip) {
-        kernels().pair_lanes(a.data() + strip * tile, keys, values.data() + strip * tile);
+        kernels().pairs.pair_lanes(a.data() + strip * tile, keys, values.data() + strip * tile);
       }
       row_kernels().pack_rows({bits.data(), DType::kBF16, columns}, count, columns, panel.data());
     } else {

@@ -134,18 +134,18 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
   }
   void Attend(const RowBlock& k, const RowBlock& v, int64_t keys, const std::vector<float>& panel, int64_t d,
               int64_t dv, bool started, State& state, bool brings = false) const {
-    kernels().attend({.k = k,
-                      .v = v,
-                      .keys = keys,
-                      .panel = panel.data(),
-                      .d = d,
-                      .dv = dv,
-                      .factor = kFactor,
-                      .row_max = state.row_max.data(),
-                      .row_sum = state.row_sum.data(),
-                      .o = state.o.data(),
-                      .started = started,
-                      .brings = brings});
+    kernels().few_rows.attend({.k = k,
+                               .v = v,
+                               .keys = keys,
+                               .panel = panel.data(),
+                               .d = d,
+                               .dv = dv,
+                               .factor = kFactor,
+                               .row_max = state.row_max.data(),
+                               .row_sum = state.row_sum.data(),
+                               .o = state.o.data(),
+                               .started = started,
+                               .brings = brings});
   }
 
  private:

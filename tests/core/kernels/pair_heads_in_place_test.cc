@@ -214,7 +214,7 @@ TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
       const ScatteredRows v(keys, dv, 4);
       const std::vector<float> words = Paired(v, dv);
       Matrix p(keys + 1, width(), width(), 5), alpha(1, width(), width(), 6);
-      strip().pair_keys(p.data(), keys, p.data());
+      strip().pairs.pair_keys(p.data(), keys, p.data());
       for (const bool scaled : {false, true}) {
         const float* a = scaled ? alpha.data() : nullptr;
         Matrix want(dv, width(), width(), 7);
@@ -243,7 +243,7 @@ TEST_P(PairHeadsInPlaceScores, AndProductsReadNothingBehindTheListOfRows) {
   for (const int64_t keys : {1, 2, 3, 4, 5, 16, 17}) {
     const ScatteredRows k(keys, d, 2);
     Matrix p(keys + 1, width(), width(), 5);
-    strip().pair_keys(p.data(), keys, p.data());
+    strip().pairs.pair_keys(p.data(), keys, p.data());
     for (const int64_t ahead : {0, 1, 7, 8, 10, 11, 32}) {
       const std::span<const std::byte> addresses = k.ListFor(ahead);
       const test::GuardedBuffer list(addresses.size(), test::Place::kAtEnd);

@@ -67,7 +67,7 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
       Matrix exact = o;
       const RowBlock block = rows().Paired(pairs.data(), dv);
       kernels().product_exact(block, keys, tile.data(), dv, alpha.data(), exact.data());
-      kernels().pair_keys(tile.data(), keys, tile.data());
+      kernels().pairs.pair_keys(tile.data(), keys, tile.data());
       kernels().product(block, keys, tile.data(), dv, alpha.data(), o.data());
       for (int64_t c = 0; c < dv; ++c) {
         for (int64_t lane = 0; lane < width(); ++lane) {
@@ -83,7 +83,7 @@ TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
         }
       }
       ASSERT_TRUE(o.Intact());
-      kernels().unpair_keys(tile.data(), keys);
+      kernels().pairs.unpair_keys(tile.data(), keys);
       for (int64_t key = 0; key < keys; ++key) {
         for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(tile.at(key, lane), p.at(key, lane));
       }
@@ -152,7 +152,7 @@ TEST_P(PairKernelsTest, RowBesideAnOddLastKeyIsNotMultiplied) {
   std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(kKeys + 1, kDv)));
   rows().pair_rows(v.block(), kKeys + 1, kDv, pairs.data(), kDv);
   Matrix p(kKeys, width(), width(), 10), o(kDv, width(), width(), 11);
-  kernels().pair_keys(p.data(), kKeys, p.data());
+  kernels().pairs.pair_keys(p.data(), kKeys, p.data());
   kernels().product(rows().Paired(pairs.data(), kDv), kKeys, p.data(), kDv, nullptr, o.data());
   for (int64_t lane = 0; lane < width(); ++lane) EXPECT_TRUE(std::isfinite(o.at(1, lane))) << lane;
 }
@@ -192,9 +192,9 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
       const Matrix before = o;
       Matrix exact = o;
       kernels().product_exact(block, keys, p.data(), kDv, alpha.data(), exact.data());
-      kernels().pair_keys(p.data(), keys, p.data());
+      kernels().pairs.pair_keys(p.data(), keys, p.data());
       kernels().product(block, keys, p.data(), kDv, alpha.data(), o.data());
-      kernels().unpair_keys(p.data(), keys);
+      kernels().pairs.unpair_keys(p.data(), keys);
       for (int64_t c = 0; c < kDv; ++c) {
         for (int64_t lane = 0; lane < width(); ++lane) {
           double want = double{alpha.at(0, lane)} * before.at(c, lane), magnitude = std::fabs(want);
@@ -234,7 +234,7 @@ TEST_P(PairKernelsTest, NothingIsReadPastTheLastRow) {
       const auto guarded_words = at_end(words.data(), words.size() * sizeof words[0]);
       const RowBlock v = rows().Paired(reinterpret_cast<const float*>(guarded_words->data()), columns);
       kernels().product_exact(v, keys, s.data(), columns, nullptr, o.data());
-      kernels().pair_keys(s.data(), keys, s.data());
+      kernels().pairs.pair_keys(s.data(), keys, s.data());
       kernels().product(v, keys, s.data(), columns, nullptr, o.data());
       ASSERT_TRUE(s.Intact() && o.Intact()) << columns << " " << keys;
     }
@@ -278,7 +278,7 @@ TEST_P(PairKernelsTest, TheBitsOfALaneDoNotDependOnTheWidth) {
     of.pack_queries({lanes.data(), DType::kBF16, of.width}, kD, 1, panel.data());
     Matrix s(kKeys, of.width, of.width, 41), o(kD, of.width, of.width, 42);
     of.scores(k.block(), kKeys, panel.data(), kD, false, s.data(), nullptr);
-    of.pair_keys(s.data(), kKeys, s.data());
+    of.pairs.pair_keys(s.data(), kKeys, s.data());
     of.product(rows().Paired(words.data(), kD), kKeys, s.data(), kD, nullptr, o.data());
     return o;
   };
@@ -299,7 +299,7 @@ TEST_P(PairKernelsTest, RoundsToNearestEvenAndKeepsNan) {
   s.at(1, 0) = -3.0f;
   s.at(1, 1) = -kInf;
   std::vector<float> rounded(static_cast<size_t>(width()), 0.0f);
-  kernels().pair_lanes(s.data(), 2, rounded.data());
+  kernels().pairs.pair_lanes(s.data(), 2, rounded.data());
   std::vector<uint16_t> bits(static_cast<size_t>(2 * width()));
   std::memcpy(bits.data(), rounded.data(), bits.size() * sizeof bits[0]);
   EXPECT_EQ(FloatOf(bits[0]), 1.0f);

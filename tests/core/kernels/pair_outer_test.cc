@@ -38,7 +38,7 @@ class OuterCase {
       : sizes_(sizes),
         width_(strip.width),
         b_(sizes.rows, sizes.columns, sizes.columns + 3, seed),
-        panel_(static_cast<size_t>(CeilDiv(sizes.rows, 2) * kernels.panel_columns(sizes.columns)), kNan) {
+        panel_(static_cast<size_t>(CeilDiv(sizes.rows, 2) * kernels.PanelColumns(sizes.columns)), kNan) {
     const int64_t strips = CeilDiv(sizes.rows, width_);
     Matrix tiles(strips * sizes.keys, width_, width_, seed + 1);
     for (int64_t row = sizes.rows; row < strips * width_; ++row) {
@@ -46,7 +46,7 @@ class OuterCase {
     }
     a_.resize(static_cast<size_t>(strips * tile()));
     for (int64_t s = 0; s < strips; ++s) {
-      strip.pair_lanes(tiles.data() + s * tile(), sizes.keys, a_.data() + s * tile());
+      strip.pairs.pair_lanes(tiles.data() + s * tile(), sizes.keys, a_.data() + s * tile());
     }
     kernels.pack_rows(b_.block(), sizes.rows, sizes.columns, panel_.data());
   }
@@ -138,12 +138,12 @@ TEST_P(PairOuterTest, ExactSkipsMaskedPairsOnly) {
   Bf16Matrix b(kRows, kColumns, kColumns, 19);
   b.Set(1, 0, kNan);
   b.Set(2, 1, kInf);
-  std::vector<float> panel(static_cast<size_t>(kRows / 2 * rows().panel_columns(kColumns)));
+  std::vector<float> panel(static_cast<size_t>(kRows / 2 * rows().PanelColumns(kColumns)));
   rows().pack_rows(b.block(), kRows, kColumns, panel.data());
   Matrix a(2, width(), width(), 20);
   a.at(0, 1) = a.at(0, 2) = kMaskedProbability;
   std::vector<float> values(static_cast<size_t>(2 * width()));
-  kernels().pair_lanes(a.data(), 2, values.data());
+  kernels().pairs.pair_lanes(a.data(), 2, values.data());
   Matrix c(2, kColumns, kColumns, 21);
   rows().outer_exact({.a = values.data(),
                       .strip_stride = 2 * width(),

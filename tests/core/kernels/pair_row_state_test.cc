@@ -56,7 +56,7 @@ TEST_P(PairRowStateTest, ProductHasTheBitsOfTheStripForEveryTail) {
         std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(keys + 1, dv)));
         table().rows->pair_rows(v.block(), keys + 1, dv, words.data(), dv);
         Matrix p(keys + 1, width, width, 5), alpha(1, width, width, 6);
-        strip.pair_keys(p.data(), keys, p.data());
+        strip.pairs.pair_keys(p.data(), keys, p.data());
         for (const bool scaled : {false, true}) {
           for (const bool listed : {false, true}) {
             FetchList::Run run{reinterpret_cast<const char*>(words.data()),

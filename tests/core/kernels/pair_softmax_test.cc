@@ -29,7 +29,7 @@ TEST_P(PairSoftmaxTest, WritesZeroForASubnormalProbability) {
     row_sum.at(0, lane) = 0.0f;
   }
   kernels().softmax(s.data(), kKeys, 1.0f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
-  kernels().unpair_keys(s.data(), kKeys);
+  kernels().pairs.unpair_keys(s.data(), kKeys);
   for (int64_t lane = 0; lane < width(); ++lane) {
     EXPECT_EQ(s.at(0, lane), 1.0f);
     EXPECT_EQ(s.at(1, lane), 0x1p-126f);
@@ -49,7 +49,7 @@ TEST_P(PairSoftmaxTest, OfLargeScoresIsRelativeToTheMaximum) {
     row_sum.at(0, lane) = 2.0f;
   }
   kernels().softmax(s.data(), kKeys, 1.4426950f, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
-  kernels().unpair_keys(s.data(), kKeys);
+  kernels().pairs.unpair_keys(s.data(), kKeys);
   for (int64_t lane = 0; lane < width(); ++lane) {
     for (int64_t r = 0; r < kKeys; ++r) EXPECT_EQ(s.at(r, lane), r % 2 == 0 ? 1.0f : 0.0f) << lane << " " << r;
     EXPECT_EQ(alpha.at(0, lane), lane % 2 == 0 ? 1.0f : 0.0f) << lane;
@@ -91,7 +91,7 @@ TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
     Matrix dropped = words;
     constexpr float kOldMax = -1.0f, kOldSum = 2.0f, kFactor = 0.5f;
     std::vector<float> block_max(static_cast<size_t>(width()), kMaskedScore), alpha(block_max);
-    kernels().block_max(words.data(), keys, block_max.data());
+    kernels().passes.block_max(words.data(), keys, block_max.data());
     std::vector<float> row_max(static_cast<size_t>(width()), kOldMax), row_sum(static_cast<size_t>(width()), kOldSum);
     std::vector<float> max_dropped = row_max, sum_dropped = row_sum, alpha_dropped = alpha;
     std::vector<uint32_t> keep(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
@@ -104,8 +104,8 @@ TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
     EXPECT_EQ(max_dropped, row_max);
     EXPECT_EQ(sum_dropped, row_sum);
     EXPECT_EQ(alpha_dropped, alpha);
-    kernels().unpair_keys(words.data(), keys);
-    kernels().unpair_keys(dropped.data(), keys);
+    kernels().pairs.unpair_keys(words.data(), keys);
+    kernels().pairs.unpair_keys(dropped.data(), keys);
     constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;  // errors of the short exponential and of bf16
     for (int64_t lane = 0; lane < width(); ++lane) {
       const auto i = static_cast<size_t>(lane);
@@ -151,21 +151,21 @@ TEST_P(PairSoftmaxTest, PairsOfABackwardHaveTheBitsOfItsSoftmaxRoundedApart) {
         const int64_t half = keys * width() / 2, words = CeilDiv(keys, 2) * width();
         Matrix p_lanes(1, half, half, 35), ds_lanes = p_lanes, ds_keys(1, words, words, 36);
         Matrix want_p = p_lanes, want_ds = p_lanes, want_keys = ds_keys;
-        kernels().pair_lanes(p.data(), keys, want_p.data());
-        kernels().pair_lanes(ds.data(), keys, want_ds.data());
-        kernels().pair_keys(ds.data(), keys, want_keys.data());
+        kernels().pairs.pair_lanes(p.data(), keys, want_p.data());
+        kernels().pairs.pair_lanes(ds.data(), keys, want_ds.data());
+        kernels().pairs.pair_keys(ds.data(), keys, want_keys.data());
         Matrix scores = s, gradients = dp;
-        kernels().backward_pairs({.s = scores.data(),
-                                  .dp = gradients.data(),
-                                  .keys = keys,
-                                  .factor = kFactor,
-                                  .shift = shift.data(),
-                                  .delta = delta.data(),
-                                  .keep = kept,
-                                  .ds_multiplier = multiplier,
-                                  .p_lanes = p_lanes.data(),
-                                  .ds_lanes = ds_lanes.data(),
-                                  .ds_keys = ds_keys.data()});
+        kernels().pairs.backward_pairs({.s = scores.data(),
+                                        .dp = gradients.data(),
+                                        .keys = keys,
+                                        .factor = kFactor,
+                                        .shift = shift.data(),
+                                        .delta = delta.data(),
+                                        .keep = kept,
+                                        .ds_multiplier = multiplier,
+                                        .p_lanes = p_lanes.data(),
+                                        .ds_lanes = ds_lanes.data(),
+                                        .ds_keys = ds_keys.data()});
         const auto same = [](const Matrix& a, const Matrix& b, int64_t count) {
           return std::memcmp(a.values(), b.values(), static_cast<size_t>(count) * sizeof(float)) == 0;
         };

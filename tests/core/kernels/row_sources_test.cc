@@ -67,7 +67,7 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   kernels.scores(k, keys, panel.data(), kColumns, false, results.scores.data(), results.row_max.data());
   std::vector<float> p = results.scores;
   p.resize(p.size() + static_cast<size_t>(kernels.width));  // kernels of pairs read a row of 0 next to an odd last key
-  if (kernels.pair_keys != nullptr) kernels.pair_keys(results.scores.data(), keys, p.data());
+  if (kernels.pairs.pair_keys != nullptr) kernels.pairs.pair_keys(results.scores.data(), keys, p.data());
   results.product.resize(static_cast<size_t>(kColumns * kernels.width));
   kernels.product(v, keys, p.data(), kColumns, nullptr, results.product.data());
   return results;
@@ -110,7 +110,7 @@ TEST(RowSources, ScoresBesideAProductGiveTheBitsOfTheTwoAlone) {
   for (const KernelTable* table : Tables()) {
     for (int i = 0; i < table->few_count; ++i) {
       const StripKernels& kernels = table->few[i];
-      if (kernels.scores_beside == nullptr) continue;
+      if (kernels.few_rows.scores_beside == nullptr) continue;
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
         for (const auto& [keys, keys_of_product, d, dv] :
              {Sizes{64, 64, 96, 96}, Sizes{32, 32, 100, 64}, Sizes{16, 32, 64, 100}, Sizes{41, 16, 70, 33},
@@ -124,8 +124,9 @@ TEST(RowSources, ScoresBesideAProductGiveTheBitsOfTheTwoAlone) {
             Matrix beside_scores = scores, beside_max = row_max, beside_o = o;
             kernels.scores(k.ByAddress(), keys, panel.data(), d, false, scores.data(), row_max.data());
             kernels.product(v.ByAddress(), keys_of_product, p.data(), dv, scaled, o.data());
-            kernels.scores_beside(k.ByAddress(), keys, panel.data(), d, beside_scores.data(), beside_max.data(),
-                                  {v.ByAddress(), keys_of_product, p.data(), dv, scaled, beside_o.data()});
+            kernels.few_rows.scores_beside(k.ByAddress(), keys, panel.data(), d, beside_scores.data(),
+                                           beside_max.data(),
+                                           {v.ByAddress(), keys_of_product, p.data(), dv, scaled, beside_o.data()});
             const auto same = [](Matrix& a, Matrix& b, int64_t size) {
               return std::memcmp(a.data(), b.data(), static_cast<size_t>(size) * sizeof(float)) == 0;
             };

@@ -251,11 +251,11 @@ TEST_P(StripKernelsTest, MasksSelect) {
     }
     bytes[0][0] = 2;
     Matrix interval = before;
-    kernels().mask_interval(interval.data(), keys, begin.data(), end.data(), kMaskedProbability);
+    kernels().passes.mask_interval(interval.data(), keys, begin.data(), end.data(), kMaskedProbability);
     for (const bool raises : {false, true}) {
       Matrix masked = before, row_max = RowOf(width(), -0.5f);
-      ASSERT_TRUE(kernels().mask_bytes(masked.data(), keys, {rows.data(), DType::kU8, count}, -kInf,
-                                       raises ? row_max.data() : nullptr));
+      ASSERT_TRUE(kernels().passes.mask_bytes(masked.data(), keys, {rows.data(), DType::kU8, count}, -kInf,
+                                              raises ? row_max.data() : nullptr));
       for (int64_t r = 0; r < keys; ++r) {
         for (int64_t lane = 0; lane < width(); ++lane) {
           const auto i = static_cast<size_t>(lane);
@@ -271,7 +271,8 @@ TEST_P(StripKernelsTest, MasksSelect) {
     }
     for (std::vector<uint8_t>& row : bytes) std::fill(row.begin(), row.end(), uint8_t{0});
     Matrix unmasked = before, row_max = RowOf(width(), -0.5f);
-    ASSERT_FALSE(kernels().mask_bytes(unmasked.data(), keys, {rows.data(), DType::kU8, count}, -kInf, row_max.data()));
+    ASSERT_FALSE(
+        kernels().passes.mask_bytes(unmasked.data(), keys, {rows.data(), DType::kU8, count}, -kInf, row_max.data()));
     ExpectRaised(row_max, -0.5f, before, keys, width());
     for (int64_t r = 0; r < keys; ++r) {
       for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(unmasked.at(r, lane), before.at(r, lane));
@@ -287,8 +288,8 @@ TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
     alone.at(0, 1) = edge;
     Matrix beside = alone;
     beside.at(0, 0) = 200.0f;
-    kernels().scale_scores(alone.data(), 1, 1.0f, kCap, nullptr);
-    kernels().scale_scores(beside.data(), 1, 1.0f, kCap, nullptr);
+    kernels().passes.scale_scores(alone.data(), 1, 1.0f, kCap, nullptr);
+    kernels().passes.scale_scores(beside.data(), 1, 1.0f, kCap, nullptr);
     ASSERT_EQ(std::bit_cast<uint32_t>(alone.at(0, 1)), std::bit_cast<uint32_t>(beside.at(0, 1))) << edge;
   }
 }
@@ -296,7 +297,7 @@ TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
 TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
   Matrix s(2, width(), width(), 53);
   for (int64_t lane = 0; lane < width(); ++lane) s.at(0, lane) = 0;
-  kernels().scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the scale over the cap is no f32
+  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the scale over the cap is no f32
   for (int64_t lane = 0; lane < width(); ++lane) {
     ASSERT_EQ(s.at(0, lane), 0.0f);
     ASSERT_EQ(std::fabs(s.at(1, lane)), 1e-9f);
@@ -312,10 +313,11 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     for (int64_t i = 0; i < count; ++i) rows.push_back(&bias.at(i, 0));
     Matrix biased = before, capped = before, scaled = before;
     Matrix added = before, max_of_biased = RowOf(width(), -kInf), max_of_capped = max_of_biased;
-    kernels().add_bias(biased.data(), keys, 0.5f, -2.0f, {rows.data(), DType::kF32, count}, max_of_biased.data());
-    kernels().add_bias(added.data(), keys, 1.0f, 1.0f, {rows.data(), DType::kF32, count}, nullptr);
-    kernels().scale_scores(capped.data(), keys, 3.0f, 1.5f, max_of_capped.data());
-    kernels().scale_scores(scaled.data(), keys, 3.0f, 0.0f, nullptr);
+    kernels().passes.add_bias(biased.data(), keys, 0.5f, -2.0f, {rows.data(), DType::kF32, count},
+                              max_of_biased.data());
+    kernels().passes.add_bias(added.data(), keys, 1.0f, 1.0f, {rows.data(), DType::kF32, count}, nullptr);
+    kernels().passes.scale_scores(capped.data(), keys, 3.0f, 1.5f, max_of_capped.data());
+    kernels().passes.scale_scores(scaled.data(), keys, 3.0f, 0.0f, nullptr);
     ExpectRaised(max_of_biased, -kInf, biased, keys, count);
     ExpectRaised(max_of_capped, -kInf, capped, keys, width());
     // Scores far below the cap, and one score among them that is not, have the bits that they have next to any other
@@ -323,8 +325,8 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     constexpr float kFar = 40.0f;
     Matrix far = before, mixed = before, max_of_far = RowOf(width(), -kInf);
     mixed.at(keys / 2, width() / 2) = 30.0f;
-    kernels().scale_scores(far.data(), keys, 3.0f, kFar, max_of_far.data());
-    kernels().scale_scores(mixed.data(), keys, 3.0f, kFar, nullptr);
+    kernels().passes.scale_scores(far.data(), keys, 3.0f, kFar, max_of_far.data());
+    kernels().passes.scale_scores(mixed.data(), keys, 3.0f, kFar, nullptr);
     ExpectRaised(max_of_far, -kInf, far, keys, width());
     ASSERT_NEAR(mixed.at(keys / 2, width() / 2), kFar * std::tanh(90.0 / kFar), 6 * kEps * kFar);
     std::vector<float> slope(static_cast<size_t>(width()));
@@ -354,7 +356,8 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     }
     for (const bool square_root : {false, true}) {
       Matrix sloped = before, max_of_sloped = RowOf(width(), -kInf);
-      kernels().add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root, max_of_sloped.data());
+      kernels().passes.add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root,
+                                  max_of_sloped.data());
       ExpectRaised(max_of_sloped, -kInf, sloped, keys, width());
       for (int64_t r = 0; r < keys; ++r) {
         for (int64_t lane = 0; lane < width(); ++lane) {
@@ -401,8 +404,8 @@ TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
             for (int64_t lane = 0; lane < width(); ++lane) s.at(key, lane) = static_cast<float>(key - lane);
           }
           Matrix scaled = s, most = RowOf(width(), -kInf);
-          kernels().add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, most.data());
-          kernels().add_bias(scaled.data(), keys, 2, -1, {rows.data(), dtype, count}, nullptr);
+          kernels().passes.add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, most.data());
+          kernels().passes.add_bias(scaled.data(), keys, 2, -1, {rows.data(), dtype, count}, nullptr);
           ExpectRaised(most, -kInf, s, keys, count);
           for (int64_t key = 0; key < keys; ++key) {
             for (int64_t lane = 0; lane < count; ++lane) {

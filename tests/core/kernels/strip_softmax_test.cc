@@ -34,7 +34,7 @@ TEST_P(StripSoftmaxTest, OverBlocksEqualsTheWholeRow) {
       Matrix s = raw[static_cast<size_t>(b)];
       Matrix block_max(1, width(), width(), 0);
       for (int64_t lane = 0; lane < width(); ++lane) block_max.at(0, lane) = -kInf;
-      kernels().block_max(s.data(), keys, block_max.data());
+      kernels().passes.block_max(s.data(), keys, block_max.data());
       kernels().softmax(s.data(), keys, kFactor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
       for (int64_t lane = 0; lane < width(); ++lane) {
         if (b == 0 && lane == 0) {
@@ -70,7 +70,7 @@ TEST_P(StripSoftmaxTest, WithDropoutSelectsWhatSoftmaxLeaves) {
     Matrix plain(keys, width(), width(), 43), row_max(1, width(), width(), 44), row_sum = row_max, alpha = row_max;
     Matrix block_max = RowOf(width(), -kInf);
     row_sum = RowOf(width(), 1.0f);
-    kernels().block_max(plain.data(), keys, block_max.data());
+    kernels().passes.block_max(plain.data(), keys, block_max.data());
     Matrix dropped = plain, max_of_dropped = row_max, sum_of_dropped = row_sum, alpha_of_dropped = alpha;
     std::vector<uint32_t> words(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
     std::mt19937 random(46);

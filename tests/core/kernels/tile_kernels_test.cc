@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/kernels/bf16_matrix.h"
-#include "core/kernels/described_kernels.h"
+#include "core/kernels/kernel_facts.h"
 #include "core/kernels/kernel_fixture.h"
 
 namespace fa::core::kernels {
@@ -59,7 +59,7 @@ TEST(TileKernels, AreOneOrTwoTilesOfLanes) {
   EXPECT_EQ(Tiles().strips[0].width, 32);
   EXPECT_EQ(Tiles().strips[1].width, 16);
   EXPECT_EQ(Tiles().rows->pair_group, 32);
-  const KernelTable& own = DescribedKernels(Isa::kAvx512Amx, DType::kBF16);
+  const LevelFacts own = FactsOf(Isa::kAvx512Amx, DType::kBF16);
   EXPECT_STREQ(own.strips[0].name, "bf16_32x32_avx512_amx");
   EXPECT_STREQ(own.strips[1].name, "bf16_32x16_avx512_amx");
 }
@@ -81,10 +81,10 @@ TEST(TileKernels, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
         block.data = words.data() + begin / 32 * 16 * kDv;
         block.skip = begin % 32;
         Matrix p(end - begin, width, width, 2), o(kDv, width, width, 3), alpha(1, width, width, 4);
-        kernels.pair_keys(p.data(), end - begin, p.data());
+        kernels.pairs.pair_keys(p.data(), end - begin, p.data());
         const Matrix before = o;
         kernels.product(block, end - begin, p.data(), kDv, alpha.data(), o.data());
-        kernels.unpair_keys(p.data(), end - begin);
+        kernels.pairs.unpair_keys(p.data(), end - begin);
         for (int64_t c = 0; c < kDv; ++c) {
           for (int64_t lane = 0; lane < width; ++lane) {
             double want = double{alpha.at(0, lane)} * before.at(c, lane), magnitude = std::fabs(want);
@@ -114,8 +114,8 @@ TEST(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   for (int64_t key = 0; key < kKeys; ++key) {
     for (int64_t lane = 0; lane < 16; ++lane) ASSERT_EQ(narrow_s.at(key, lane), s.at(key, lane)) << key;
   }
-  wide.pair_keys(s.data(), kKeys, s.data());
-  narrow.pair_keys(narrow_s.data(), kKeys, narrow_s.data());
+  wide.pairs.pair_keys(s.data(), kKeys, s.data());
+  narrow.pairs.pair_keys(narrow_s.data(), kKeys, narrow_s.data());
   const RowBlock block = Tiles().rows->Paired(words.data(), kD);
   wide.product(block, kKeys, s.data(), kD, nullptr, o.data());
   narrow.product(block, kKeys, narrow_s.data(), kD, nullptr, narrow_o.data());
@@ -137,7 +137,7 @@ struct Stages {
         s(keys, of.width, of.width, 15),
         o(dv, of.width, of.width, 16),
         rows(6, of.width, of.width, 17) {
-    of.pair_keys(p.data(), keys, p.data());
+    of.pairs.pair_keys(p.data(), keys, p.data());
     product = {.v = Tiles().rows->Paired(words.data(), dv),
                .keys = keys,
                .p = p.data(),
@@ -200,12 +200,12 @@ TEST(TileKernels, OuterProductsAddToRowsAnywhere) {
   const StripKernels& kernels = Tiles().strips[0];
   const int64_t rows = 41, strips = 2, tile = kKeys * kernels.OuterWidth();
   const Rows b(rows, kColumns, 18);
-  std::vector<float> panel(static_cast<size_t>((rows + 1) / 2 * Tiles().rows->panel_columns(kColumns)), kNan);
+  std::vector<float> panel(static_cast<size_t>((rows + 1) / 2 * Tiles().rows->PanelColumns(kColumns)), kNan);
   Tiles().rows->pack_rows(b.block(), rows, kColumns, panel.data());
   Matrix a(strips * kKeys, kernels.width, kernels.width, 19);
   std::vector<float> values(static_cast<size_t>(strips * tile));
   for (int64_t strip = 0; strip < strips; ++strip) {
-    kernels.pair_lanes(a.data() + strip * kKeys * kernels.width, kKeys, values.data() + strip * tile);
+    kernels.pairs.pair_lanes(a.data() + strip * kKeys * kernels.width, kKeys, values.data() + strip * tile);
   }
   Matrix c(kKeys, kColumns, kColumns, 20), scattered(kKeys, kColumns, kColumns + 5, 20);
   std::vector<float*> targets;

@@ -19,10 +19,7 @@ struct KeyBuckets {
 };
 
 /// What a level offers. Widths are multiples of its vectors.
-struct IndexerKernels {
-  const char* name;  ///< "indexer_avx512"
-  Isa isa;
-
+struct IndexerFunctions {
   /// Lanes are keys: sum[lane] (+)= sum over heads of weight[head] * max(0, s[head][lane]).
   void (*add_heads)(const float* s, int64_t heads, int64_t width, const float* weight, bool accumulate, float* sum);
 
@@ -53,8 +50,12 @@ struct IndexerKernels {
   void (*bucket_keys)(const uint32_t* keys, int64_t n, const KeyBuckets& buckets, uint16_t* bucket);
 };
 
-/// The kernels for a level; a level without kernels of its own has those of the level below. Described only for a level
-/// that this CPU lacks.
+struct IndexerKernels : IndexerFunctions {
+  const char* name = nullptr;  ///< "indexer_avx512"
+};
+
+/// The kernels for a level; a level without kernels of its own has those of the level below. The functions are null for
+/// a level that this CPU lacks.
 [[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

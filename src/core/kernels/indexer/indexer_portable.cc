@@ -1,21 +1,16 @@
-#include "core/kernels/indexer/indexer_kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
+
+#define FA_SELECTION "core/kernels/indexer/select_scores.inc"
 
 namespace fa::core::kernels::portable {
 namespace {
 
 #include "core/kernels/vec/vec_portable.h"
-// The exponential stands on the vocabulary above.
-#include "core/kernels/exp2.inc"
-// So does the selection.
-#include "core/kernels/indexer/select_scores.inc"
-// The kernels stand on all.
+// The kernels are written in these words.
 #include "core/kernels/indexer/indexer_kernels.inc"
 
 }  // namespace
 
-const IndexerKernels& Indexer() noexcept {
-  static constexpr IndexerKernels kKernels = IndexerTable("indexer_portable", Isa::kPortable);
-  return kKernels;
-}
+const IndexerFunctions& Indexer() noexcept { return kIndexerFunctions; }
 
 }  // namespace fa::core::kernels::portable

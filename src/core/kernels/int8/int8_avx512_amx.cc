@@ -1,25 +1,24 @@
-#include "core/kernels/int8/int8_kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
 
 #define FA_LEVEL_ISA Isa::kAvx512Amx
+#define FA_PACKING "core/kernels/int8/int8_pack_tiles.inc"
+#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
+#define FA_INT8_STRIPS "core/kernels/int8/int8_tile_kernels.inc"
+#define FA_INT8_STRIP Int8TileStrip
+#define FA_INT8_COLUMNS 1
 #define FA_INT8_KERNELS_AVX512_AMX
 
 namespace fa::core::kernels::avx512_amx {
 namespace {
 
-#include "core/kernels/vec/vec_avx512.h"
-// The words of two bf16, which the tiles' edges are staged in, stand on the floats above,
-#include "core/kernels/vec/vec_avx512_bf16.h"
-// and so do those of four bytes.
-#include "core/kernels/vec/vec_int8_avx512_vnni.h"
-// The tile unit is apart from them.
 #include "core/kernels/vec/vec_amx.h"
-// What strips of every level share,
-#include "core/kernels/register_blocks.inc"
-// and the kernels, on all of that.
-#include "core/kernels/int8/int8_tile_level.inc"
+#include "core/kernels/vec/vec_avx512_bf16.h"
+#include "core/kernels/vec/vec_int8_avx512_vnni.h"
+// The kernels are written in these words.
+#include "core/kernels/int8/int8_level.inc"
 
 }  // namespace
 
-const Int8Table& Int8() { return kTable; }
+void SetInt8Functions(Int8Set& set) noexcept { SetFunctionsOfInt8(set); }
 
 }  // namespace fa::core::kernels::avx512_amx

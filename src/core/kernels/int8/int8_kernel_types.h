@@ -15,12 +15,15 @@ namespace fa::core::kernels {
 /// The products add at most this many keys in int32: 2^16 * 2^7 * 2^7 fits.
 inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
 
-/// Kernels of one strip width on one level: one line of int8_kernels.inc.
-struct Int8Kernels {
-  const char* name;  ///< states the facts: "i8_8x32_avx512_vnni"
-  Isa isa;
-  int64_t width;  ///< lanes; the level's StripKernels of this width do the passes over the scores
+/// What planning knows of the kernels of one strip width on one level: a line of int8_kernels.inc, for any machine.
+struct Int8Facts {
+  const char* name = nullptr;  ///< "i8_8x32_avx512_vnni"
+  Isa isa = Isa::kPortable;
+  int64_t width = 0;       ///< lanes; the level's StripKernels of this width do the passes over the scores
+  int64_t block_rows = 0;  ///< of a register block
+};
 
+struct Int8Functions {
   /// panel[word][lane] = sign * row(lane), in groups along d, as `scores` wants it; sign is -1, 0 or 1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
@@ -39,6 +42,20 @@ struct Int8Kernels {
   void (*product)(const uint32_t* v, int64_t v_stride, int64_t keys, const uint32_t* p, int64_t dv, int32_t* o);
 };
 
+/// Kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
+struct Int8Kernels : Int8Facts, Int8Functions {};
+
+inline constexpr int kMostInt8Strips = 2;  ///< lines of int8_kernels.inc per level
+
+/// Elements of a word: bytes where the level multiplies bytes, else 16-bit integers.
+[[nodiscard]] constexpr int64_t Int8GroupOf(Isa isa) {
+  return isa == Isa::kPortable || isa == Isa::kAvx2 || isa == Isa::kAvx512 || isa == Isa::kNeon ? 2 : 4;
+}
+/// Columns of a block of the panel of V: rows of the register block; on the tile unit each is a block by itself.
+[[nodiscard]] constexpr int64_t Int8ColumnsOf(const Int8Facts& facts) {
+  return facts.isa == Isa::kAvx512Amx || facts.isa == Isa::kAmxEmulated ? 1 : facts.block_rows;
+}
+
 /// Where the output of an int8 call gets its scales: x * scale + offset.
 struct Quantization {
   const void* scale = nullptr;   ///< of the row's first column
@@ -49,28 +66,28 @@ struct Quantization {
 
 /// What a level offers.
 struct Int8Table {
-  Isa isa;
-  const Int8Kernels* strips;  ///< from wide to narrow
-  int strip_count;
-  int64_t group;    ///< elements of a word
-  int64_t columns;  ///< of a block of the panel of V
+  Isa isa = Isa::kPortable;
+  const Int8Kernels* strips = nullptr;  ///< from wide to narrow
+  int strip_count = 0;
+  int64_t group = 0;    ///< elements of a word
+  int64_t columns = 0;  ///< of a block of the panel of V
 
   /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8] or pairs of words of pairs
   /// of rows, of 8 rows at the end too, as the level's `scores` wants it; start[row] = the value at which the score of
   /// that key starts. Rows of one panel may be packed from multiples of 8.
-  void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start);
+  void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start) = nullptr;
   /// panel[block][group of keys][column], or the same by pairs of groups, of two at the end too: the rows in groups
   /// along the keys, in blocks of `columns` columns, both padded with 0. @param v_stride  words from one block to the
   /// next
-  void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel);
+  void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel) = nullptr;
   /// y = saturate(rint(x * scale + offset)), a NaN -128.
-  void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y);
+  void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y) = nullptr;
 
   [[nodiscard]] int64_t Words(int64_t elements) const { return CeilDiv(elements, group); }
   [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return CeilDiv(dv, columns); }
 };
 
-/// The kernels for a level; avx512 without VNNI has those of avx2. Described only for a level that this CPU lacks.
+/// The kernels for a level; avx512 without VNNI has those of avx2. Facts only for a level that this CPU lacks.
 [[nodiscard]] const Int8Table& Int8KernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

@@ -1,38 +1,24 @@
 #include <arm_neon.h>
 
-#include "core/kernels/int8/int8_kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
 
-#define FA_INT8_KERNELS_NEON_BF16
+#define FA_LEVEL_ISA Isa::kNeonBf16
+#define FA_PACKING "core/kernels/int8/int8_pack_blocks.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_by_lane.inc"
+#define FA_INT8_STRIPS "core/kernels/int8/int8_block_kernels.inc"
+#define FA_INT8_STRIP Int8BlockStrip
+#define FA_INT8_COLUMNS 8
+#define FA_INT8_KERNELS_NEON_BF16
 
 namespace fa::core::kernels::neon_bf16 {
 namespace {
 
-#include "core/kernels/vec/vec_neon.h"
-// The words stand on the vocabulary above,
-#include "core/kernels/vec/vec_int8_neon_dotprod.h"
-// the blocks on the words,
 #include "core/kernels/vec/vec_int8_neon_matrix.h"
-// packing on all of them.
-#include "core/kernels/int8/int8_pack_blocks.inc"
-// What every level's strips do, their products apart,
-#include "core/kernels/int8/int8_strip_kernels.inc"
-// which name the packing.
-#include "core/kernels/int8/int8_block_kernels.inc"
-
-constexpr int kColumns = 8;
-#define FA_INT8_KERNELS(level, rows, width, vectors) \
-  Int8BlockStrip<rows, vectors>::Table(FA_STRIP_NAME(level, i8, rows, width), Isa::kNeonBf16),
-constexpr Int8Kernels kStrips[] = {
-#include "core/kernels/int8/int8_kernels.inc"
-};
-
-constexpr Int8Table kTable = {
-    Isa::kNeonBf16,       kStrips, sizeof(kStrips) / sizeof(kStrips[0]), kGroup, kColumns, PackKeys,
-    PackValues<kColumns>, Quantize};
+// The kernels are written in these words.
+#include "core/kernels/int8/int8_level.inc"
 
 }  // namespace
 
-const Int8Table& Int8() { return kTable; }
+void SetInt8Functions(Int8Set& set) noexcept { SetFunctionsOfInt8(set); }
 
 }  // namespace fa::core::kernels::neon_bf16

@@ -1,23 +1,22 @@
-#include "core/kernels/int8/int8_kernel_level.h"
+#include "core/kernels/levels/kernel_level.h"
 
 #define FA_LEVEL_ISA Isa::kPortable
+#define FA_PACKING "core/kernels/int8/int8_pack_pairs.inc"
+#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
+#define FA_INT8_STRIPS "core/kernels/int8/int8_strip_kernels.inc"
+#define FA_INT8_STRIP Int8Strip
 #define FA_INT8_COLUMNS 4
 #define FA_INT8_KERNELS_PORTABLE
-#define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 
 namespace fa::core::kernels::portable {
 namespace {
 
-#include "core/kernels/vec/vec_portable.h"
-// The words stand on the vocabulary above.
 #include "core/kernels/vec/vec_int8_portable.h"
-// Packing stands on both.
-#include "core/kernels/int8/int8_pack_pairs.inc"
-// The kernels name the packing.
+// The kernels are written in these words.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace
 
-const Int8Table& Int8() { return kTable; }
+void SetInt8Functions(Int8Set& set) noexcept { SetFunctionsOfInt8(set); }
 
 }  // namespace fa::core::kernels::portable

@@ -1,6 +1,5 @@
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kAvx512
 #define FA_FACTORS "core/kernels/factors_broadcast.inc"
 #define FA_STRIP_KERNELS_AVX512
 
@@ -8,11 +7,11 @@ namespace fa::core::kernels::avx512 {
 namespace {
 
 #include "core/kernels/vec/vec_avx512.h"
-// The kernels stand on the vocabulary above.
+// The kernels are written in these words.
 #include "core/kernels/levels/f32_level.inc"
 
 }  // namespace
 
-const KernelTable& Table() noexcept { return kTable; }
+void SetFunctions(KernelSet& set) noexcept { SetF32Functions(set); }
 
 }  // namespace fa::core::kernels::avx512

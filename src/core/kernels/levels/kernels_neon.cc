@@ -2,7 +2,6 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kNeon
 #define FA_FACTORS "core/kernels/factors_by_lane.inc"
 #define FA_STRIP_KERNELS_NEON
 
@@ -10,11 +9,11 @@ namespace fa::core::kernels::neon {
 namespace {
 
 #include "core/kernels/vec/vec_neon.h"
-// The kernels stand on the vocabulary above.
+// The kernels are written in these words.
 #include "core/kernels/levels/f32_level.inc"
 
 }  // namespace
 
-const KernelTable& Table() noexcept { return kTable; }
+void SetFunctions(KernelSet& set) noexcept { SetF32Functions(set); }
 
 }  // namespace fa::core::kernels::neon

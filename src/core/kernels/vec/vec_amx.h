@@ -1,8 +1,10 @@
-// The vocabulary of the tile unit (AMX), as instructions. Included inside a level's own namespace. Eight tiles of 16
+// The vocabulary of the tile unit (AMX), as instructions. Eight tiles of 16
 // rows of 64 bytes; vec_amx_emulated.h has the same words for any CPU.
 //
 // The instructions are written out: g++ 12's intrinsics take tile numbers only as literals and do not say that
 // tileloadd reads memory.
+
+#pragma once
 
 /// Tiles are configured: once per thread and task, all of them whole.
 FA_INLINE void UseTiles() {

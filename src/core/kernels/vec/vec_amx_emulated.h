@@ -1,5 +1,7 @@
 // The vocabulary of vec_amx.h in vectors of the compiler, for any CPU, after the operation that Intel's Software
-// Developer's Manual, volume 2, gives for each instruction. Included inside a level's own namespace.
+// Developer's Manual, volume 2, gives for each instruction.
+
+#pragma once
 
 struct EmulatedTile {
   alignas(64) uint8_t row[16][64];

@@ -1,4 +1,7 @@
-// The vocabulary of the AVX2 level (AVX2, FMA, F16C): 8 f32 lanes. Included inside the level's own namespace.
+// The vocabulary of the AVX2 level (AVX2, FMA, F16C): 8 f32 lanes.
+
+#pragma once
+
 #include <immintrin.h>
 
 using F = __m256;

@@ -1,4 +1,7 @@
-// The vocabulary of the AVX-512 levels: 16 f32 lanes. Included inside the level's own namespace.
+// The vocabulary of the AVX-512 levels: 16 f32 lanes.
+
+#pragma once
+
 #include <immintrin.h>
 
 using F = __m512;

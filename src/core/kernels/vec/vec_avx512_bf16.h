@@ -1,4 +1,8 @@
-// The level of VDPBF16PS adds this to the vocabulary of AVX-512: words of two bf16. Included after vec_avx512.h.
+// The level of VDPBF16PS adds this to the vocabulary of AVX-512: words of two bf16.
+
+#pragma once
+
+#include "core/kernels/vec/vec_avx512.h"
 
 inline constexpr int64_t kWordBytes = 4;
 

@@ -1,5 +1,8 @@
-// Words of two 16-bit integers over the AVX2 vocabulary: VPMADDWD is exact, where VPMADDUBSW saturates. Included after
-// vec_avx2.h.
+// Words of two 16-bit integers over the AVX2 vocabulary: VPMADDWD is exact, where VPMADDUBSW saturates.
+
+#pragma once
+
+#include "core/kernels/vec/vec_avx2.h"
 
 inline constexpr int kGroup = 2;
 /// Rows of K stay as they are.

@@ -1,5 +1,8 @@
-// Words of four bytes over the AVX-512 vocabulary: VPDPBUSD multiplies unsigned by signed bytes, exactly. Included
-// after vec_avx512.h.
+// Words of four bytes over the AVX-512 vocabulary: VPDPBUSD multiplies unsigned by signed bytes, exactly.
+
+#pragma once
+
+#include "core/kernels/vec/vec_avx512.h"
 
 inline constexpr int kGroup = 4;
 /// Words of so many keys stand next to each other in a packed panel of K: two dot products per cycle do not wait for

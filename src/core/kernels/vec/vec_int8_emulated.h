@@ -1,5 +1,8 @@
-// The words of vec_int8_avx512_vnni.h over the vocabulary of the portable level, for builds with tests: included after
-// vec_portable.h.
+// The words of vec_int8_avx512_vnni.h over the vocabulary of the portable level, for builds with tests.
+
+#pragma once
+
+#include "core/kernels/vec/vec_portable.h"
 
 inline constexpr int kGroup = 4;
 inline constexpr int kKeyBlock = 8;

@@ -1,5 +1,8 @@
-// Words of two 16-bit integers over the NEON vocabulary, for CPUs without a product of bytes. Included after
-// vec_neon.h.
+// Words of two 16-bit integers over the NEON vocabulary, for CPUs without a product of bytes.
+
+#pragma once
+
+#include "core/kernels/vec/vec_neon.h"
 
 inline constexpr int kGroup = 2;
 /// Rows of K stay as they are.

@@ -1,4 +1,8 @@
-// Words of four bytes over the NEON vocabulary: SDOT multiplies signed bytes, exactly. Included after vec_neon.h.
+// Words of four bytes over the NEON vocabulary: SDOT multiplies signed bytes, exactly.
+
+#pragma once
+
+#include "core/kernels/vec/vec_neon.h"
 
 inline constexpr int kGroup = 4;
 /// Rows of K stay as they are.

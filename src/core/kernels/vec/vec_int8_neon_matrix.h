@@ -1,5 +1,9 @@
 // Products of 2x2 blocks over the words of vec_int8_neon_dotprod.h: SMMLA multiplies two rows of eight signed bytes
-// with two others, exactly. Included after it.
+// with two others, exactly.
+
+#pragma once
+
+#include "core/kernels/vec/vec_int8_neon_dotprod.h"
 
 /// c[row][lane] + the inner products of two rows with two lanes, eight bytes each: c is row 0 with lanes 0 and 1, then
 /// row 1 with them.

@@ -1,4 +1,8 @@
-// Words of two 16-bit integers over the portable vocabulary. Included after vec_portable.h.
+// Words of two 16-bit integers over the portable vocabulary.
+
+#pragma once
+
+#include "core/kernels/vec/vec_portable.h"
 
 inline constexpr int kGroup = 2;
 /// Rows of K stay as they are.

@@ -1,5 +1,6 @@
-// The vocabulary of the NEON levels (ASIMD of every aarch64 CPU): 4 f32 lanes, 32 registers. Included inside the
-// level's own namespace.
+// The vocabulary of the NEON levels (ASIMD of every aarch64 CPU): 4 f32 lanes, 32 registers.
+
+#pragma once
 
 using F = float32x4_t;
 using I = int32x4_t;

@@ -1,4 +1,8 @@
-// What the level of bf16 products adds to the vocabulary of NEON: words of two bf16. Included after vec_neon.h.
+// What the level of bf16 products adds to the vocabulary of NEON: words of two bf16.
+
+#pragma once
+
+#include "core/kernels/vec/vec_neon.h"
 
 inline constexpr int64_t kWordBytes = 4;
 

@@ -1,5 +1,8 @@
 // Products of 2x2 blocks over the words of vec_neon_bf16.h: BFMMLA multiplies two rows of four bf16 with two others.
-// Included after it.
+
+#pragma once
+
+#include "core/kernels/vec/vec_neon_bf16.h"
 
 /// c[row][lane] + the inner products of two rows with two lanes, four elements each: c is row 0 with lanes 0 and 1,
 /// then row 1 with them. The first two elements are added as DotPairs adds them, then the other two.

@@ -1,5 +1,8 @@
-// The words of vec_avx512_bf16.h over the vocabulary of the portable level, element by element, for builds with tests:
-// included after vec_portable.h.
+// The words of vec_avx512_bf16.h over the vocabulary of the portable level, element by element, for builds with tests.
+
+#pragma once
+
+#include "core/kernels/vec/vec_portable.h"
 
 inline constexpr int64_t kWordBytes = 4;
 

@@ -1,6 +1,7 @@
 // The vocabulary of the portable level: 4 f32 lanes of compiler vectors, any CPU. Multiply and add round separately
-// (the build turns contraction off), so the bits depend on nothing but the build. Included inside the level's own
-// namespace.
+// (the build turns contraction off), so the bits depend on nothing but the build.
+
+#pragma once
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t I __attribute__((vector_size(16)));

@@ -9,7 +9,7 @@
 
 #include "core/context_impl.h"
 #include "core/integer.h"
-#include "core/kernels/described_kernels.h"
+#include "core/kernels/kernel_facts.h"
 #include "core/memory.h"
 #include "core/run/guarded_call.h"
 #include "core/saturating.h"
@@ -95,7 +95,7 @@ void UseMachines(const RankMachines& machines, const Context& context, RankCall&
   call.workers = machines.threads > 0 ? machines.threads : context.threads();
   call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
                                                         : tiling::FlopsPerWorker(context.isa(), call.problem.dtype);
-  call.summed_rows = core::kernels::RowsSummedAtOnce(context.isa(), call.problem.dtype);
+  call.summed_rows = core::kernels::FactsOf(context.isa(), call.problem.dtype).RowsSummedAtOnce();
   call.network = {.bytes_per_s = machines.network_bytes_per_s, .latency_s = machines.latency_s};
 }
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/context_impl.h"
-#include "core/kernels/described_kernels.h"
+#include "core/kernels/kernel_facts.h"
 #include "core/memory.h"
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
@@ -108,7 +108,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
       call.workers = agreed->workers;
       call.memory_bytes = agreed->memory_bytes;
       call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
-      call.summed_rows = core::kernels::RowsSummedAtOnce(agreed->isa, call.problem.dtype);
+      call.summed_rows = core::kernels::FactsOf(agreed->isa, call.problem.dtype).RowsSummedAtOnce();
       RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
       FA_RETURN_IF_ERROR(UseForms(agreed->pse_forms, **bound));
       FA_RETURN_IF_ERROR(UseAgreed(*agreed, *own, session));
