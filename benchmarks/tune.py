@@ -6,13 +6,14 @@
     tune.py --sweep fetches --only 'forward/f32/*'
 
 Tiles: first the keys of a tile are swept with the rules' rows, then the rows with the best keys; what was the best is measured again
-with the rules' alone, in three times as many rounds, since the best of many is partly luck. Every candidate is a process of
-its own, which has FA_TUNED_TILES set; candidates take turns, and each has the best of all its calls, which are short: on a
-busy machine those that nothing disturbed.
+with the rules' alone, in three times as many rounds, since the best of many is partly luck.
 
 Blocks and fetches are constants of the build, one for all machines: register blocks of the level's widest strip and the ends of
-blocks, and how far ahead keys and values are fetched, of dense calls, short ones and decoding. Each candidate is a libfa of its
-own, for which variants.py compiles one source anew; its results are compared with the build's first. The best is measured again.
+blocks, and how far ahead keys and values are fetched, of dense calls, short ones and decoding. Their results are compared with
+the build's first. The best is measured again.
+
+Every candidate is a process of its own with a libfa of its own, for which variants.py compiles one source anew. Candidates take
+turns, and each has the best of all its calls, which are short: on a busy machine those that nothing disturbed.
 
 A loss of 2 % is a finding: the rules, which are functions of sizes and level alone, then want another constant. No results are
 stored.
@@ -55,10 +56,10 @@ def all_cases(threads, sweep="tiles"):
 
 
 class Candidate:
-    """fa with a tile of its own; rows or keys of 0 are those of the rules. Or with a library of its own, from a folder."""
+    """fa, or fa with a library of its own, from a folder."""
 
-    def __init__(self, args, log, rows=0, keys=0, library=None):
-        variables = {"FA_TUNED_TILES": f"{rows}x{keys}"} | ({"FA_FORCE_ISA": args.isa} if args.isa else {})
+    def __init__(self, args, log, library=None):
+        variables = {"FA_FORCE_ISA": args.isa} if args.isa else {}
         if library:
             variables |= {"LD_LIBRARY_PATH": library}
         self.peer = Peer("fa", args.build, args.threads, log, variables=variables)
@@ -100,9 +101,10 @@ def ratios(by_tile, rule, seconds, round_count):
     return {tile: best[rule] / best[tile] for tile in by_tile}
 
 
-def sweep(case, args, folder, log, rule, choices, again=1):
+def sweep(case, args, folder, log, libraries, rule, choices, again=1):
     """@return by tile, how many times as fast as the rules' it is"""
-    by_tile = distinct(case, folder, [rule, *(Candidate(args, log, *choice) for choice in choices)])
+    built = [libraries.get(variants.tile(case.operation, *choice)) for choice in choices]
+    by_tile = distinct(case, folder, [rule, *(Candidate(args, log, library) for library in built if library)])
     try:
         return ratios(by_tile, next(iter(by_tile)), args.seconds, again * args.rounds)
     finally:
@@ -111,18 +113,18 @@ def sweep(case, args, folder, log, rule, choices, again=1):
                 candidate.peer.close()
 
 
-def tune(case, args, log):
+def tune(case, args, log, libraries):
     """@return the rules' tile, the best, how many times as fast as the rules' it is"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     rule = Candidate(args, log)
     try:
         compare.write_inputs(case, folder)
         own = rule.prepare(case, folder)
-        by_keys = sweep(case, args, folder, log, rule, [(0, keys) for keys in KEYS[case.operation]])
+        by_keys = sweep(case, args, folder, log, libraries, rule, [(0, keys) for keys in KEYS[case.operation]])
         keys = max(by_keys, key=by_keys.get)[1]
-        by_both = sweep(case, args, folder, log, rule, [(rows, keys) for rows in ROWS])
+        by_both = sweep(case, args, folder, log, libraries, rule, [(rows, keys) for rows in ROWS])
         best = max(by_both, key=by_both.get)
-        return own, best, sweep(case, args, folder, log, rule, [best], again=3)[best]
+        return own, best, sweep(case, args, folder, log, libraries, rule, [best], again=3)[best]
     finally:
         rule.peer.close()
         shutil.rmtree(folder)
@@ -166,7 +168,7 @@ def tune_variants(case, args, log, libraries):
         tried = variants.register_blocks(level, case.operation) if args.sweep == "blocks" else \
             variants.fetch_distances(level, case.shape)
         built = {variant.name: library for variant in tried if (library := libraries.get(variant))}
-        candidates |= {name: Candidate(args, log, library=library) for name, library in built.items()}
+        candidates |= {name: Candidate(args, log, library) for name, library in built.items()}
         for candidate in candidates.values():
             candidate.prepare(case, folder)
             check(case, folder, candidate, expected)
@@ -180,9 +182,9 @@ def tune_variants(case, args, log, libraries):
         shutil.rmtree(folder)
 
 
-def print_tiles(case, args, log):
+def print_tiles(case, args, log, libraries):
     """@return how many times as fast as the rules' tile the best is"""
-    own, best, ratio = tune(case, args, log)
+    own, best, ratio = tune(case, args, log, libraries)
     name = case.key.rsplit("/", 1)[0]
     print(f"| {name} | {own[0]} x {own[1]} | {best[0]} x {best[1]} | {100 * (ratio - 1):.1f} % |", flush=True)
     return ratio
@@ -208,11 +210,11 @@ def main():
     args = parser.parse_args()
     chosen = [case for case in all_cases(args.threads, args.sweep) if fnmatch(case.key, args.only)]
     with open(os.devnull, "w", encoding="utf-8") as log, tempfile.TemporaryDirectory(prefix="fa-tune-") as scratch:
+        libraries = Libraries(args.build, scratch)
         if args.sweep == "tiles":
             print("| case | rules: rows x keys | best found | loss |\n|---|---|---|---:|")
-            found = [print_tiles(case, args, log) for case in chosen]
+            found = [print_tiles(case, args, log, libraries) for case in chosen]
         else:
-            libraries = Libraries(args.build, scratch)
             print("| case | best other | loss | all, against the build's |\n|---|---|---:|---|")
             found = [print_variants(case, args, log, libraries) for case in chosen]
     print(f"{sum(ratio >= FINDING for ratio in found)} findings", file=sys.stderr)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 SOURCES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 KERNELS = "core/kernels"
 BLOCKS, LINES = f"{KERNELS}/register_blocks.inc", f"{KERNELS}/levels/kernels.inc"
+TILES = {"forward": "tiling/tile_shape.cc", "backward": "tiling/backward/backward_shape.cc"}
 PANELS, TILE, ROWS = "ops/tile/key_panels.cc", "ops/dense/forward_tile.cc", f"{KERNELS}/row_products.inc"
 REGISTERS = {"avx2": 16, "avx512": 32, "avx512_bf16": 32}
 VOCABULARY = {"avx512_bf16": "avx512"}  # whose vectors a level takes
@@ -73,6 +74,20 @@ def outer_blocks(registers, source):
         if n != now:
             edits.append((BLOCKS, vectors, vectors.replace(f" {now}", f" {n}")))
         yield Variant(f"outer {m}x{n} vectors", tuple(edits), source)
+
+
+def tile(operation, rows, keys):
+    """Rows, cut to whole strips and to the most that the rules choose, and keys of a tile; 0: those that the rules choose."""
+    file = TILES[operation]
+    strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
+    if operation == "forward":
+        row_edit = ("ChooseBlockQ(problem, machine);", f"CountedRows(problem, machine, {strips} * machine.strip_rows);")
+        key_edit = (".block_k = ChooseBlockK(problem, machine),", f".block_k = {keys},")
+    else:
+        row_edit = ("= ChooseBlockQ(problem, machine, interleave, shape.block_k);", f"= {strips} * machine.strip_rows;")
+        key_edit = ("= ChooseBlockK(problem, machine.isa);", f"= {keys};")
+    edits = [(file, *edit) for edit, wanted in ((row_edit, rows), (key_edit, keys)) if wanted]
+    return Variant(f"{rows}x{keys}", tuple(edits), (file,))
 
 
 def fetch_distances(level, shape):

@@ -13,12 +13,20 @@ forbid_in() {
   fi
 }
 forbid() { forbid_in "src/$1" "$2"; }
+# forbid_of FLOOR FOLDERS: no file that lies in the floor's folder itself includes a header of its folders.
+forbid_of() {
+  for file in src/"$1"/*.h src/"$1"/*.cc; do forbid_in "$file" "$1/$2/"; done
+}
 forbid core 'layout/|tiling/|ops/|fa/plan'
-# The folders of core: kernels <- machine <- run. The folders of tiling: forward <- backward <- ranks, and sparse alone.
-forbid core/kernels 'core/(machine|run)/'
-forbid core/machine 'core/run/'
+# The folders of core: kernels <- machine <- run <- context, all above the files of core itself. The folders of tiling:
+# forward, backward <- ranks, and sparse alone, above the files of tiling itself.
+forbid core/kernels 'core/(machine|run|context)/'
+forbid core/machine 'core/(run|context)/'
+forbid core/run 'core/context/'
+forbid_of core '(kernels|machine|run|context)'
+forbid_of tiling '(forward|backward|sparse|ranks)'
 forbid tiling/forward 'tiling/(backward|sparse|ranks)/'
-forbid tiling/backward 'tiling/(sparse|ranks)/'
+forbid tiling/backward 'tiling/(forward|sparse|ranks)/'
 forbid tiling/sparse 'tiling/(forward|backward|ranks)/'
 forbid tiling/ranks 'tiling/sparse/'
 forbid layout 'tiling/|ops/'

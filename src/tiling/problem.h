@@ -60,10 +60,6 @@ struct Machine {
   int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
-  /// Rows and keys of a tile instead of the planner's choice, for benchmarks/tune.py; 0: the planner's choice. They are
-  /// cut to whole strips and steps, and to the most that the planner chooses on any level. Caches and lengths do not
-  /// limit them.
-  int64_t tuned_block_q = 0, tuned_block_k = 0;
 };
 
 /// Whether instructions bring rows of keys into L1 shortly before they are read. A Zen 5, with 48 KiB, gains 15 to 58 %

@@ -8,7 +8,7 @@ namespace fa::tiling {
 namespace {
 
 // Enough to balance any number of workers. Task ids have 32 bits.
-constexpr int64_t kMostTasks = 1 << 16;
+constexpr int64_t kEnoughTasks = 1 << 16;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers) {
   RowsPlan plan{.rows = rows, .step = std::max<int64_t>(rows, 1), .graph = {}};
   if (rows > chunk && workers > 1) {
     const int64_t chunks = core::CeilDiv(rows, chunk);
-    plan.step = core::CeilDiv(chunks, kMostTasks) * chunk;
+    plan.step = core::CeilDiv(chunks, kEnoughTasks) * chunk;
   }
   const int64_t tasks = core::CeilDiv(rows, plan.step);
   plan.graph.task_count = static_cast<int32_t>(tasks);

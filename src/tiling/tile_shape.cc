@@ -10,7 +10,7 @@
 #include <cstdio>
 
 #include "core/saturating.h"
-#include "tiling/forward/row_cut.h"
+#include "tiling/row_cut.h"
 
 namespace fa::tiling {
 namespace {
@@ -150,19 +150,10 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 }  // namespace
 
-int64_t TunedBlockQ(const Machine& machine) {
-  const int64_t strip = machine.strip_rows;
-  return std::clamp(machine.tuned_block_q / strip, int64_t{1}, (kFullBlockQ + strip - 1) / strip) * strip;
-}
-
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
-  const RowChoice choice =
-      machine.tuned_block_q > 0 ? CountedRows(problem, machine, TunedBlockQ(machine)) : ChooseBlockQ(problem, machine);
+  const RowChoice choice = ChooseBlockQ(problem, machine);
   assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ on a machine of a known level
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
-  if (machine.tuned_block_k > 0) {
-    shape.block_k = std::clamp(machine.tuned_block_k / kBlockKStep * kBlockKStep, kMinBlockK, kMaxBlockK);
-  }
 
   std::array<char, 160> reason{};
   const auto kib = [&](int64_t rows) { return static_cast<long long>(rows * RowBytes(problem) >> 10); };

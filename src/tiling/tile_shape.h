@@ -30,10 +30,6 @@ struct TileShape {
   std::string reason;  ///< in words, for Describe()
 };
 
-/// machine.tuned_block_q in whole strips, at most as many rows as the planner chooses for long sequences and large
-/// caches.
-[[nodiscard]] int64_t TunedBlockQ(const Machine& machine);
-
 [[nodiscard]] TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

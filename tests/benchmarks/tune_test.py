@@ -64,6 +64,7 @@ class VariantsTest(unittest.TestCase):
         every = [variant for level in variants.REGISTERS for variant in
                  (*variants.register_blocks(level, "backward"),
                   *(variant for shape in tune.FETCHED for variant in variants.fetch_distances(level, shape)))]
+        every += [variants.tile(operation, rows, keys) for operation in tune.KEYS for rows, keys in ((0, 64), (96, 0), (48, 128))]
         for variant in every:
             with self.subTest(variant.name):
                 # edited() raises if the text to replace is not in the file exactly once.

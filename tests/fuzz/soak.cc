@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "fa/flash_attention.h"
 #include "fuzz/calls/call_outputs.h"
 #include "fuzz/calls/families.h"

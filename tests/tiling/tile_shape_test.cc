@@ -1,6 +1,5 @@
 #include "tiling/tile_shape.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/tiling/sample_problems.h"
@@ -16,35 +15,6 @@ int64_t BlockK(int64_t d, int64_t dv, Isa isa) {
 
 int64_t BlockQ(const Sizes& sizes, const Machine& machine) {
   return ChooseTileShape(MakeProblem(sizes), machine).block_q;
-}
-
-TEST(TileShape, TunedTilesAreCutToStepsAndToTheMostThatRulesChoose) {
-  const AttentionProblem problem = MakeProblem({.lengths = {{4096, 4096}}, .d = 64, .dv = 64});
-  Machine machine = MakeMachine(1);
-  machine.isa = Isa::kAvx512;
-  machine.strip_rows = 48;
-  const auto shape = [&](int64_t rows, int64_t keys) {
-    machine.tuned_block_q = rows;
-    machine.tuned_block_k = keys;
-    return ChooseTileShape(problem, machine);
-  };
-  const TileShape rules = shape(0, 0);
-  EXPECT_EQ(shape(0, 100).block_q, rules.block_q);
-  EXPECT_EQ(shape(0, 100).block_k, 96);
-  EXPECT_EQ(shape(100, 0).block_q, 96);
-  EXPECT_EQ(shape(100, 0).block_k, rules.block_k);
-  EXPECT_EQ(shape(1, 1).block_q, 48);
-  EXPECT_EQ(shape(1, 1).block_k, 32);
-  EXPECT_EQ(shape(4096, 4096).block_q, 144);
-  EXPECT_EQ(shape(4096, 4096).block_k, 256);
-}
-
-TEST(TileShape, TheReasonCountsTheTilesOfTunedRows) {
-  const AttentionProblem problem = MakeProblem({.lengths = {{4096, 4096}}, .d = 64, .dv = 64});
-  Machine machine = MakeMachine(1);
-  EXPECT_THAT(ChooseTileShape(problem, machine).reason, testing::EndsWith("; 32 tiles for 1 workers"));
-  machine.tuned_block_q = 64;
-  EXPECT_THAT(ChooseTileShape(problem, machine).reason, testing::EndsWith("; 64 tiles for 1 workers"));
 }
 
 TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {

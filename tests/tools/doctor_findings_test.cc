@@ -39,14 +39,26 @@ std::vector<std::string> AboutsOf(const std::map<std::string, std::string>& envi
 
 TEST(DoctorFindings, VariablesThatHurt) {
   EXPECT_THAT(AboutsOf({}), IsEmpty());
-  for (const char* variable :
-       {"FA_FORCE_ISA=portable",     "FA_ASSUME_ISA=avx512_amx",    "FA_NUM_THREADS=1",
-        "FA_PORTABLE_BLAS=1",        "FA_TUNED_TILES=64x64",        "HWLOC_SYNTHETIC=core:4 pu:1",
-        "HWLOC_XMLFILE=machine.xml", "OMP_PROC_BIND=close",         "OMP_PROC_BIND=TRUE",
-        "OMP_PLACES=cores",          "GOMP_CPU_AFFINITY=0-3",       "KMP_AFFINITY=granularity=fine,compact",
-        "OMP_WAIT_POLICY=ACTIVE",    "GOMP_SPINCOUNT=infinity",     "KMP_BLOCKTIME=infinite",
-        "OMP_NUM_THREADS=1",         "MKL_NUM_THREADS=1",           "MKL_ENABLE_INSTRUCTIONS=AVX2",
-        "ONEDNN_MAX_CPU_ISA=AVX2",   "ATEN_CPU_CAPABILITY=default", "OPENBLAS_CORETYPE=Haswell"}) {
+  for (const char* variable : {"FA_FORCE_ISA=portable",
+                               "FA_ASSUME_ISA=avx512_amx",
+                               "FA_NUM_THREADS=1",
+                               "FA_PORTABLE_BLAS=1",
+                               "HWLOC_SYNTHETIC=core:4 pu:1",
+                               "HWLOC_XMLFILE=machine.xml",
+                               "OMP_PROC_BIND=close",
+                               "OMP_PROC_BIND=TRUE",
+                               "OMP_PLACES=cores",
+                               "GOMP_CPU_AFFINITY=0-3",
+                               "KMP_AFFINITY=granularity=fine,compact",
+                               "OMP_WAIT_POLICY=ACTIVE",
+                               "GOMP_SPINCOUNT=infinity",
+                               "KMP_BLOCKTIME=infinite",
+                               "OMP_NUM_THREADS=1",
+                               "MKL_NUM_THREADS=1",
+                               "MKL_ENABLE_INSTRUCTIONS=AVX2",
+                               "ONEDNN_MAX_CPU_ISA=AVX2",
+                               "ATEN_CPU_CAPABILITY=default",
+                               "OPENBLAS_CORETYPE=Haswell"}) {
     const std::string text = variable;
     const size_t equals = text.find('=');
     EXPECT_THAT(AboutsOf({{text.substr(0, equals), text.substr(equals + 1)}}), ElementsAre(text));

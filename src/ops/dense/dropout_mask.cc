@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/integer.h"
 #include "core/random.h"
 #include "core/run/guarded_call.h"

@@ -1,6 +1,6 @@
 #include "ops/plan/parallel_rows.h"
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
 #include "tiling/rows_plan.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/guarded_call.h"
 #include "core/run/serial_executor.h"
 #include "ops/plan/plan_impl.h"

@@ -25,8 +25,6 @@ tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTab
   machine.strip_rows = static_cast<int>(table.widest().width);
   machine.memory_bytes = core::MemoryBytes();
   machine.isa_note = context.isa_note();
-  machine.tuned_block_q = impl.tuned_tiles().block_q;
-  machine.tuned_block_k = impl.tuned_tiles().block_k;
   return machine;
 }
 

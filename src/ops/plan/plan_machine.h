@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/kernels/kernel_types.h"
 #include "core/run/guarded_call.h"
 #include "fa/context.h"

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/machine/cpu.h"
 #include "core/run/serial_executor.h"
 #include "fa/fa.h"

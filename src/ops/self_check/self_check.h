@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "fa/context.h"
 #include "fa/status.h"
 

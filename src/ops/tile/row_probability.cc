@@ -3,17 +3,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace fa::ops {
-namespace {
-
-constexpr double kLog2E = 1.4426950408889634;
-
-}  // namespace
-
 float RowShift(float max, float sum) {
   if (IsEmptyRow(max, sum)) return std::numeric_limits<float>::infinity();
-  return static_cast<float>(max * kLog2E + std::log2(static_cast<double>(sum)));
+  return static_cast<float>(max * std::numbers::log2e + std::log2(static_cast<double>(sum)));
 }
 
 void AddLanes(const float* p, int64_t keys, int64_t width, int64_t count, float* sums) {

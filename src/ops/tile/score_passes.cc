@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
 #include "core/integer.h"
 #include "core/random.h"
@@ -13,8 +14,6 @@ namespace fa::ops {
 namespace {
 
 using core::kernels::kKeepBits;
-
-constexpr double kLog2E = 1.4426950408889634;
 
 /// Loads `n` <= 32 bits, beginning with bit `index`, LSB first, without reading past the byte of the last bit.
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
@@ -50,7 +49,7 @@ ScoreScale::ScoreScale(DType dtype, const ScoreInputs& inputs) {
   bias_pre = scale_first || scale_in_exponent ? 1.0f : magnitude;
   bias_post = scale_in_exponent ? sign : 1.0f;
   unit = scale_in_exponent ? magnitude : 1.0f;
-  exp2_factor = static_cast<float>(unit * kLog2E);
+  exp2_factor = static_cast<float>(unit * std::numbers::log2e);
 }
 
 void ScorePasses::Locate(const StripRows& strip, PassRows& rows) const {

@@ -14,6 +14,7 @@
 #include "layout/rows_view.h"
 #include "ops/tile/lane_array.h"
 #include "tiling/problem.h"
+#include "tiling/row_cut.h"
 #include "tiling/row_interval.h"
 #include "tiling/sparse/sparse_plan.h"
 #include "tiling/tile_shape.h"
@@ -32,9 +33,7 @@ inline constexpr int64_t kMaxTileStrips = core::CeilDiv(kMaxTileRows, kLeastWide
 [[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
   return std::max(core::RoundUp(rows, 48), core::RoundUp(rows, 32));
 }
-/// Keys are clipped in steps of so many keys: the rows of the widest register block. The number is even, so that the
-/// softmax's even and odd partial sums do not depend on where a strip starts.
-inline constexpr int64_t kKeyStep = 8;
+using tiling::kKeyStep;
 
 /// The alpha of a product that only adds.
 alignas(64) inline constexpr auto kUnitAlpha = [] {

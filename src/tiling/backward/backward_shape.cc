@@ -7,7 +7,7 @@
 
 #include "core/integer.h"
 #include "tiling/backward/backward_tiles.h"
-#include "tiling/forward/row_cut.h"
+#include "tiling/row_cut.h"
 #include "tiling/tile_shape.h"
 
 namespace fa::tiling {
@@ -39,12 +39,6 @@ int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   int64_t block_k = kMaxColumnKeys;
   while (block_k > kMinBlockK && ColumnBytes(problem, isa, block_k) > kMaxColumnBytes) block_k /= 2;
-  return block_k;
-}
-
-int64_t TunedBlockK(const Machine& machine) {
-  int64_t block_k = kMaxColumnKeys;
-  while (block_k > kMinBlockK && block_k > machine.tuned_block_k) block_k /= 2;
   return block_k;
 }
 
@@ -95,9 +89,8 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
 BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine& machine,
                                   const BackwardInterleave& interleave) {
   BackwardShape shape;
-  shape.block_k = machine.tuned_block_k > 0 ? TunedBlockK(machine) : ChooseBlockK(problem, machine.isa);
-  shape.block_q =
-      machine.tuned_block_q > 0 ? TunedBlockQ(machine) : ChooseBlockQ(problem, machine, interleave, shape.block_k);
+  shape.block_k = ChooseBlockK(problem, machine.isa);
+  shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
   assert(shape.block_q < kFullBlockQ + machine.strip_rows);
 
   std::array<char, 200> reason{};

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/integer.h"
-#include "tiling/forward/row_cut.h"
+#include "tiling/row_cut.h"
 
 namespace fa::tiling {
 namespace {

@@ -21,9 +21,6 @@ namespace {
 
 using core::RoundUp;
 
-// The simulation of so many tasks takes about 40 ms. With more tasks, the tail is short compared with the whole.
-constexpr int32_t kMaxSimulatedTasks = 200'000;
-
 /// Makes the pairs that have tiles. A run of sequences with equal rules shares its tiles.
 class PairMaker {
  public:

@@ -9,10 +9,10 @@
 
 #include "core/integer.h"
 #include "core/saturating.h"
-#include "tiling/claim_order.h"
+#include "tiling/forward/claim_order.h"
 #include "tiling/forward/key_cut.h"
-#include "tiling/forward/row_cut.h"
 #include "tiling/plan_limits.h"
+#include "tiling/row_cut.h"
 #include "tiling/simulate.h"
 
 namespace fa::tiling {
@@ -28,9 +28,6 @@ constexpr int64_t kPackStep = 32;
 
 // Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
 constexpr double kMaxTotalDuration = double{1LL << 50};
-
-// The simulation of so many tasks takes about 20 ms. With more tasks, ranges are so long that only balance matters.
-constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 /// Makes the items and their predicted times. Row blocks are measured once per sequence, not once per head.
 class ItemMaker {

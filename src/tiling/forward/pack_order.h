@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "tiling/claim_order.h"
+#include "tiling/forward/claim_order.h"
 #include "tiling/forward/forward_plan.h"
 
 namespace fa::tiling {

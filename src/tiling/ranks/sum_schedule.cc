@@ -14,9 +14,9 @@
 #include "core/saturating.h"
 #include "tiling/backward/backward_shape.h"
 #include "tiling/backward/backward_tiles.h"
-#include "tiling/forward/row_cut.h"
 #include "tiling/plan_limits.h"
 #include "tiling/ranks/sequence_part.h"
+#include "tiling/row_cut.h"
 #include "tiling/tile_shape.h"
 
 namespace fa::tiling {

@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/context_calls.h"
 #include "core/run/flow_executor.h"
 #include "core/run/random_graph.h"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/context_calls.h"
 #include "core/run/random_graph.h"
 

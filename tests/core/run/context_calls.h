@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/count_faults.h"
 #include "core/run/random_graph.h"
 

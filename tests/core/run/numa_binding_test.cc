@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/machine/affinity.h"
 #include "core/run/random_graph.h"
 

@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/context_calls.h"
 
 namespace fa::core {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/context_calls.h"
 #include "core/run/count_faults.h"
 #include "core/run/random_graph.h"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "fa/flash_attention.h"
 #include "support/cases/operator_calls.h"
 

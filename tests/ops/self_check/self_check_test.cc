@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "fa/fa.h"
 #include "support/fp_control.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/run/flow_executor.h"
 #include "core/run/serial_executor.h"
 #include "support/execution/shuffled_executor.h"

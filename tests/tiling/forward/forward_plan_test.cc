@@ -12,7 +12,7 @@
 
 #include "tests/tiling/sample_problems.h"
 #include "tiling/forward/make_forward_plan.h"
-#include "tiling/forward/row_cut.h"
+#include "tiling/row_cut.h"
 
 namespace fa::tiling {
 namespace {

@@ -50,7 +50,6 @@ constexpr Variable kVariables[] = {
     {"FA_NUM_THREADS", IsAny, "calls use this many threads instead of one per core"},
     {"FA_PORTABLE_BLAS", IsOne,
      "OpenBLAS computes the products of the portable level: outside the promise of equal bits"},
-    {"FA_TUNED_TILES", IsAny, "tiles have these rows and keys and not those of the planner; a developer's variable"},
     {"HWLOC_SYNTHETIC", IsAny, kInvented},
     {"HWLOC_XMLFILE", IsAny, kInvented},
     {"OMP_PROC_BIND", Binds, kBound},

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/integer.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/memory.h"

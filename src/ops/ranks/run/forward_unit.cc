@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "layout/rows_view.h"
-#include "tiling/forward/row_cut.h"
+#include "tiling/row_cut.h"
 
 namespace fa::ops {
 namespace {

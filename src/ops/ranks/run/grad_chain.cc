@@ -13,8 +13,8 @@
 #include "tiling/backward/backward_interleave.h"
 #include "tiling/backward/backward_shape.h"
 #include "tiling/backward/backward_tiles.h"
-#include "tiling/forward/row_cut.h"
 #include "tiling/plan_limits.h"
+#include "tiling/row_cut.h"
 
 namespace fa::ops {
 GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,

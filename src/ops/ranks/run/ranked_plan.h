@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/memory.h"
 #include "core/run/executor.h"

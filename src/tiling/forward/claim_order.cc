@@ -1,4 +1,4 @@
-#include "tiling/claim_order.h"
+#include "tiling/forward/claim_order.h"
 
 #include <algorithm>
 #include <numeric>

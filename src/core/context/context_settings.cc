@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 
 namespace fa {
 namespace {
@@ -30,22 +30,6 @@ Result<int> ResolveThreads(int option, const char* environment, const core::Topo
   if (option > 0) return option;
   if (environment != nullptr && *environment != '\0') return ThreadsOfEnvironment(environment);
   return topology.default_workers();
-}
-
-Result<TunedTiles> TilesOfEnvironment(const char* text) {
-  TunedTiles tiles;
-  if (text == nullptr || *text == '\0') return tiles;
-  constexpr int64_t kMost = 1 << 20;
-  const char* end = text + std::strlen(text);
-  const auto rows = std::from_chars(text, end, tiles.block_q);
-  if (rows.ec == std::errc{} && rows.ptr != end && *rows.ptr == 'x') {
-    const auto keys = std::from_chars(rows.ptr + 1, end, tiles.block_k);
-    const bool in_range =
-        std::min(tiles.block_q, tiles.block_k) >= 0 && std::max(tiles.block_q, tiles.block_k) <= kMost;
-    if (keys.ec == std::errc{} && keys.ptr == end && in_range) return tiles;
-  }
-  return Status::InvalidArgument(std::string("FA_TUNED_TILES=") + text +
-                                 ", want rows x keys as in 128x256; 0: the planner's");
 }
 
 /// The highest level up to `preferred` that the library has.
@@ -122,8 +106,7 @@ Result<PlannedMachine> ResolveMachine(const MachineOptions& machine) {
 ContextEnvironment ContextEnvironment::Read() {
   return {.num_threads = std::getenv("FA_NUM_THREADS"),
           .force_isa = std::getenv("FA_FORCE_ISA"),
-          .portable_blas = std::getenv("FA_PORTABLE_BLAS"),
-          .tuned_tiles = std::getenv("FA_TUNED_TILES")};
+          .portable_blas = std::getenv("FA_PORTABLE_BLAS")};
 }
 
 Result<ContextSettings> ResolveContext(const ContextOptions& options, const ContextEnvironment& environment,
@@ -134,15 +117,12 @@ Result<ContextSettings> ResolveContext(const ContextOptions& options, const Cont
   const Result<Isa> isa =
       ResolveIsa(options.isa, environment.force_isa, highest, preferred.value_or(highest), left_out);
   if (!isa.ok()) return isa.status();
-  const Result<TunedTiles> tiles = TilesOfEnvironment(environment.tuned_tiles);
-  if (!tiles.ok()) return tiles.status();
   const bool blas_wanted = environment.portable_blas != nullptr && std::strcmp(environment.portable_blas, "1") == 0;
   return ContextSettings{.workers = *threads,
                          .isa = *isa,
                          .accumulation = options.accumulation,
                          .numa = options.numa,
-                         .portable_blas = options.portable_blas.value_or(blas_wanted),
-                         .tuned_tiles = *tiles};
+                         .portable_blas = options.portable_blas.value_or(blas_wanted)};
 }
 
 }  // namespace fa

@@ -1,4 +1,4 @@
-#include "tiling/forward/row_cut.h"
+#include "tiling/row_cut.h"
 
 #include <algorithm>
 

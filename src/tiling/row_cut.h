@@ -31,7 +31,8 @@ struct TileWork {
   int64_t weight = 0;  ///< predicted time, in strips * keys
 };
 
-/// Strips are clipped to their keys in steps of so many keys, which are the rows of the score kernels' register tile.
+/// Strips are clipped to their keys in steps of so many keys: the rows of the widest register block. The number is
+/// even, so that the softmax's even and odd partial sums do not depend on where a strip starts.
 inline constexpr int64_t kKeyStep = 8;
 
 /// The work of `rows` of the sequence with `heads` folded heads against blocks of block_k keys, which start at

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/context/pool.h"
 #include "core/machine/cpu.h"
 #include "core/machine/topology.h"
-#include "core/pool.h"
 #include "core/run/executor.h"
 #include "core/run/flow_executor.h"
 #include "fa/context.h"
@@ -17,11 +17,6 @@
 #include "fa/workspace.h"
 
 namespace fa {
-
-/// Rows and keys of a tile instead of the planner's; 0: the planner's. For benchmarks/tune.py.
-struct TunedTiles {
-  int64_t block_q = 0, block_k = 0;
-};
 
 /// A context's settings, resolved against options, environment and machine.
 struct ContextSettings {
@@ -32,15 +27,13 @@ struct ContextSettings {
   bool portable_blas = false;
   bool plans_only = false;    ///< made for another machine
   std::string isa_note = {};  ///< Context::isa_note
-  TunedTiles tuned_tiles = {};
 };
 
-/// Values of FA_NUM_THREADS, FA_FORCE_ISA, FA_PORTABLE_BLAS and FA_TUNED_TILES; null = unset.
+/// Values of FA_NUM_THREADS, FA_FORCE_ISA and FA_PORTABLE_BLAS; null = unset.
 struct ContextEnvironment {
   const char* num_threads = nullptr;
   const char* force_isa = nullptr;
   const char* portable_blas = nullptr;
-  const char* tuned_tiles = nullptr;  ///< "128x256": rows x keys
 
   [[nodiscard]] static ContextEnvironment Read();
 };
@@ -84,7 +77,6 @@ class Context::Impl {
   [[nodiscard]] int64_t l1_bytes() const { return topology_.l1_bytes; }
   [[nodiscard]] int64_t l2_bytes() const { return topology_.l2_bytes; }
   [[nodiscard]] bool portable_blas() const { return settings_.portable_blas; }
-  [[nodiscard]] const TunedTiles& tuned_tiles() const { return settings_.tuned_tiles; }
 
   using ExecutorLease = core::Pool<core::Executor>::Lease;
   /// Returns its workspace to the pool, without its memory if that is large.

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 #include "core/machine/cpu.h"
 #include "core/run/guarded_call.h"
 #include "core/run/openmp_team.h"
@@ -64,7 +64,7 @@ Status Context::Impl::CheckRuns() const {
 }
 
 std::string Context::Impl::Describe() const {
-  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note, tuned_tiles] = settings_;
+  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note] = settings_;
   std::string text = plans_only ? "cpu: another machine, for plans only\n" : "cpu: " + core::CpuName() + "\n";
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
   std::string left_out;
@@ -89,10 +89,6 @@ std::string Context::Impl::Describe() const {
   text += std::string("accumulation: ") +
           (accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free") + "\n";
   if (portable_blas) text += "portable products: OpenBLAS\n";
-  if (tuned_tiles.block_q > 0 || tuned_tiles.block_k > 0) {
-    text += "tiles by FA_TUNED_TILES: " + std::to_string(tuned_tiles.block_q) + " rows, " +
-            std::to_string(tuned_tiles.block_k) + " keys; 0: the planner's\n";
-  }
   if (!status_.ok()) text += "unusable: " + status_.message() + "\n";
   return text;
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/context_impl.h"
+#include "core/context/context_impl.h"
 
 namespace fa {
 namespace {
@@ -47,18 +47,6 @@ TEST(ResolveContext, LetsTheEnvironmentSetThreadsLevelAndBlas) {
   EXPECT_EQ(settings->workers, 3);
   EXPECT_EQ(settings->isa, Isa::kAvx2);
   EXPECT_TRUE(settings->portable_blas);
-}
-
-TEST(ResolveContext, TakesTunedTilesOfTheEnvironment) {
-  const auto tiles = [](const char* text) {
-    return ResolveContext({}, {.tuned_tiles = text}, TwoNodesOf64(), Isa::kAvx512);
-  };
-  EXPECT_EQ(tiles("96x0")->tuned_tiles.block_q, 96);
-  EXPECT_EQ(tiles("0x192")->tuned_tiles.block_k, 192);
-  EXPECT_EQ(tiles("")->tuned_tiles.block_q, 0);
-  for (const char* wrong : {"96", "96x", "x96", "-1x32", "96x32 ", "96 x 32", "1x99999999999"}) {
-    EXPECT_EQ(tiles(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
-  }
 }
 
 TEST(ResolveContext, LetsOptionsWinOverTheEnvironment) {
