@@ -7,6 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "core/amx_emulated.h"
 #include "core/machine/cpu.h"
 #include "kernels/benchmarks.h"
 
@@ -18,7 +19,7 @@ void RegisterAll() {
   for (const Isa isa : AllIsas()) {
     const KernelTable& table = Kernels(isa);
     // A level may have the strips of the one below.
-    if (!CanRun(isa) || isa == Isa::kAmxEmulated || table.strips == last) continue;
+    if (!CanRun(isa) || isa == kAmxEmulated || table.strips == last) continue;
     last = table.strips;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
     for (int s = 0; table.row_state != nullptr && s < table.strip_count; ++s) RegisterLine(table, table.row_state[s]);
@@ -26,13 +27,13 @@ void RegisterAll() {
     RegisterRowKernels(table);
   }
   for (const Isa isa : AllIsas()) {
-    if (!CanRun(isa) || isa == Isa::kAmxEmulated) continue;
+    if (!CanRun(isa) || isa == kAmxEmulated) continue;
     const Int8Table& table = Int8KernelsFor(isa);
     if (table.isa != isa) continue;  // these belong to the level below
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   for (const Isa isa : AllIsas()) {
-    if (!CanRun(isa) || isa == Isa::kAmxEmulated) continue;
+    if (!CanRun(isa) || isa == kAmxEmulated) continue;
     const KernelTable& pairs = Kernels(isa, DType::kBF16);
     if (!pairs.pairs() || pairs.isa != isa) continue;
     for (int s = 0; s < pairs.strip_count; ++s) RegisterLine(pairs, pairs.strips[s]);

@@ -41,16 +41,15 @@ enum class Isa : uint8_t {
   kNeon,         ///< aarch64: Advanced SIMD, which every such CPU has
   kNeonDotprod,  ///< adds int8 dot products (SDOT)
   kNeonBf16,     ///< adds products of bf16 and of int8 blocks (BFMMLA, SMMLA)
-  kAmxEmulated,  ///< for tests: the tile products of avx512_amx in plain C++, on any CPU
 };
 
-/// All levels of both families, in the order of the enumeration. kAmxEmulated is among them only in a library that was
-/// built with its tests.
+/// All levels of both families, in the order of the enumeration. A library that was built with its tests has one more,
+/// for them.
 [[nodiscard]] FA_API std::span<const Isa> AllIsas();
 /// Whether a CPU of `level` can run code that needs the level `part`.
 [[nodiscard]] FA_API bool Includes(Isa level, Isa part);
 /// The name of a level: "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx", "neon",
-/// "neon_dotprod", "neon_bf16" or "amx_emulated".
+/// "neon_dotprod" or "neon_bf16".
 [[nodiscard]] FA_API const char* Name(Isa isa);
 /// The names of all levels, for messages: "portable, avx2 ... or neon_bf16".
 [[nodiscard]] FA_API std::string IsaNames();

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <string>
 
+#include "core/amx_emulated.h"
 #include "tiling/problem.h"
 
 namespace fa::tiling {
 
 /// Whether the level's products leave the vectors free, so that one loop runs the softmax of one block and the products
 /// of others.
-[[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == Isa::kAmxEmulated; }
+[[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated; }
 
 /// Rows of a tile, in whole strips. Forward: so many rows reuse a key block from L2 so often that the time to read it
 /// into L2 vanishes; more rows only add state. Backward: K, V, dK and dV of a column pass from L2 once for all these

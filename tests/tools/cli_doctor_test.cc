@@ -24,7 +24,7 @@ TEST(CliDoctor, TestsEveryLevelOfThisCpu) {
   EXPECT_EQ(report["ok"], true);
   std::set<std::string> want, got;
   for (const Isa isa : AllIsas()) {
-    if (Includes(DetectIsa(), isa) && isa != Isa::kAmxEmulated) want.insert(Name(isa));
+    if (Includes(DetectIsa(), isa) && std::string(Name(isa)) != "amx_emulated") want.insert(Name(isa));
   }
   for (const json& test : report["self_test"]) {
     got.insert(test["isa"]);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/amx_emulated.h"
 #include "core/context/context_impl.h"
 
 namespace fa {
@@ -36,7 +37,7 @@ Result<int> ResolveThreads(int option, const char* environment, const core::Topo
 Isa HighestBuilt(Isa preferred, bool (*left_out)(Isa)) {
   Isa highest = Isa::kPortable;
   for (const Isa isa : AllIsas()) {
-    if (isa != Isa::kAmxEmulated && Includes(preferred, isa) && !left_out(isa)) highest = isa;
+    if (isa != core::kAmxEmulated && Includes(preferred, isa) && !left_out(isa)) highest = isa;
   }
   return highest;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/amx_emulated.h"
 #include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
 
@@ -25,7 +26,7 @@ namespace registry {
 inline constexpr Isa portable = Isa::kPortable, avx2 = Isa::kAvx2, avx512 = Isa::kAvx512,
                      avx512_vnni = Isa::kAvx512Vnni, avx512_bf16 = Isa::kAvx512Bf16, avx512_amx = Isa::kAvx512Amx,
                      neon = Isa::kNeon, neon_dotprod = Isa::kNeonDotprod, neon_bf16 = Isa::kNeonBf16,
-                     amx_emulated = Isa::kAmxEmulated;
+                     amx_emulated = kAmxEmulated;
 
 #define FA_EVERY_LEVEL
 #define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
@@ -75,7 +76,7 @@ struct LevelFacts {
 
 /// Whether a level multiplies pairs of bf16.
 [[nodiscard]] constexpr bool MultipliesPairs(Isa isa) {
-  return isa == Isa::kAvx512Bf16 || isa == Isa::kAvx512Amx || isa == Isa::kNeonBf16 || isa == Isa::kAmxEmulated;
+  return isa == Isa::kAvx512Bf16 || isa == Isa::kAvx512Amx || isa == Isa::kNeonBf16 || isa == kAmxEmulated;
 }
 /// The level whose f32 strips, few rows and row kernels a level has.
 [[nodiscard]] constexpr Isa F32LevelOf(Isa isa) {

@@ -1,6 +1,7 @@
 // Which kernels a level has. They are put together once per process and level: the facts of every level, and of a level
 // that this CPU has the functions.
 
+#include "core/amx_emulated.h"
 #include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/kernels/kernel_set.h"
@@ -23,6 +24,9 @@ void SetF32Functions(Isa isa, KernelSet& set) {
 }
 
 void SetPairFunctions(Isa isa, KernelSet& set) {
+#if defined(FA_AMX_EMULATED)
+  if (isa == kAmxEmulated) return amx_emulated::SetFunctions(set);
+#endif
   switch (isa) {
 #if defined(__x86_64__)
     case Isa::kAvx512Bf16: return avx512_bf16::SetFunctions(set);
@@ -30,14 +34,14 @@ void SetPairFunctions(Isa isa, KernelSet& set) {
 #elif defined(__aarch64__)
     case Isa::kNeonBf16: return neon_bf16::SetFunctions(set);
 #endif
-#if defined(FA_AMX_EMULATED)
-    case Isa::kAmxEmulated: return amx_emulated::SetFunctions(set);
-#endif
-    default: return;
+    default: break;
   }
 }
 
 void SetInt8Functions(Isa isa, Int8Set& set) {
+#if defined(FA_AMX_EMULATED)
+  if (isa == kAmxEmulated) return amx_emulated::SetInt8Functions(set);
+#endif
   switch (isa) {
 #if defined(__x86_64__)
     case Isa::kAvx2: return avx2::SetInt8Functions(set);
@@ -47,9 +51,6 @@ void SetInt8Functions(Isa isa, Int8Set& set) {
     case Isa::kNeon: return neon::SetInt8Functions(set);
     case Isa::kNeonDotprod: return neon_dotprod::SetInt8Functions(set);
     case Isa::kNeonBf16: return neon_bf16::SetInt8Functions(set);
-#endif
-#if defined(FA_AMX_EMULATED)
-    case Isa::kAmxEmulated: return amx_emulated::SetInt8Functions(set);
 #endif
     default: return portable::SetInt8Functions(set);
   }

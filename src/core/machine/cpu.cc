@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/amx_emulated.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -183,7 +185,7 @@ std::span<const Isa> AllIsas() {
     Isa::kNeonDotprod,
     Isa::kNeonBf16,
 #if defined(FA_AMX_EMULATED)
-    Isa::kAmxEmulated,
+    core::kAmxEmulated,
 #endif
   };
   return kAll;
@@ -192,9 +194,9 @@ std::span<const Isa> AllIsas() {
 bool Includes(Isa level, Isa part) {
   if (part == Isa::kPortable) return true;
 #if defined(FA_AMX_EMULATED)
-  if (part == Isa::kAmxEmulated) return true;
+  if (part == core::kAmxEmulated) return true;
 #endif
-  if (level == Isa::kAmxEmulated || part == Isa::kAmxEmulated) return level == part;
+  if (level == core::kAmxEmulated || part == core::kAmxEmulated) return level == part;
   return level >= part && (level >= Isa::kNeon) == (part >= Isa::kNeon);
 }
 
@@ -209,9 +211,8 @@ const char* Name(Isa isa) {
     case Isa::kNeon: return "neon";
     case Isa::kNeonDotprod: return "neon_dotprod";
     case Isa::kNeonBf16: return "neon_bf16";
-    case Isa::kAmxEmulated: return "amx_emulated";
   }
-  return "unknown";
+  return isa == core::kAmxEmulated ? "amx_emulated" : "unknown";
 }
 
 std::string IsaNames() {

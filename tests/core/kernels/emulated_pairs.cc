@@ -32,7 +32,7 @@ void SetStrip(const char* name, const char* row_state_name, int i, KernelSet& se
 }  // namespace
 
 const KernelTable& EmulatedPairs() {
-  static const auto& set = [] -> const KernelSet& {
+  static const auto& set = []() -> const KernelSet& {
     static KernelSet made;
     const KernelTable& f32 = Kernels(Isa::kPortable);
     SetStrip<6, 2>("emulated_bf16_6x8", "emulated_bf16_6x8_row_state", 0, made);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
 
@@ -24,7 +25,7 @@ struct Products {
 /// Every kernel set of this CPU whose bits are promised, and the emulated kernel sets.
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
-  std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(Isa::kAmxEmulated, DType::kBF16)};
+  std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(kAmxEmulated, DType::kBF16)};
   if (const KernelTable& pairs = Kernels(DetectIsa(), DType::kBF16); pairs.pairs()) tables.push_back(&pairs);
   for (const Level& level : Levels()) {
     if (level.strip == 0 && level.table != &PortableBlasKernels()) tables.push_back(level.table);

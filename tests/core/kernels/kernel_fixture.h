@@ -86,6 +86,12 @@ class Matrix {
   std::vector<float> values_;
 };
 
+inline Matrix RowOf(int64_t width, float value) {
+  Matrix row(1, width, width, 0);
+  for (int64_t lane = 0; lane < width; ++lane) row.at(0, lane) = value;
+  return row;
+}
+
 /// A test that runs for every line of the registry.
 class KernelTest : public testing::TestWithParam<Level> {
  protected:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/kernels/bf16_matrix.h"
 #include "core/kernels/emulated_pairs.h"
 #include "core/kernels/kernel_fixture.h"
@@ -25,7 +26,7 @@ class OnPairs : public testing::TestWithParam<int> {
     switch (GetParam() / kStrips) {
       case 0: return Kernels(DetectIsa(), DType::kBF16);
       case 1: return EmulatedPairs();
-      default: return Kernels(Isa::kAmxEmulated, DType::kBF16);
+      default: return Kernels(kAmxEmulated, DType::kBF16);
     }
   }
   [[nodiscard]] static const StripKernels& kernels() { return table().strips[GetParam() % kStrips]; }

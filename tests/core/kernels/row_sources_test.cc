@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/kernels/kernel_fixture.h"
 
 namespace fa::core::kernels {
@@ -81,7 +82,7 @@ std::vector<const KernelTable*> Tables() {
   }
   const KernelTable& bf16 = Kernels(DetectIsa(), DType::kBF16);
   if (bf16.pairs()) tables.push_back(&bf16);
-  tables.push_back(&Kernels(Isa::kAmxEmulated, DType::kBF16));
+  tables.push_back(&Kernels(kAmxEmulated, DType::kBF16));
   return tables;
 }
 

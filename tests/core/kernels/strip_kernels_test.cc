@@ -216,12 +216,6 @@ TEST_P(StripKernelsTest, WriteOutputRoundsOnceAndWritesNothingElse) {
   }
 }
 
-Matrix RowOf(int64_t width, float value) {
-  Matrix row(1, width, width, 0);
-  for (int64_t lane = 0; lane < width; ++lane) row.at(0, lane) = value;
-  return row;
-}
-
 /// Expects that row_max is the largest of `before` and all scores of its lane after a pass that left `s`.
 void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
   for (int64_t lane = 0; lane < width; ++lane) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/kernels/bf16_matrix.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/kernels/kernel_fixture.h"
@@ -14,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-const KernelTable& Tiles() { return Kernels(Isa::kAmxEmulated, DType::kBF16); }
+const KernelTable& Tiles() { return Kernels(kAmxEmulated, DType::kBF16); }
 
 /// Rows of bf16 without gaps.
 struct Rows {

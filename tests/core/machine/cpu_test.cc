@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "core/amx_emulated.h"
+
 namespace fa::core {
 namespace {
 
@@ -113,7 +115,7 @@ TEST(Includes, HoldsWithinAFamilyAndForPortable) {
   for (const Isa level : AllIsas()) {
     EXPECT_TRUE(Includes(level, level)) << Name(level);
     EXPECT_TRUE(Includes(level, Isa::kPortable)) << Name(level);
-    const bool any_cpu = level == Isa::kPortable || level == Isa::kAmxEmulated;
+    const bool any_cpu = level == Isa::kPortable || level == kAmxEmulated;
     EXPECT_EQ(Includes(Isa::kPortable, level), any_cpu) << Name(level);
   }
   EXPECT_TRUE(Includes(Isa::kAvx512Bf16, Isa::kAvx2));
@@ -124,7 +126,7 @@ TEST(Includes, HoldsWithinAFamilyAndForPortable) {
   EXPECT_FALSE(Includes(Isa::kAvx512Bf16, Isa::kNeon));
   EXPECT_TRUE(Includes(Isa::kAvx512Amx, Isa::kAvx512Bf16));
   EXPECT_FALSE(Includes(Isa::kAvx512Bf16, Isa::kAvx512Amx));
-  EXPECT_FALSE(Includes(Isa::kAmxEmulated, Isa::kAvx2));
+  EXPECT_FALSE(Includes(kAmxEmulated, Isa::kAvx2));
 }
 
 TEST(Isa, NamesAreParsedBack) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/machine/cpu.h"
 #include "fa/fa.h"
 
@@ -342,7 +343,7 @@ TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
 
 TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
   for (const Isa isa : AllIsas()) {
-    if (isa == Isa::kAmxEmulated) continue;  // this level has only pairs of bf16
+    if (isa == core::kAmxEmulated) continue;  // this level has only pairs of bf16
     const auto context = Context::ForPlanning({.isa = isa, .cores = 2});
     ASSERT_TRUE(context.ok());
     for (const PlannedCall& call : Calls()) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/context/context_impl.h"
 #include "fa/fa.h"
 #include "support/fp_control.h"
@@ -83,7 +84,7 @@ TEST(SelfCheck, LevelsBelowAreOfTheSameFamily) {
   EXPECT_EQ(LevelBelow(Isa::kAvx512Amx), Isa::kAvx512Bf16);
   EXPECT_EQ(LevelBelow(Isa::kNeon), Isa::kPortable);
   EXPECT_EQ(LevelBelow(Isa::kNeonDotprod), Isa::kNeon);
-  EXPECT_EQ(LevelBelow(Isa::kAmxEmulated), Isa::kPortable);
+  EXPECT_EQ(LevelBelow(core::kAmxEmulated), Isa::kPortable);
 }
 
 TEST(SelfCheck, OnlyLevelsOfAarch64AreUnproven) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/amx_emulated.h"
 #include "core/kernels/levels/kernel_level.h"
 #include "core/kernels/tile_use.h"
 #include "core/machine/cpu.h"
@@ -83,7 +84,7 @@ void ExpectKernelsToFindTheirTilesAround(Isa isa, const std::function<void()>& m
 }
 
 TEST(TileProducts, AKernelAfterTheLoopFindsItsTiles) {
-  ExpectKernelsToFindTheirTilesAround(Isa::kAmxEmulated, [] {
+  ExpectKernelsToFindTheirTilesAround(core::kAmxEmulated, [] {
     emulated::TileOperands operands = {};
     emulated::TileSums sums;
     emulated::RunTileProducts<DType::kBF16>(operands, 1, sums);

@@ -2,7 +2,7 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kAmxEmulated
+#define FA_LEVEL_ISA kAmxEmulated
 #define FA_PACKING "core/kernels/int8/int8_pack_tiles.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_tile_kernels.inc"

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/amx_emulated.h"
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
@@ -53,7 +54,7 @@ inline constexpr int kMostInt8Strips = 2;  ///< lines of int8_kernels.inc per le
 }
 /// Columns of a block of the panel of V: rows of the register block; on the tile unit each is a block by itself.
 [[nodiscard]] constexpr int64_t Int8ColumnsOf(const Int8Facts& facts) {
-  return facts.isa == Isa::kAvx512Amx || facts.isa == Isa::kAmxEmulated ? 1 : facts.block_rows;
+  return facts.isa == Isa::kAvx512Amx || facts.isa == kAmxEmulated ? 1 : facts.block_rows;
 }
 
 /// Where the output of an int8 call gets its scales: x * scale + offset.
