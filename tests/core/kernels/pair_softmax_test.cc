@@ -72,9 +72,9 @@ TEST_P(PairSoftmaxTest, OfTheLargestScoreIsOneForAResultOfSixteenBits) {
       for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kMaskedScore;
       s.at(lane % kKeys, lane) = std::ldexp(mantissa(random), exponent) * (lane % 2 == 0 ? 1.0f : -1.0f);
     }
-    kernels().block_max(s.data(), kKeys, block_max.data());
+    kernels().passes.block_max(s.data(), kKeys, block_max.data());
     kernels().softmax(s.data(), kKeys, factor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
-    kernels().unpair_keys(s.data(), kKeys);
+    kernels().pairs.unpair_keys(s.data(), kKeys);
     for (int64_t lane = 0; lane < width(); ++lane) {
       for (int64_t r = 0; r < kKeys; ++r) EXPECT_EQ(s.at(r, lane), r == lane % kKeys ? 1.0f : 0.0f) << exponent;
       EXPECT_NEAR(row_sum[static_cast<size_t>(lane)], 1, 0.99 * 0x1p-9) << exponent;

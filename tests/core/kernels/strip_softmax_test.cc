@@ -138,7 +138,7 @@ TEST_P(StripSoftmaxTest, OfTheLargestScoreIsExactlyOne) {
     Matrix row_max = RowOf(width(), kMaskedScore), row_sum = RowOf(width(), 0), block_max = row_max;
     const auto softmax = [&] {
       block_max = RowOf(width(), kMaskedScore);
-      kernels().block_max(s.data(), kKeys, block_max.data());
+      kernels().passes.block_max(s.data(), kKeys, block_max.data());
       kernels().softmax(s.data(), kKeys, factor, block_max.data(), row_max.data(), row_sum.data(), alpha.data());
     };
     for (int64_t lane = 0; lane < width(); ++lane) {

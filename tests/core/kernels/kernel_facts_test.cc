@@ -1,0 +1,84 @@
+// Every level has its facts on any machine, and functions where this CPU has the level.
+
+#include "core/kernels/kernel_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "core/kernels/indexer/indexer_kernel_types.h"
+
+namespace fa::core::kernels {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+bool Mentions(const char* name, Isa isa) { return std::string_view(name).ends_with(Name(isa)); }
+
+TEST(KernelFacts, AreThoseOfTheTablesOfAnyMachine) {
+  for (const Isa isa : AllIsas()) {
+    for (const DType dtype : kDTypes) {
+      const KernelTable& table = Kernels(isa, dtype);
+      const LevelFacts facts = FactsOf(isa, dtype);
+      EXPECT_EQ(table.isa, facts.isa);
+      ASSERT_EQ(table.strip_count, facts.strip_count) << Name(isa);
+      for (int i = 0; i < facts.strip_count; ++i) {
+        EXPECT_STREQ(table.strips[i].name, facts.strips[i].name);
+        EXPECT_TRUE(Mentions(facts.strips[i].name, facts.isa)) << facts.strips[i].name;
+        EXPECT_EQ(table.strips[i].width, facts.strips[i].width);
+        EXPECT_EQ(table.pairs(), dtype == DType::kBF16 && MultipliesPairs(isa));
+        EXPECT_TRUE(i == 0 || facts.strips[i].width < facts.strips[i - 1].width);
+      }
+      ASSERT_EQ(table.few_count, facts.few_count) << Name(isa);
+      for (int i = 0; i < facts.few_count; ++i) {
+        EXPECT_STREQ(table.few[i].name, facts.few[i].name);
+        EXPECT_TRUE(Mentions(facts.few[i].name, facts.few[i].isa)) << facts.few[i].name;
+        EXPECT_EQ(table.few[i].width, facts.few[i].width);
+      }
+      EXPECT_EQ(table.row_state != nullptr, facts.has_row_state) << Name(isa);
+      EXPECT_EQ(table.heads_in_place != nullptr, facts.has_in_place) << Name(isa);
+      EXPECT_EQ(table.rows->PanelColumns(1), facts.rows.panel_lanes) << Name(isa);
+    }
+  }
+}
+
+TEST(KernelFacts, FunctionsAreThereWhereThisCpuHasTheLevel) {
+  for (const Isa isa : AllIsas()) {
+    if (isa != F32LevelOf(isa)) continue;
+    const bool here = Includes(DetectIsa(), isa);
+    EXPECT_EQ(Kernels(isa).strips[0].scores != nullptr, here) << Name(isa);
+    EXPECT_EQ(Kernels(isa).few[0].product != nullptr, here) << Name(isa);
+    EXPECT_EQ(Kernels(isa).rows->outer != nullptr, here) << Name(isa);
+    EXPECT_EQ(Int8KernelsFor(isa).pack_keys != nullptr, Includes(DetectIsa(), Int8LevelOf(isa))) << Name(isa);
+    EXPECT_EQ(IndexerKernelsFor(isa).add_heads != nullptr, here) << Name(isa);
+    EXPECT_TRUE(Mentions(IndexerKernelsFor(isa).name, isa)) << Name(isa);
+  }
+  for (const Isa isa : AllIsas()) {
+    if (!MultipliesPairs(isa)) continue;
+    const KernelTable& pairs = Kernels(isa, DType::kBF16);
+    const bool here = Includes(DetectIsa(), isa);
+    EXPECT_EQ(pairs.strips[0].pairs.pair_keys != nullptr, here) << Name(isa);
+    EXPECT_EQ(pairs.strips[0].passes.add_bias != nullptr, here) << Name(isa);
+    EXPECT_EQ(pairs.rows->pair_rows != nullptr, here) << Name(isa);
+  }
+}
+
+// Heads that few rows are said to attend to have a function.
+TEST(KernelFacts, FewRowsThatAttendHaveTheirLoop) {
+  int attending = 0;
+  for (const Isa isa : AllIsas()) {
+    if (!Includes(DetectIsa(), isa)) continue;
+    for (const DType dtype : kDTypes) {
+      const KernelTable& table = Kernels(isa, dtype);
+      for (int i = 0; i < table.few_count; ++i) {
+        const bool attends = table.few[i].attended.most_columns > 0;
+        EXPECT_EQ(table.few[i].few_rows.attend != nullptr, attends) << table.few[i].name;
+        attending += attends ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(attending > 0, Includes(DetectIsa(), Isa::kAvx2));
+}
+
+}  // namespace
+}  // namespace fa::core::kernels
