@@ -11,13 +11,13 @@
 namespace fa::core::kernels {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kOperandTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 bool Mentions(const char* name, Isa isa) { return std::string_view(name).ends_with(Name(isa)); }
 
 TEST(KernelFacts, AreThoseOfTheTablesOfAnyMachine) {
   for (const Isa isa : AllIsas()) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kOperandTypes) {
       const KernelTable& table = Kernels(isa, dtype);
       const LevelFacts facts = FactsOf(isa, dtype);
       EXPECT_EQ(table.isa, facts.isa);
@@ -68,7 +68,7 @@ TEST(KernelFacts, FewRowsThatAttendHaveTheirLoop) {
   int attending = 0;
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kOperandTypes) {
       const KernelTable& table = Kernels(isa, dtype);
       for (int i = 0; i < table.few_count; ++i) {
         const bool attends = table.few[i].attended.most_columns > 0;
