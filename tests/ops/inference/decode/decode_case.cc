@@ -261,7 +261,7 @@ void DecodeProblem::PlacePse() {
   pse_ = Tensor(d.pse_f32 ? DType::kF32 : d.dtype, {batch, d.heads, rows, keys}, {}, d.placement);
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t n = 0; n < d.heads; ++n) {
-      for (int64_t i = 0; i < (rows == 1 ? 1 : d.lengths.sq[b]); ++i) {
+      for (int64_t i = 0; i < (d.pse == PseForm::kRow ? 1 : d.lengths.sq[b]); ++i) {
         for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
           pse_.Set(((b * d.heads + n) * rows + i) * keys + j, values_.pse.values[values_.pse.Index(b, n, i, j)]);
         }
