@@ -70,8 +70,8 @@ def test_doctor_tests_every_level(capsys, monkeypatch):
     tested = text.split("self-test")[1].split("findings")[0]
     assert code == 0 and "portable" in tested and fa.Context().isa in tested
     assert text.endswith("findings\n  none\n")
-    monkeypatch.setenv("FA_TUNED_TILES", "64x64")
-    assert "FA_TUNED_TILES=64x64: tiles are not the planner's" in said(capsys, "doctor")[1]
+    monkeypatch.setenv("FA_PORTABLE_BLAS", "1")
+    assert "FA_PORTABLE_BLAS=1: OpenBLAS computes the products of the level portable" in said(capsys, "doctor")[1]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 1e-4])

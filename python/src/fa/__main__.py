@@ -22,7 +22,6 @@ _VARIABLES = {
     "FA_ASSUME_ISA": "the level is taken for granted: without it in the CPU, calls die of SIGILL",
     "FA_NUM_THREADS": "every call without a context has this many threads",
     "FA_PORTABLE_BLAS": "OpenBLAS computes the products of the level portable",
-    "FA_TUNED_TILES": "tiles are not the planner's",
     "FA_VERBOSE": "every call writes a line to stderr if it is 1",
     "FA_SHARE_OPENMP": "calls of fa.torch start threads next to PyTorch's if it is 0",
 }

@@ -1,5 +1,8 @@
-// Which kernels a level has. They are put together once per process and level: the facts of every level, and of a level
-// that this CPU has the functions.
+// The kernels of each level. A level's table is made once per process: its facts for any level, and its functions if
+// this CPU and this build have the level.
+
+#include <algorithm>
+#include <iterator>
 
 #include "core/amx_emulated.h"
 #include "core/kernels/indexer/indexer_kernel_types.h"
@@ -11,81 +14,76 @@
 namespace fa::core::kernels {
 namespace {
 
-void SetF32Functions(Isa isa, KernelSet& set) {
-  switch (isa) {
-#if defined(__x86_64__)
-    case Isa::kAvx2: return avx2::SetFunctions(set);
-    case Isa::kAvx512: return avx512::SetFunctions(set);
-#elif defined(__aarch64__)
-    case Isa::kNeon: return neon::SetFunctions(set);
-#endif
-    default: return portable::SetFunctions(set);
-  }
-}
+/// What a level's own sources set. A member is null where the level has the kernels of a level below it.
+struct OwnKernels {
+  Isa isa;
+  void (*f32)(KernelSet&) noexcept = nullptr;
+  const IndexerFunctions& (*indexer)() noexcept = nullptr;
+  void (*pairs)(KernelSet&) noexcept = nullptr;
+  void (*attending)(KernelSet&) noexcept = nullptr;
+  void (*int8)(Int8Set&) noexcept = nullptr;
+};
 
-void SetPairFunctions(Isa isa, KernelSet& set) {
-#if defined(FA_AMX_EMULATED)
-  if (isa == kAmxEmulated) return amx_emulated::SetFunctions(set);
+// CMake defines FA_HAS_<LEVEL> for each level whose sources are in the build (FA_LEVELS).
+constexpr OwnKernels kOwnKernels[] = {
+    {.isa = Isa::kPortable,
+     .f32 = portable::SetFunctions,
+     .indexer = portable::Indexer,
+     .int8 = portable::SetInt8Functions},
+#ifdef FA_HAS_AVX2
+    {.isa = Isa::kAvx2, .f32 = avx2::SetFunctions, .indexer = avx2::Indexer, .int8 = avx2::SetInt8Functions},
 #endif
-  switch (isa) {
-#if defined(__x86_64__)
-    case Isa::kAvx512Bf16: return avx512_bf16::SetFunctions(set);
-    case Isa::kAvx512Amx: return avx512_amx::SetFunctions(set);
-#elif defined(__aarch64__)
-    case Isa::kNeonBf16: return neon_bf16::SetFunctions(set);
+#ifdef FA_HAS_AVX512
+    {.isa = Isa::kAvx512, .f32 = avx512::SetFunctions, .indexer = avx512::Indexer},
 #endif
-    default: break;
-  }
-}
+#ifdef FA_HAS_AVX512_VNNI
+    {.isa = Isa::kAvx512Vnni, .int8 = avx512_vnni::SetInt8Functions},
+#endif
+#ifdef FA_HAS_AVX512_BF16
+    {.isa = Isa::kAvx512Bf16, .pairs = avx512_bf16::SetFunctions, .attending = avx512_bf16::SetAttending},
+#endif
+#ifdef FA_HAS_AVX512_AMX
+    {.isa = Isa::kAvx512Amx, .pairs = avx512_amx::SetFunctions, .int8 = avx512_amx::SetInt8Functions},
+#endif
+#ifdef FA_HAS_NEON
+    {.isa = Isa::kNeon, .f32 = neon::SetFunctions, .indexer = neon::Indexer, .int8 = neon::SetInt8Functions},
+#endif
+#ifdef FA_HAS_NEON_DOTPROD
+    {.isa = Isa::kNeonDotprod, .int8 = neon_dotprod::SetInt8Functions},
+#endif
+#ifdef FA_HAS_NEON_BF16
+    {.isa = Isa::kNeonBf16, .pairs = neon_bf16::SetFunctions, .int8 = neon_bf16::SetInt8Functions},
+#endif
+#ifdef FA_AMX_EMULATED
+    {.isa = kAmxEmulated, .pairs = amx_emulated::SetFunctions, .int8 = amx_emulated::SetInt8Functions},
+#endif
+};
 
-void SetInt8Functions(Isa isa, Int8Set& set) {
-#if defined(FA_AMX_EMULATED)
-  if (isa == kAmxEmulated) return amx_emulated::SetInt8Functions(set);
-#endif
-  switch (isa) {
-#if defined(__x86_64__)
-    case Isa::kAvx2: return avx2::SetInt8Functions(set);
-    case Isa::kAvx512Vnni: return avx512_vnni::SetInt8Functions(set);
-    case Isa::kAvx512Amx: return avx512_amx::SetInt8Functions(set);
-#elif defined(__aarch64__)
-    case Isa::kNeon: return neon::SetInt8Functions(set);
-    case Isa::kNeonDotprod: return neon_dotprod::SetInt8Functions(set);
-    case Isa::kNeonBf16: return neon_bf16::SetInt8Functions(set);
-#endif
-    default: return portable::SetInt8Functions(set);
-  }
-}
-
-const IndexerFunctions& IndexerFunctionsOf(Isa isa) {
-  switch (isa) {
-#if defined(__x86_64__)
-    case Isa::kAvx2: return avx2::Indexer();
-    case Isa::kAvx512: return avx512::Indexer();
-#elif defined(__aarch64__)
-    case Isa::kNeon: return neon::Indexer();
-#endif
-    default: return portable::Indexer();
-  }
+/// A level's own kernels, or null if this CPU or this build lacks the level.
+const OwnKernels* OwnKernelsOf(Isa isa) {
+  if (!Includes(DetectIsa(), isa)) return nullptr;
+  const auto* own =
+      std::find_if(std::begin(kOwnKernels), std::end(kOwnKernels), [&](const OwnKernels& of) { return of.isa == isa; });
+  return own == std::end(kOwnKernels) ? nullptr : own;
 }
 
 const KernelSet& F32Kernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
-  return sets.Of(F32LevelOf(isa), [&](KernelSet& set) {
-    SetFacts(FactsOf(F32LevelOf(isa), DType::kF32), set);
-    if (Includes(DetectIsa(), F32LevelOf(isa))) SetF32Functions(F32LevelOf(isa), set);
+  const Isa level = F32LevelOf(isa);
+  return sets.Of(level, [&](KernelSet& set) {
+    SetFacts(FactsOf(level, DType::kF32), set);
+    if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->f32(set);
   });
 }
 
-/// avx512_bf16: the f32 kernels of avx512, of which few rows attend.
+/// The f32 kernels of avx512_bf16: kernels of avx512, of which few rows attend.
 const KernelSet& AttendingKernels() {
   static constinit OncePerLevel<KernelSet> sets;
   return sets.Of(Isa::kAvx512Bf16, [](KernelSet& set) {
     const KernelSet& f32 = F32Kernels(Isa::kAvx512Bf16);
     SetFacts(FactsOf(Isa::kAvx512Bf16, DType::kF32), set);
     TakeFunctions(f32, set);
-#if defined(__x86_64__)
-    if (Includes(DetectIsa(), Isa::kAvx512Bf16)) avx512_bf16::SetAttending(set);
-#endif
+    if (const OwnKernels* own = OwnKernelsOf(Isa::kAvx512Bf16); own != nullptr) own->attending(set);
     set.table = f32.table;
     set.table.few = set.few;
   });
@@ -95,9 +93,10 @@ const KernelSet& PairKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
   return sets.Of(isa, [&](KernelSet& set) {
     SetFacts(FactsOf(isa, DType::kBF16), set);
-    if (!Includes(DetectIsa(), isa)) return;
+    const OwnKernels* own = OwnKernelsOf(isa);
+    if (own == nullptr) return;
     TakeFunctions(isa == Isa::kAvx512Bf16 ? AttendingKernels() : F32Kernels(isa), set);
-    SetPairFunctions(isa, set);
+    own->pairs(set);
   });
 }
 
@@ -121,7 +120,7 @@ const Int8Table& Int8KernelsFor(Isa isa) {
             set.table.strip_count = facts.strip_count;
             set.table.group = Int8GroupOf(level);
             set.table.columns = Int8ColumnsOf(facts.strips[0]);
-            if (Includes(DetectIsa(), level)) SetInt8Functions(level, set);
+            if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
           })
       .table;
 }
@@ -131,7 +130,8 @@ const IndexerKernels& IndexerKernelsFor(Isa isa) {
   const Isa level = F32LevelOf(isa);
   return kernels.Of(level, [&](IndexerKernels& of) {
     of.name = IndexerNameOf(level);
-    if (Includes(DetectIsa(), level)) static_cast<IndexerFunctions&>(of) = IndexerFunctionsOf(level);
+    const OwnKernels* own = OwnKernelsOf(level);
+    if (own != nullptr) static_cast<IndexerFunctions&>(of) = own->indexer();
   });
 }
 
