@@ -39,12 +39,13 @@ def document(folder):
     paths = {name: os.path.join(folder, name, "results.json") for name in sorted(os.listdir(folder))}
     rows = [row(name, store.load(path)) for name, path in paths.items() if os.path.exists(path)]
     batch, heads, _, s, _, d = SHAPES[SHAPE]
-    header = ["CPU", "fa", "measured", *(f"{operation} {dtype}, {mask}" for operation, dtype, mask in OPERATIONS)]
+    header = ["CPU", "version of fa", "measured", *(f"{operation} {dtype}, {mask}" for operation, dtype, mask in OPERATIONS)]
     parts = ["# fa and its peers, by CPU",
              "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
              "measured and how to repeat it. A run on another CPU makes a page of its own.",
-             f"Shape {SHAPE} (B {batch}, N {heads}, S {s}, D {d}) on all CPUs of the machine: what fa reaches of the peak of "
-             "multiply-adds of its type in the same run, and how many times the rate of the fastest peer.",
+             f"The table has shape {SHAPE} (B {batch}, N {heads}, S {s}, D {d}) on all CPUs of the machine. A cell has the share of "
+             "the peak of multiply-adds that fa reaches in the same run, and how many times the rate of the fastest peer that "
+             "is.",
              "\n".join(["| " + " | ".join(header) + " |", "|---|---|---|" + "---:|" * len(OPERATIONS), *rows])]
     others = [f"- [{text[0].upper()}{text[1:]}]({page})" for page, text in OTHER_PAGES
               if os.path.exists(os.path.join(folder, page))]

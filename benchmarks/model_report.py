@@ -24,12 +24,9 @@ def ratios(entry, name):
 
 
 def ratio_text(entry, name):
-    """The median and, in brackets, the range of the rounds without the quarter at either end."""
-    rounds = sorted(ratios(entry, name))
-    if not rounds:
-        return "–"
-    out = len(rounds) // 4
-    return f"{median(rounds):.2f} ({rounds[out]:.2f}–{rounds[-1 - out]:.2f})"
+    """The median over the rounds."""
+    rounds = ratios(entry, name)
+    return f"{median(rounds):.2f}" if rounds else "–"
 
 
 def line_of(entry):
@@ -44,17 +41,15 @@ def line_of(entry):
 def table(results):
     names = [name for name in NAMES if any(name in entry["by"] for entry in results["entries"])]
     others = [name for name in names if name != "fa"]
-    head = ["model", "work", "type", *(f"{name}, ms" for name in names), *(f"{name} / fa" for name in others),
-            *(f"attention in {name}" for name in names if name != "eager"), *(f"{name}, MB" for name in names)]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "---:|" * (len(head) - 3)]
+    weighed = [name for name in names if name != "flex_attention"]
+    head = ["step", "fa, ms", *(f"{name} / fa" for name in others), "attention", *(f"{name}, MB" for name in weighed)]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     for entry in results["entries"]:
-        cells = [entry["model"], entry["work"], entry["dtype"]]
-        cells += [_cell(milliseconds(entry, name), "{:.1f}") for name in names]
+        cells = [f"{entry['model']} {entry['work']} {entry['dtype']}", _cell(milliseconds(entry, "fa"), "{:.1f}")]
         cells += [ratio_text(entry, name) for name in others]
-        forward = not entry["work"].startswith("train")
-        shares = {name: entry["by"].get(name, {}).get("shares") for name in names if name != "eager"}
-        cells += [_cell(100 * median(s) if s and forward else None, "{:.0f} %") for s in shares.values()]
-        peaks = (entry["by"].get(name, {}).get("peak_bytes") for name in names)
+        shares = entry["by"].get("fa", {}).get("shares")
+        cells.append(_cell(100 * median(shares) if shares and not entry["work"].startswith("train") else None, "{:.0f} %"))
+        peaks = (entry["by"].get(name, {}).get("peak_bytes") for name in weighed)
         cells += [_cell(None if peak is None else max(0, peak) / 1e6, "{:.0f}") for peak in peaks]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -91,11 +86,11 @@ def write(results, folder):
     of = results["machine"]
     rounds = [len(by.get("samples", ())) for entry in results["entries"] for by in entry["by"].values()]
     text = (
-        f"# Whole models: {machine.text_of(of)}\n\nWritten by benchmarks/models.py. {of['cpus']} CPUs, {of['memory_gb']} GB, "
-        f"{', '.join(of['instructions'])}; PyTorch {results['torch']}{', its MKL unlocked' * results['mkl_unlocked']}. "
-        f"Medians of at least {min((n for n in rounds if n), default=0)} steps, in turn; ratios are of steps of one round, "
-        "in brackets their range without a quarter at either end. The share of attention is that of the forward; "
-        "memory is how far a step raised what the process held, 0 where all of it fitted into memory freed before.\n\n"
+        f"# Whole models: {machine.text_of(of)}\n\nWritten by benchmarks/models.py from [models.json](models.json), which also has "
+        f"every round. {of['cpus']} CPUs, {of['memory_gb']} GB, {', '.join(of['instructions'])}; PyTorch {results['torch']}"
+        f"{', its MKL unlocked' * results['mkl_unlocked']}.\n\nFigures are medians of at least "
+        f"{min((n for n in rounds if n), default=0)} steps, in turn; ratios are of steps of one round. *Attention* is its share of "
+        "fa's forward. Memory is how far a step raised what the process held, 0 where it fitted into memory freed before.\n\n"
     )
     if plot(results, folder / "models.png"):
         text += "![Time of a step over that by fa](models.png)\n\n"

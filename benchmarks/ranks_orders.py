@@ -1,7 +1,7 @@
 """Two orders of dK and dV over ranks, predicted to 1024 of them: benchmarks/ranks_orders.py FA
 
 (a) accumulators travel through the ranks in the order of the rows; (b) sums of at most 64 fixed chunks of rows start at
-zero and are added in the order of chunks (docs/ranks.md). Both are simulated as src/tiling/ranks/sum_schedule.cc
+zero and are added in the order of chunks (docs/ranks.md). Both are simulated as src/ranks/plan/sum_schedule.cc
 does it: blocks of one part of rows, one query head and one chunk of keys, list scheduling, units one after the other.
 Of (b), the chains end at the chunks of rows, their sums go to the rank that rounds them, and the additions there cost
 nothing, since they are faster than what they wait for. `fa plan` predicts (a) too, which says whether this model is its.

@@ -19,6 +19,9 @@ HEADS, HEADS_KV, D = 32, 8, 128
 STRONG_ROWS, WEAK_ROWS = 1 << 20, 1 << 14
 OPERATIONS = ("forward", "backward")
 USUAL = 12.5
+# Rows and columns of the tables; plots have all of them.
+TABLE_RANKS = RANKS[::2]
+TABLE_COLUMNS = (("zigzag", 1.25), ("zigzag", USUAL), ("zigzag", 50), ("contiguous", USUAL))
 SCALINGS = {"strong": f"strong scaling, S = {STRONG_ROWS // 1024}K rows",
             "weak": f"weak scaling, {WEAK_ROWS // 1024}K rows per rank"}
 
@@ -64,15 +67,14 @@ def simulate(fa):
 
 
 def table(facts, operation, scaling):
-    """Efficiencies by ranks; a column per cut and network."""
-    columns = [(cut, network) for cut in CUTS for network in NETWORKS]
+    """Efficiencies by ranks; a column per pair of TABLE_COLUMNS."""
     lines = ["| ranks | seconds | strategy | received, GiB | staged, GiB | "
-             + " | ".join(f"{cut}, {network:g} GB/s" for cut, network in columns) + " |",
-             "|---:" * 2 + "|---" + "|---:" * (2 + len(columns)) + "|"]
-    for ranks in RANKS:
+             + " | ".join(f"{cut}, {network:g} GB/s" for cut, network in TABLE_COLUMNS) + " |",
+             "|---:" * 2 + "|---" + "|---:" * (2 + len(TABLE_COLUMNS)) + "|"]
+    for ranks in TABLE_RANKS:
         usual = facts[operation, scaling, ranks, "zigzag", USUAL]
         cells = [f"{100 * facts[operation, scaling, ranks, cut, network]['efficiency']:.1f} %"
-                 for cut, network in columns]
+                 for cut, network in TABLE_COLUMNS]
         lines.append(f"| {ranks} | {usual['seconds']:.3g} | {usual['strategy']} | {usual['received'] / 2**30:.2f} "
                      f"| {usual['staged'] / 2**30:.2f} | " + " | ".join(cells) + " |")
     return lines
@@ -81,15 +83,14 @@ def table(facts, operation, scaling):
 def report(facts, plots):
     lines = ["# One call over ranks, predicted to 1024 of them", "",
              "Written by benchmarks/ranks_simulation.py; nothing here was measured. The schedule's model "
-             "([ranks.md](../ranks.md)) is asked for a causal call in bf16 with "
-             f"{HEADS} query heads on {HEADS_KV} kv heads of {D}; a rank has {CORES} cores of level {ISA} at half of "
-             "the multiply-adds of 2 GHz (64 GFLOP/s each), a message takes 5 us. Efficiency is the share of all ranks' "
-             f"time that passes in products; seconds, strategy and bytes are those of the zigzag cut at {USUAL} GB/s, "
-             "bytes those of the busiest rank. The contiguous cut is even as long as whole heads can travel: to as many "
-             "ranks as there are kv heads, where the plan chooses `heads`.", "",
-             "The sums of a backward travel ([ranks.md](../ranks.md#the-order-of-dk-and-dv)): the fewer kv heads "
-             "are in flight, the more ranks wait for them. What is staged may take 512 MiB per thread, so the plan takes "
-             "fewer heads where there are more rows.", ""]
+             "([ranks.md](../ranks.md#what-is-predicted)) is asked for a causal call in bf16 with "
+             f"{HEADS} query heads on {HEADS_KV} kv heads of {D}. A rank has {CORES} cores of level {ISA}, each with half of "
+             "the multiply-adds of 2 GHz (64 GFLOP/s), and a message takes 5 µs.", "",
+             "A percentage is the share of all ranks' time that passes in products. Seconds, strategy and bytes are of the "
+             f"zigzag cut at {USUAL} GB/s, bytes of the busiest rank. The contiguous cut is even as long as the plan chooses "
+             "`heads`: up to as many ranks as there are kv heads. In a backward "
+             "[the sums travel](../ranks.md#the-order-of-dk-and-dv): the fewer kv heads are in flight, the more ranks wait. "
+             "Staged rows may take 512 MiB per thread, so longer sequences have fewer heads in flight.", ""]
     for operation in OPERATIONS:
         for scaling, words in SCALINGS.items():
             if (operation, scaling, 1, CUTS[0], USUAL) not in facts:

@@ -28,34 +28,30 @@ def table(header, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def rate_text(entry, name):
-    """Best and median in GFLOP/s; for a peer without a figure, whether its result was wrong."""
-    best, middle = store.gflops(entry, name), store.gflops(entry, name, "median")
-    if best is None:
-        return "wrong" if "wrong" in entry["peers"].get(name, {}) else "–"
-    return f"{best:.0f} ({middle:.0f})"
-
-
-def ratio_text(entry):
-    ratio = store.ratio_to_best(entry)
-    return f"{ratio:.2f}" if ratio else "–"
-
-
-def shape_text(case):
+def shape_text(case, most):
     heads = f"{case.heads}" if case.heads == case.heads_kv else f"{case.heads}/{case.heads_kv}"
-    return f"{case.shape}: B {case.batch}, N {heads}, S {case.sq}, D {case.d}"
+    threads = "" if case.threads == most else f", {case.threads} {'threads' if case.threads > 1 else 'thread'}"
+    return f"{case.shape}: B {case.batch}, N {heads}, S {case.sq}, D {case.d}, {case.mask}{threads}"
 
 
-def rates_table(pairs):
-    """GFLOP/s of kept work, shape by shape."""
-    names = peers_of(pairs)
-    header = ["shape", "mask", "fa", "of peak", *(NAMES[name] for name in names if name != "fa"), "fa / best other"]
-    rows = []
-    for case, entry in pairs:
-        others = [rate_text(entry, name) for name in names if name != "fa"]
-        rows.append([shape_text(case), case.mask, rate_text(entry, "fa"), f"{100 * fraction(entry):.0f} %", *others,
-                     ratio_text(entry)])
-    return table(header, rows)
+def rate_text(entry):
+    """GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer."""
+    rate, ratio = store.gflops(entry, "fa"), store.ratio_to_best(entry)
+    if rate is None:
+        return "–"
+    return f"{rate:.0f}, {100 * fraction(entry):.0f} %" + (f", {ratio:.2f}" if ratio else "")
+
+
+def rates_table(results, most):
+    """A row per shape, mask and number of threads, a column per operation and type."""
+    pairs = [pair for pair in entries_of(results) if pair[0].shape in SHAPES and pair[0].shape != DECODE]
+    columns = [(operation, dtype) for operation in ("forward", "backward") for dtype in ("f32", "bf16", "f16")
+               if any((case.operation, case.dtype) == (operation, dtype) for case, _ in pairs)]
+    rows = {}
+    for case, entry in sorted(pairs, key=lambda pair: -pair[0].threads):
+        rows.setdefault(shape_text(case, most), {})[case.operation, case.dtype] = rate_text(entry)
+    header = ["shape, mask", *(f"{operation} {dtype}" for operation, dtype in columns)]
+    return table(header, [[title, *(cells.get(column, "–") for column in columns)] for title, cells in rows.items()])
 
 
 def headline_table(results, threads):
@@ -92,8 +88,8 @@ def decode_table(pairs):
 def decode_text(pairs):
     """What the shares in decode_table are of."""
     if any("read_fraction" in peer for _, entry in pairs for peer in entry["peers"].values()):
-        return ("In brackets: of the rate at which as many threads read that peer's own keys and values right before and after its "
-                "calls, the median over the rounds.")
+        return ("In brackets: the share of the rate at which as many threads read that peer's keys and values around its calls, "
+                "the median over the rounds.")
     return "The rate of reading memory was not measured around these calls."
 
 
@@ -105,50 +101,22 @@ def step_text(entry, name):
     return f"{1e3 * time:.1f}" + (f" ({100 * share:.0f} %)" if share else "")
 
 
-def milliseconds_table(pairs):
-    """Time against S, mask by mask."""
-    names = peers_of(pairs)
-    rows = []
-    for case, entry in pairs:
-        times = [store.seconds(entry, name) for name in names]
-        rows.append([f"{case.sq}, {case.mask}", *(f"{1e3 * time:.2f}" if time else "–" for time in times),
-                     f"{store.gflops(entry, 'fa'):.0f}"])
-    return table(["S, mask", *(f"{NAMES[name]}, ms" for name in names), "fa, GFLOP/s"], rows)
-
-
-def scaling_rows(results):
-    """(case at n threads, entry at n, entry at 1) of the cases that were measured with one thread and with more."""
-    for case, entry in entries_of(results):
-        if case.threads == 1:
-            continue
-        alone = [one for other, one in entries_of(results) if other.threads == 1 and
-                 other.key.rsplit("/", 1)[0] == case.key.rsplit("/", 1)[0]]
-        if alone:
-            yield case, entry, alone[0]
-
-
-def scaling_table(results):
-    """How much faster n threads are than one, and how much faster the peak is."""
-    rows = []
-    for case, entry, alone in scaling_rows(results):
-        own = store.gflops(entry, "fa") / store.gflops(alone, "fa")
-        peak = entry["peak_gflops"] / alone["peak_gflops"]
-        rows.append([case.key.rsplit("/", 1)[0], str(case.threads), f"{own:.2f}", f"{peak:.2f}", f"{own / peak:.2f}"])
-    return table(["case", "threads", "fa against 1 thread", "peak against 1 thread", "ratio"], rows)
-
-
-def operators_table(operators):
-    """Rates of fa and of PyTorch in chunks."""
-    rows = []
+def operators_table(operators, most):
+    """A row per operator, a column per type: the rate of fa, and its ratio to PyTorch in chunks."""
+    types = sorted({key.rsplit("/", 2)[1] for key in operators}, reverse=True)
+    rows = {}
     for key, entry in operators.items():
         name, dtype, threads = key.rsplit("/", 2)
-        if "by" not in entry:
-            rows.append([name, dtype, threads, "–", "wrong" if "wrong" in entry else "–", "–", "–"])
-            continue
-        rates = {by: [entry["work"] / entry["by"][by][which] * 1e-9 for which in ("best", "median")] for by in ("fa", "torch")}
-        texts = [f"{best:.{1 if best < 100 else 0}f} ({middle:.{1 if best < 100 else 0}f})" for best, middle in rates.values()]
-        rows.append([name, dtype, threads, entry["unit"], *texts, f"{rates['fa'][0] / rates['torch'][0]:.2f}"])
-    return table(["operator", "type", "threads", "unit", "fa", "PyTorch in chunks", "fa / PyTorch"], rows)
+        title = name if int(threads) == most else f"{name}, {threads} threads"
+        rows.setdefault(title, {})[dtype] = operator_text(entry)
+    return table(["operator", *types], [[title, *(cells.get(dtype, "–") for dtype in types)] for title, cells in rows.items()])
+
+
+def operator_text(entry):
+    if "by" not in entry:
+        return "wrong" if "wrong" in entry else "–"
+    own, other = (entry["work"] / entry["by"][by]["best"] * 1e-9 for by in ("fa", "torch"))
+    return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
 # A share of one CPU that other programs may take before a table says so; compare.py and operators.py allow it by default.
@@ -164,17 +132,18 @@ def noise_text(operators):
 
 
 def checks_text(results):
-    """What the check against double found, peer by peer."""
+    """What the check against double found."""
     worst, wrong = {}, []
     for key, entry in results["cases"].items():
         for name, peer in entry["peers"].items():
             if "share_of_bound" in peer:
-                worst[name] = max(worst.get(name, 0), peer["share_of_bound"])
+                who = "fa" if name == "fa" else "others"
+                worst[who] = max(worst.get(who, 0), peer["share_of_bound"])
             if "wrong" in peer:
                 wrong.append(f"- {key}: {NAMES[name]}, {peer['wrong']}")
-    shares = ", ".join(f"{NAMES[name]} {worst[name]:.2f}" for name in NAMES if name in worst)
-    text = ("Rows of every result were compared with double before it was timed. The largest share of the rounding "
-            f"bound that an error took: {shares}.")
+    shares = ", ".join(f"{share:.2f} ({who})" for who, share in sorted(worst.items()))
+    text = (f"Rows of every result were compared with double before it was timed. The largest share of the rounding bound that "
+            f"an error took: {shares}.")
     return text + ("\n\nNot timed, because the result was wrong:\n\n" + "\n".join(sorted(wrong)) if wrong else "")
 
 
@@ -183,11 +152,13 @@ def machine_text(results):
     dates = sorted({entry["date"] for entry in results["cases"].values()})
     peers = [peer for entry in results["cases"].values() for peer in entry["peers"].values()]
     counted, rejected = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
-    versions = ", ".join(peer_facts.build_text(name, about) for name in NAMES if (about := results["versions"].get(name)))
+    versions = "; ".join(peer_facts.build_text(name, about) for name in NAMES
+                         if name != "fa" and (about := results["versions"].get(name)))
     day = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (f"{machine.text_of(of)}, {of['cpus']} CPUs, {of['memory_gb']} GB, {of['system']}; "
-            f"{', '.join(of['instructions'])}. {versions}. {day}. {counted} rounds count, {rejected} were thrown "
-            "away because other programs were busy.")
+    return (f"All figures are of fa {results['versions']['fa']['version']}, measured {day} on {machine.text_of(of)}, {of['cpus']} "
+            f"CPUs, {of['memory_gb']} GB, {of['system']} ({', '.join(of['instructions'])})"
+            f"{', next to ' + versions if versions else ''}. {counted} rounds count, {rejected} were thrown away because other "
+            "programs were busy.")
 
 
 def missing_text(results, threads):
@@ -214,35 +185,23 @@ def shapes_of(cases):
 def sections_of(results):
     """The sections of the page as (title, text) pairs."""
     most = max(case.threads for case, _ in entries_of(results))
-    yield f"Headline, {most} threads, GFLOP/s", headline_table(results, most)
-    shapes = tuple(name for name in SHAPES if name != DECODE)
-    for threads in sorted({case.threads for case, _ in entries_of(results)}, reverse=True):
-        for operation in ("forward", "backward"):
-            for dtype in ("f32", "bf16", "f16"):
-                pairs = chosen(results, operation=operation, dtype=dtype, threads=threads, shape=shapes)
-                if pairs:
-                    title = f"{operation.capitalize()}, {dtype}, {threads} {'threads' if threads > 1 else 'thread'}"
-                    yield title, "GFLOP/s of kept work, best (median).\n\n" + rates_table(pairs)
+    yield f"Every peer: GFLOP/s on {most} threads", headline_table(results, most)
+    yield "Every shape", (
+        f"A cell has GFLOP/s of fa's best call on {most} threads, unless the row says otherwise, its share of the peak, and how "
+        "many times the rate of the fastest peer that is.\n\n" + rates_table(results, most))
     decode = chosen(results, shape=DECODE)
     if decode:
         case = decode[0][0]
         yield (f"Decode: B {case.batch}, N {case.heads}/{case.heads_kv}, one row against {case.sk} keys of {case.d}",
                decode_text(decode) + "\n\n" + decode_table(decode))
-    lengths = [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].threads == most]
-    if lengths:
-        yield f"Cost against S: forward, f32, 2 heads of 128, {most} threads", milliseconds_table(lengths)
-    if any(True for _ in scaling_rows(results)):
-        yield "Threads", scaling_table(results)
     if operators := results.get("operators"):
         yield "Other operators", (
-            "Best (median). No library has these as one call; benchmarks/operator_cases.py has them in PyTorch, cut into chunks "
-            "of the size that was the fastest in a trial, with MKL unlocked on AMD." + noise_text(operators) + "\n\n" +
-            operators_table(operators))
-    if text := peer_facts.peers_text(results):
-        yield "Peers", text
+            "A cell has the rate of fa's best call, and how many times the rate of PyTorch's chunks that is "
+            "(benchmarks/operator_cases.py): no library has these as one call." + noise_text(operators) + "\n\n" +
+            operators_table(operators, most))
     yield "Checks", checks_text(results)
-    if text := missing_text(results, most):
-        yield "Not measured", text
+    if text := "\n\n".join(filter(None, (peer_facts.left_out_text(results), missing_text(results, most)))):
+        yield "What is missing", text
 
 
 PLOTS = {
@@ -258,8 +217,9 @@ PLOTS = {
 def document(results, drawn):
     """The text of the page. @param drawn  names of the files of the plots"""
     parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
-             "Written by benchmarks/report.py; [benchmarks/README.md](../../../benchmarks/README.md) says how it is "
-             "measured and how to repeat it.",
+             "Written by benchmarks/report.py from [results.json](results.json), which also has medians and every peer. "
+             "[benchmarks/README.md](../../../benchmarks/README.md) has the commands, "
+             "[performance.md](../../performance.md#read-a-table) says how to read the tables.",
              machine_text(results)]
     parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in drawn]
     for title, text in sections_of(results):

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Includes point down: faces -> include/fa; ops -> tiling -> layout -> core, and within a floor from folder to folder.
+# Includes point down: faces -> include/fa; ranks -> ops -> tiling -> layout -> core, and within a floor from folder to
+# folder.
 # Planning knows neither threads, kernels nor the operating system.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,45 +18,45 @@ forbid() { forbid_in "src/$1" "$2"; }
 forbid_of() {
   for file in src/"$1"/*.h src/"$1"/*.cc; do forbid_in "$file" "$1/$2/"; done
 }
-forbid core 'layout/|tiling/|ops/|fa/plan'
+forbid core 'layout/|tiling/|ops/|ranks/|fa/plan'
 # The folders of core: kernels <- machine <- run <- context, all above the files of core itself. The folders of tiling:
-# forward, backward <- ranks, and sparse alone, above the files of tiling itself.
+# forward, backward and sparse, each alone above the files of tiling itself.
 forbid core/kernels 'core/(machine|run|context)/'
 forbid core/machine 'core/(run|context)/'
 forbid core/run 'core/context/'
 forbid_of core '(kernels|machine|run|context)'
-forbid_of tiling '(forward|backward|sparse|ranks)'
-forbid tiling/forward 'tiling/(backward|sparse|ranks)/'
-forbid tiling/backward 'tiling/(forward|sparse|ranks)/'
-forbid tiling/sparse 'tiling/(forward|backward|ranks)/'
-forbid tiling/ranks 'tiling/sparse/'
-forbid layout 'tiling/|ops/'
-forbid tiling 'ops/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
-forbid ops 'tbb/|oneapi/|hwloc|cblas'
-# The folders of ops: plan <- bind <- tile <- dense, token; dense <- inference, ranks; token <- sparse, indexer.
-forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer|ranks)/'
-forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer|ranks)/'
-forbid ops/tile 'ops/(dense|token|inference|sparse|indexer|ranks)/'
-forbid ops/dense 'ops/(token|inference|sparse|indexer|ranks)/'
-forbid ops/token 'ops/(dense|inference|sparse|indexer|ranks)/'
-forbid ops/inference 'ops/(token|sparse|indexer|ranks)/'
-forbid ops/sparse 'ops/(dense|inference|indexer|ranks)/'
-forbid ops/indexer 'ops/(dense|inference|sparse|ranks)/'
-forbid ops/ranks 'ops/(token|inference|sparse|indexer)/'
+forbid_of tiling '(forward|backward|sparse)'
+forbid tiling/forward 'tiling/(backward|sparse)/'
+forbid tiling/backward 'tiling/(forward|sparse)/'
+forbid tiling/sparse 'tiling/(forward|backward)/'
+forbid layout 'tiling/|ops/|ranks/'
+forbid tiling 'ops/|ranks/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
+forbid ops 'ranks/|tbb/|oneapi/|hwloc|cblas'
+# The folders of ops: plan <- bind <- tile <- dense, token; dense <- inference; token <- sparse, indexer.
+forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer)/'
+forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer)/'
+forbid ops/tile 'ops/(dense|token|inference|sparse|indexer)/'
+forbid ops/dense 'ops/(token|inference|sparse|indexer)/'
+forbid ops/token 'ops/(dense|inference|sparse|indexer)/'
+forbid ops/inference 'ops/(token|sparse|indexer)/'
+forbid ops/sparse 'ops/(dense|inference|indexer)/'
+forbid ops/indexer 'ops/(dense|inference|sparse)/'
 # The self-check is above all operators.
-for folder in plan bind tile dense token inference sparse indexer ranks; do
+for folder in plan bind tile dense token inference sparse indexer; do
   forbid "ops/$folder" 'ops/self_check/'
 done
-# The folders of ops/ranks: rows <- call <- run.
-forbid ops/ranks/rows 'ops/ranks/(call|run)/'
-forbid ops/ranks/call 'ops/ranks/run/'
+# The folders of ranks: plan <- rows <- call <- run. Ranks run the dense operators only.
+forbid ranks 'ops/(token|inference|sparse|indexer|self_check)/|tiling/sparse/|tbb/|oneapi/|hwloc|cblas'
+forbid ranks/plan 'ops/|core/kernels/|core/run/|thread|mutex|atomic|ranks/(rows|call|run)/'
+forbid ranks/rows 'ranks/(call|run)/'
+forbid ranks/call 'ranks/run/'
 # Public headers include no internal ones.
-forbid_in include '(core|layout|tiling|ops)/'
+forbid_in include '(core|layout|tiling|ops|ranks)/'
 # The folders of aclnn: runtime <- operations.
 forbid aclnn/runtime 'aclnn/operations/'
 # The faces, the tools and the examples include only public headers.
 for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
-  forbid_in "$face" 'core/|layout/|tiling/|ops/'
+  forbid_in "$face" 'core/|layout/|tiling/|ops/|ranks/'
 done
 # The folders of the command line tool: flags <- files <- cases <- commands <- bench <- doctor,
 # pages.

@@ -8,8 +8,9 @@ namespace fa::core::kernels {
 
 // Each registers benchmarks that check a kernel's result before they time it.
 
-/// One line of kernels.inc. A kernel of few rows shares every pass with the strip that it is built on; a strip with its
-/// state by rows shares all passes but the product, and the scores if it reads keys in place.
+/// Registers one line of kernels.inc, without passes that another line times. A kernel set of few rows has the passes
+/// of the strip that it is built on. A strip with its state by rows has a product of its own, and scores of its own if
+/// it reads keys in place; it shares the rest.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels);
 void RegisterRowKernels(const KernelTable& table);
 void RegisterPairRows(const KernelTable& table);

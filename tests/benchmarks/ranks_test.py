@@ -26,16 +26,15 @@ class LoadTest(unittest.TestCase):
 
 
 class SimulationTest(unittest.TestCase):
-    def test_every_number_of_ranks_has_a_line_and_every_cut_and_network_a_column(self):
+    def test_numbers_of_ranks_are_lines_and_pairs_of_cut_and_network_are_columns(self):
         facts = {("forward", scaling, ranks, cut, network):
                  {"seconds": 1, "efficiency": 0.5, "hidden": 1, "strategy": "heads", "received": 2**30, "staged": 0}
                  for scaling in ranks_simulation.SCALINGS for ranks in ranks_simulation.RANKS
                  for cut in ranks_simulation.CUTS for network in ranks_simulation.NETWORKS}
         lines = ranks_simulation.report(facts, {}).splitlines()
         rows = [line for line in lines if line.startswith("| ") and not line.startswith("| ranks")]
-        self.assertEqual(len(rows), 2 * len(ranks_simulation.RANKS))
-        columns = len(ranks_simulation.CUTS) * len(ranks_simulation.NETWORKS)
-        self.assertTrue(all(row.count("50.0 %") == columns for row in rows))
+        self.assertEqual(len(rows), 2 * len(ranks_simulation.TABLE_RANKS))
+        self.assertTrue(all(row.count("50.0 %") == len(ranks_simulation.TABLE_COLUMNS) for row in rows))
         self.assertTrue(rows[-1].startswith("| 1024 | 1 | heads | 1.00 | 0.00 |"))
         self.assertFalse(any("Backward" in line for line in lines))  # no section without predictions
 

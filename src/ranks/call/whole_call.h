@@ -1,0 +1,71 @@
+#ifndef FA_RANKS_CALL_WHOLE_CALL_H_
+#define FA_RANKS_CALL_WHOLE_CALL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fa/options.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+#include "layout/bind_layout.h"
+#include "ranks/plan/row_shards.h"
+
+namespace fa::ops {
+
+// What forward and backward share when they treat the call of a rank as the call of all ranks.
+
+/// The rows among `rows` that the rank holds, as rows of its own tensors.
+[[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
+
+/// Refuses arguments that no call over ranks takes.
+[[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
+
+/// Lets bind see the tensor of a rank without rows as given, although it has no memory. Null data of tensors that have
+/// no elements for another reason stays null.
+/// @param at  the dimension of rows
+void MarkGivenWithoutRows(TensorView* tensor, int at);
+void MarkGivenWithoutRows(MutableTensorView* tensor, int at);
+
+/// Tensors of one rank with the sizes that they have in the whole call. The caller's strides are checked and then
+/// dropped.
+class WholeTensors {
+ public:
+  WholeTensors(const tiling::RowShards& q, const tiling::RowShards& k, int rank) : q_(q), k_(k), rank_(rank) {}
+
+  [[nodiscard]] const tiling::RowShards& queries() const { return q_; }
+  /// How many of these query rows the rank holds.
+  [[nodiscard]] int64_t OwnCount(tiling::Interval rows) const;
+
+  /// Widens a tensor. Bind reports tensors with a wrong number of dimensions.
+  template <typename View>
+  [[nodiscard]] Status Widen(const char* name, View* tensor, const layout::Axes& axes, bool queries,
+                             bool written = false) const {
+    return WidenAxis(name, *tensor, {axes.rank, axes.seq, queries, false}, &tensor->shape, &tensor->stride, written);
+  }
+  /// Widens a tensor whose dimension `at` counts rows of queries.
+  [[nodiscard]] Status WidenQueries(const char* name, TensorView* tensor, int at) const {
+    return WidenAxis(name, *tensor, {tensor->shape.rank(), at, true, false}, &tensor->shape, &tensor->stride, false);
+  }
+  /// Widens a statistic, which has one value per row.
+  template <typename View>
+  [[nodiscard]] Status WidenStatistic(const char* name, View* tensor, bool packed, bool written) const {
+    return WidenAxis(name, *tensor, {packed ? 2 : 3, packed ? 0 : 2, true, true}, &tensor->shape, &tensor->stride,
+                     written);
+  }
+
+ private:
+  struct Axis {
+    int rank, at;  ///< the tensor's number of dimensions is at least `rank`; dimension `at` is cut
+    bool queries, any_innermost;
+  };
+  [[nodiscard]] Status WidenAxis(const char* name, const TensorView& tensor, const Axis& axis, Dims* shape,
+                                 Dims* stride, bool written) const;
+
+  const tiling::RowShards& q_;
+  const tiling::RowShards& k_;
+  int rank_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_CALL_WHOLE_CALL_H_

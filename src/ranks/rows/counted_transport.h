@@ -1,0 +1,39 @@
+#ifndef FA_RANKS_ROWS_COUNTED_TRANSPORT_H_
+#define FA_RANKS_ROWS_COUNTED_TRANSPORT_H_
+
+#include <cstddef>
+#include <span>
+
+#include "fa/transport.h"
+#include "fa/workspace.h"
+
+namespace fa::ops {
+
+/// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
+/// way. Status words go to the transport itself.
+class CountedTransport final : public Transport {
+ public:
+  explicit CountedTransport(Transport& transport) : transport_(transport) {}
+
+  [[nodiscard]] int rank() const override { return transport_.rank(); }
+  [[nodiscard]] int ranks() const override { return transport_.ranks(); }
+  Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) override;
+  Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) override;
+  Status Wait(Request request) override;
+  Status Test(Request request, bool* done) override;
+  [[nodiscard]] bool CanTest() const override { return transport_.CanTest(); }
+  Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+
+ private:
+  Transport& transport_;
+};
+
+/// Makes room for what KeepIfUnderWay keeps. @throws std::bad_alloc
+void ReserveKept(Transport& transport);
+/// Call it after a run that failed. If messages are under way that nobody waits for, the transport keeps the workspace,
+/// and `workspace` becomes empty.
+void KeepIfUnderWay(Transport& transport, Workspace& workspace) noexcept;
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_ROWS_COUNTED_TRANSPORT_H_

@@ -1,0 +1,90 @@
+#ifndef FA_RANKS_ROWS_MESSENGER_H_
+#define FA_RANKS_ROWS_MESSENGER_H_
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fa/transport.h"
+#include "ranks/rows/unit_messages.h"
+
+namespace fa::ops {
+
+/// Stands for a request that nobody waits for any more.
+inline constexpr Transport::Request kNoRequest = -1;
+
+/// The most that a run has under way in its transport at one time.
+struct MessagesUnderWay {
+  int64_t requests = 0;
+  int64_t bytes = 0;  ///< of the longest message
+};
+
+/// Pointers to the tensors of an exchange, in their order, without an allocation.
+template <typename Byte>
+class Pointers {
+ public:
+  void Add(Byte* data) {
+    assert(count_ < data_.size());
+    data_[count_++] = data;
+  }
+  operator std::span<Byte* const>() const { return {data_.data(), count_}; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::array<Byte*, 9> data_{};
+  size_t count_ = 0;
+};
+
+/// Addresses of the tensors of a unit's two exchanges in a run: rows that come before its products, and results that go
+/// back.
+struct UnitPlaces {
+  Pointers<const std::byte> in_from, back_from;
+  Pointers<std::byte> in_to, back_to;
+};
+
+/// Memory of one exchange under way.
+struct ExchangeBuffers {
+  std::byte* send = nullptr;
+  std::byte* receive = nullptr;
+  Transport::Request* requests = nullptr;  ///< messages.receive.size() requests, then messages.send.size()
+
+  [[nodiscard]] std::span<Transport::Request> RequestsOf(const UnitMessages& messages) const {
+    return {requests, messages.receive.size() + messages.send.size()};
+  }
+};
+
+/// Writes NaN of every type over results that a rank has not computed but sends, because others wait for them.
+void SpoilResults(std::byte* results, size_t bytes);
+
+/// One exchange of rows. Call Start and Keep, then PutKept and Arrive, then Leave.
+class Messenger {
+ public:
+  Messenger(Transport& transport, std::span<const RowTensor> from, std::span<const RowTensor> to)
+      : transport_(transport), from_(from), to_(to) {}
+
+  /// Starts to receive, packs the rows to send, and starts to send them.
+  /// @param data  per tensor, the address of kv head 0, with the layout in `from`
+  [[nodiscard]] Status Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
+                             const ExchangeBuffers& buffers) const;
+  /// Packs the rows that the rank keeps, behind the messages that it sends.
+  void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, const ExchangeBuffers& buffers) const;
+  /// Puts the kept rows in their place.
+  void PutKept(const UnitMessages& messages, std::span<std::byte* const> to, const ExchangeBuffers& buffers) const;
+  /// Waits for the messages to receive and puts their rows in place.
+  [[nodiscard]] Status Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
+                              const ExchangeBuffers& buffers) const;
+  /// Waits until all messages have been sent.
+  [[nodiscard]] Status Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const;
+
+ private:
+  /// Waits for a request that has not been waited for.
+  [[nodiscard]] Status Wait(Transport::Request& request) const;
+
+  Transport& transport_;
+  std::span<const RowTensor> from_, to_;  ///< the same tensors, where they are sent from and where they arrive
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_ROWS_MESSENGER_H_

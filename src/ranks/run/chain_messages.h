@@ -1,0 +1,106 @@
+#ifndef FA_RANKS_RUN_CHAIN_MESSAGES_H_
+#define FA_RANKS_RUN_CHAIN_MESSAGES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/run/executor.h"
+#include "fa/transport.h"
+#include "ranks/plan/chain_graph.h"
+#include "ranks/rows/messenger.h"
+#include "ranks/run/unit_progress.h"
+
+namespace fa::ops {
+
+/// Moves the sums of one unit between ranks while the unit's graph runs. A block's gate opens when its sums have
+/// arrived. The sums go on when all tiles of the block have run.
+///
+/// Only blocks near the first block with tiles to run are looked at, so few receives are under way. If the transport
+/// can only wait, blocks are taken strictly in their order: before this thread waits for the sums of a block, all
+/// blocks before it have ended, and their sums are on their way. All ranks follow one order. So among all ranks,
+/// nothing that the earliest waiting block needs can wait for that block. If the transport can test, every poll tests a
+/// message as long as one is under way: of the sums, or else of the units. A transport may move messages only while it
+/// is called.
+class ChainMessages final : public core::ArrivalGates {
+ public:
+  /// The state of a block during a run.
+  struct BlockState {
+    std::atomic<int32_t> tiles_left;
+    bool received = false;                    ///< or its sums are here from the start
+    bool sent = false;                        ///< its sums are on their way, or it has nothing to send
+    Transport::Request request = kNoRequest;  ///< the request of arriving sums
+  };
+
+  /// Most receives that are under way at one time: one per block that is looked at.
+  static constexpr int64_t kMostReceives = 4 * int64_t{tiling::kKeyCopies};
+
+  /// The sums of a unit, chunk after chunk.
+  struct Sums {
+    float* data = nullptr;
+    int64_t floats_per_key = 0;
+    std::span<const tiling::SumChunk> chunks;
+
+    [[nodiscard]] std::span<float> Of(int32_t chunk) const {
+      const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
+      return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
+    }
+    /// The number of a chunk among the chunks that travel.
+    [[nodiscard]] int32_t TravelNumberOf(int32_t chunk) const {
+      return chunks[static_cast<size_t>(chunk)].travel_number;
+    }
+  };
+
+  /// @param blocks  blocks of the unit
+  /// @param states  one per block
+  /// @param leaving  per chunk that travels, its last send; kNoRequest when it has been waited for
+  /// @param others  progress of other messages, tested while no sums can be tested, since one test moves all messages
+  ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
+                const Sums& sums, std::span<Transport::Request> leaving, UnitProgress& others);
+
+  /// Each task calls it after its work.
+  void TileHasRun(int32_t block) const {
+    states_[static_cast<size_t>(block)].tiles_left.fetch_sub(1, std::memory_order_acq_rel);
+  }
+
+  [[nodiscard]] Status Poll(core::GateOpener& opener) override;
+  [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
+  /// Call it after a run that failed. It receives the remaining sums and sends NaN instead of sums, in the order of
+  /// blocks, so that no other rank waits.
+  [[nodiscard]] Status PassOn();
+  /// The first error of the transport.
+  [[nodiscard]] const Status& failed() const { return failed_; }
+
+ private:
+  [[nodiscard]] Status PollBlock(size_t block, core::GateOpener& opener);
+  [[nodiscard]] Status Receive(size_t block, bool may_wait);
+  [[nodiscard]] Status Send(size_t block);
+  [[nodiscard]] Status SendSpoilt(size_t block);
+  [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
+    return leaving_[static_cast<size_t>(sums_.TravelNumberOf(chunk))];
+  }
+  /// Whether the last sums that the chunk has sent have left.
+  [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
+  /// Tests the message, or waits for it.
+  [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
+  /// Called by a poll that waits for no sums. Tests the oldest sums that have not left, or else messages of units.
+  [[nodiscard]] Status MoveOthers(core::GateOpener& opener);
+
+  Transport& transport_;
+  std::span<const tiling::ChainBlock> blocks_;
+  std::span<BlockState> states_;
+  Sums sums_;
+  std::span<Transport::Request> leaving_;
+  UnitProgress& others_;
+  bool in_order_;
+  bool tested_ = false;    ///< whether this poll has tested a message
+  size_t first_ = 0;       ///< all blocks before it have run, and their sums are on their way
+  size_t first_kept_ = 0;  ///< the sums of all blocks before it have left, or go nowhere
+  Status failed_;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_RUN_CHAIN_MESSAGES_H_

@@ -1,0 +1,107 @@
+#ifndef FA_RANKS_RUN_GRAD_CHAIN_H_
+#define FA_RANKS_RUN_GRAD_CHAIN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/kernels/kernel_types.h"
+#include "fa/context.h"
+#include "fa/transport.h"
+#include "layout/rows_view.h"
+#include "ops/bind/bind_attention_grad.h"
+#include "ops/dense/backward_buffers.h"
+#include "ops/dense/backward_tile.h"
+#include "ops/plan/plan_impl.h"
+#include "ranks/plan/chain_graph.h"
+#include "ranks/plan/sum_schedule.h"
+#include "ranks/rows/unit_messages.h"
+#include "ranks/run/chain_messages.h"
+#include "tiling/backward/backward_plan.h"
+#include "tiling/plan_facts.h"
+
+namespace fa::ops {
+
+/// One rank's share of a unit of the backward if rows stay: its blocks of the schedule as one graph of tiles. The
+/// panels of its rows and their dQ stay in one slot per kv head from the first block to the last. Sums of dK and dV
+/// arrive from the rank of the rows before, and go to the rank of the rows after, while tiles of other blocks run.
+class GradChain {
+ public:
+  /// @param part  the backward of the rank's parts of rows, each as a sequence; `parts` says what they are parts of
+  /// @param whole  the sequences of the call
+  GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
+            const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
+            std::shared_ptr<const tiling::SumSchedule> schedule, int rank);
+
+  [[nodiscard]] const BoundAttentionGrad& bound() const { return bound_; }
+  [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const;
+
+  /// Bytes of all sums of the unit. The sums must not change until FinishSends.
+  [[nodiscard]] size_t SumBytes() const;
+  /// One request per chunk that travels.
+  [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
+  /// Messages under way in a unit while sums of the unit before may not have left.
+  [[nodiscard]] MessagesUnderWay UnderWay() const;
+
+  /// Memory that outlives the unit's run, since its sums may leave later.
+  struct Travelling {
+    float* sums = nullptr;
+    Transport::Request* requests = nullptr;
+  };
+  /// Where finished chunks put dK and dV, rounded, as staged rows, and the sums of a bias, [query heads][rows.rows].
+  struct Finished {
+    layout::MutableRowsView dk, dk_rope, dv;
+    float* bias = nullptr;
+    const StagedRows& rows;
+  };
+  /// `progress` polls other messages. `computed` gets the first error of products; messages go on after it.
+  [[nodiscard]] Status Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
+                           const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
+                           Status& computed) const;
+  [[nodiscard]] Status FinishSends(Transport& transport, const Travelling& travelling) const;
+  void ForgetSends(const Travelling& travelling) const;
+
+ private:
+  [[nodiscard]] tiling::BackwardPlan MakeLayout(const tiling::Machine& machine) const;
+  [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
+                                             const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
+                                             int rank) const;
+  /// Counts the FLOPs of the rank's tiles. Whole strips count as visited.
+  void AddFlops(tiling::BackwardPlan& plan) const;
+  /// Columns per kv head that run at one time, so that every worker has one.
+  [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
+  [[nodiscard]] TravellingSums SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const;
+  [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
+  /// Whether sums of a bias with one row for all queries travel.
+  [[nodiscard]] bool has_key_bias() const { return bound_.has_dpse && bound_.dpse.shared_rows; }
+  [[nodiscard]] int64_t floats_per_key() const {
+    return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv + int64_t{has_key_bias()});
+  }
+  void OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const;
+  static void OpenBias(const tiling::BackwardItem& item, const TravellingSums& sums);
+  void Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
+              const Finished& finished) const;
+  void FinishBias(const tiling::BackwardItem& item, const TravellingSums& sums, const Finished& finished) const;
+  /// Where the keys of an item are staged. The rows of a chunk lie together.
+  [[nodiscard]] int64_t PlaceOf(const tiling::BackwardItem& item, const Finished& finished) const;
+
+  BoundAttentionGrad bound_;
+  std::shared_ptr<const tiling::SumSchedule> schedule_;
+  const core::kernels::KernelTable& table_;
+  tiling::Machine machine_;
+  int64_t columns_ = 0;              ///< columns of dK: d + d_rope
+  std::vector<int64_t> key_offset_;  ///< per sequence of the unit, where its keys begin on the axis
+  tiling::BackwardPlan layout_;      ///< layout of the slots, without tiles
+  tiling::WorkspacePlan workspace_;
+  BackwardBuffers buffers_;
+  tiling::ChainGraph graph_;
+  int64_t copied_keys_ = 0;  ///< keys of the largest chunk, as the kernels pair them
+  size_t run_state_ = 0, states_ = 0, sums_ = 0, k_ = 0, v_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_RUN_GRAD_CHAIN_H_

@@ -1,0 +1,133 @@
+#ifndef FA_RANKS_RUN_RANKED_PLAN_H_
+#define FA_RANKS_RUN_RANKED_PLAN_H_
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/context/context_impl.h"
+#include "core/kernels/kernel_facts.h"
+#include "core/memory.h"
+#include "core/run/executor.h"
+#include "core/run/guarded_call.h"
+#include "core/task_graph.h"
+#include "fa/context.h"
+#include "fa/plan.h"
+#include "fa/transport.h"
+#include "fa/workspace.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "ranks/call/agreement.h"
+#include "ranks/call/score_rows.h"
+#include "ranks/plan/rank_plan.h"
+#include "ranks/rows/counted_transport.h"
+#include "ranks/rows/messenger.h"
+#include "tiling/plan_facts.h"
+#include "tiling/plan_limits.h"
+
+namespace fa::ops {
+
+/// What the ranks have agreed to run with. It lives as long as the plan.
+struct RankSession {
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set
+  Context* context = nullptr;
+  std::string note;
+};
+
+/// Uses a context with the instruction set that the ranks have agreed on.
+[[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
+
+/// Call it instead of a run that all other ranks begin: they get the error `why`.
+[[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
+
+/// Runs on the context's threads, or on the caller's thread if there is no memory for threads. After the ranks have
+/// agreed to run, no rank may fail for lack of threads.
+[[nodiscard]] Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, core::TaskFunction run_task,
+                                     std::byte* state, core::ArrivalGates* gates);
+
+/// What the plans over ranks of all operators have in common.
+template <typename Args>
+class RankedImpl : public Plan::ImplFor<Args> {
+ public:
+  explicit RankedImpl(RankSession session) : Plan::ImplFor<Args>(*session.context), session_(std::move(session)) {}
+
+  [[nodiscard]] Status CannotRun(const Status& why) const final { return TellRanks(session_, why); }
+  void AfterError(Workspace& workspace) const noexcept final { KeepIfUnderWay(*session_.transport, workspace); }
+  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                core::ArrivalGates* gates = nullptr) const final {
+    return RunAtLeastAlone(*this, graph, run_task, state, gates);
+  }
+
+ protected:
+  [[nodiscard]] const RankSession& session() const { return session_; }
+
+ private:
+  RankSession session_;
+};
+
+/// What a plan says about a rank that computes nothing. @param graph  a graph without tasks
+[[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
+                                                const core::TaskGraph& graph);
+
+/// Bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and room in the transport
+/// for its messages; or returns one error on all ranks.
+/// @param describe  describe(bound): the CallDescription of the call
+template <typename Impl, typename Bind, typename Describe>
+Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> transport, Context* context,
+                                                    const Bind& bind, const Describe& describe) {
+  using Planned = PlanFor<typename Impl::Args>;
+  return core::GuardedCall("the plan", [&]() -> Result<Planned> {
+    if (transport == nullptr) return Status::InvalidArgument(ErrorText::Argument("transport").Says("null"));
+    // No rank returns before all have agreed.
+    Context* own = context;
+    std::optional<std::invoke_result_t<const Bind&, Transport&>> bound;
+    RankFacts facts;
+    facts.status = core::GuardedCall("the plan", [&] {
+      if (own == nullptr) own = &Context::Default();
+      FA_RETURN_IF_ERROR(core::ImplOf(*own).status());
+      FA_RETURN_IF_ERROR(core::ImplOf(*own).CheckRuns());
+      facts.isa = own->isa();
+      facts.workers = own->threads();
+      facts.memory_bytes = core::MemoryBytes();
+      bound.emplace(bind(*transport));
+      if (!bound->ok()) return bound->status();
+      facts.description = describe(**bound).text();
+      facts.pse_forms = FormsOf(**bound);
+      return Status::Ok();
+    });
+    auto agreed = AgreeOnCall(*transport, facts);
+    if (!agreed.ok()) return agreed.status();
+
+    std::shared_ptr<const Impl> impl;
+    const Status planned = core::GuardedCall("the plan", [&] {
+      tiling::RankCall& call = CallOf(**bound);
+      call.workers = agreed->workers;
+      call.memory_bytes = agreed->memory_bytes;
+      call.flops_per_worker = tiling::FlopsPerWorker(agreed->isa, call.problem.dtype);
+      call.summed_rows = core::kernels::FactsOf(agreed->isa, call.problem.dtype).RowsSummedAtOnce();
+      RankSession session{.transport = transport, .lowered = nullptr, .context = nullptr, .note = {}};
+      FA_RETURN_IF_ERROR(UseForms(agreed->pse_forms, **bound));
+      FA_RETURN_IF_ERROR(UseAgreed(*agreed, *own, session));
+      try {
+        impl = std::make_shared<const Impl>(std::move(session), std::move(**bound));
+      } catch (const tiling::PlanTooLarge& error) {
+        return Status::OutOfMemory(error.what());
+      }
+      FA_RETURN_IF_ERROR(CheckWorkspace(impl->workspace().total_bytes()));
+      // If a rank found no memory for its messages during a run, the others would wait for it.
+      ReserveKept(*transport);
+      const MessagesUnderWay most = impl->UnderWay();
+      return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));
+    });
+    FA_RETURN_IF_ERROR(AgreeOnStatus(*transport, planned));
+    return Planned(std::move(impl));
+  });
+}
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_RUN_RANKED_PLAN_H_

@@ -1,0 +1,57 @@
+#ifndef FA_RANKS_RUN_ROWS_OF_SUMS_H_
+#define FA_RANKS_RUN_ROWS_OF_SUMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fa/flash_attention_grad.h"
+#include "fa/transport.h"
+#include "ranks/call/bind_grad_ranks.h"
+#include "ranks/run/grad_chain.h"
+#include "ranks/run/parameter_sums.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa::ops {
+
+/// If rows stay: what every row of a rank adds to dsink and dslopes. It is kept until all units have run, because the
+/// chains of additions then pass from rank to rank in the order of the batch and its rows.
+class RowsOfSums {
+ public:
+  RowsOfSums() = default;
+  RowsOfSums(const BoundGradRanks& bound, const tiling::RankPlan& plan, const ParameterSums& sums,
+             tiling::WorkspacePlan& workspace);
+
+  /// Keeps the values that a unit's tiles have left in the unit's workspace.
+  void Keep(const GradChain& chain, std::byte* chain_workspace, int64_t first_sequence, tiling::Interval heads_kv,
+            std::byte* workspace) const;
+  /// Writes NaN over values that this rank has not computed.
+  void Spoil(std::byte* workspace) const;
+  /// Writes dsink and dslopes on every rank. Collective.
+  [[nodiscard]] Status AddAndShare(Transport& transport, const AttentionGradArgs& args, const ParameterSums& sums,
+                                   std::byte* workspace) const;
+
+ private:
+  /// Rows of a sequence that one rank holds, as one step of the chains.
+  struct Step {
+    int rank = 0;
+    int64_t sequence = 0;
+    tiling::PlacedRows rows;
+    int64_t kept = 0;   ///< if they are own rows, where their values are kept, per head
+    bool ends = false;  ///< whether they end the sequence
+  };
+
+  void AddRows(const Step& step, const AttentionGradArgs& args, const ParameterSums& sums, std::byte* workspace) const;
+  [[nodiscard]] float* Kept(size_t at, std::byte* workspace) const { return reinterpret_cast<float*>(workspace + at); }
+
+  const BoundGradRanks* bound_ = nullptr;
+  std::vector<Step> steps_;
+  std::vector<int> last_rank_;  ///< per sequence, the rank that ends it; 0 if it has no rows
+  int64_t own_rows_ = 0;        ///< own rows of all sequences
+  bool has_sink_ = false, has_slopes_ = false;
+  size_t delta_ = 0, slope_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_RUN_ROWS_OF_SUMS_H_
