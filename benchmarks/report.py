@@ -217,9 +217,10 @@ PLOTS = {
 def document(results, drawn):
     """The text of the page. @param drawn  names of the files of the plots"""
     parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
-             "Written by benchmarks/report.py from [results.json](results.json), which also has medians and every peer. "
-             "[benchmarks/README.md](../../../benchmarks/README.md) has the commands, "
-             "[performance.md](../../performance.md#read-a-table) says how to read the tables.",
+             "`benchmarks/compare.py --set headline,lengths,scaling`, `benchmarks/operators.py` and `benchmarks/report.py` made "
+             "this page. [results.json](results.json) also has medians and every peer. "
+             "[benchmarks/README.md](../../../benchmarks/README.md#every-peer) says how it is measured, "
+             "[performance.md](../../performance.md#read-a-table) how to read the tables.",
              machine_text(results)]
     parts += [f"![{text}]({name})" for name, text in PLOTS.items() if name in drawn]
     for title, text in sections_of(results):
