@@ -14,7 +14,7 @@ namespace fa::core::kernels {
 void RegisterLine(const KernelTable& table, const StripKernels& kernels);
 void RegisterRowKernels(const KernelTable& table);
 void RegisterPairRows(const KernelTable& table);
-/// One line of int8_kernels.inc.
+/// Int8 kernels of one line of kernels.inc.
 void RegisterInt8Line(const Int8Table& table, const Int8Kernels& kernels);
 
 }  // namespace fa::core::kernels

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "arrays.h"
 #include "bindings.h"
@@ -74,6 +76,15 @@ nb::tuple Reduced(const nb::object& self) {
   return nb::make_tuple(partial(self.type(), **SettingsOf(nb::cast<const Context&>(self))), nb::make_tuple());
 }
 
+/// The names of the levels that run here.
+std::vector<std::string> LevelsHere() {
+  std::vector<std::string> names;
+  for (const Isa isa : AllIsas()) {
+    if (CanRun(isa)) names.emplace_back(fa::Name(isa));
+  }
+  return names;
+}
+
 bool ShareOpenMpThreads(const std::string& runtime) {
   const Result<bool> shared = fa::ShareOpenMpThreads(runtime);
   Raise(shared.status());
@@ -81,17 +92,16 @@ bool ShareOpenMpThreads(const std::string& runtime) {
 }
 
 void BindContext(nb::module_& module) {
-  nb::class_<Context>(module, "Context", nb::is_weak_referenceable(),
-                      "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
-                      "threads: 0 = FA_NUM_THREADS, else every core of the process' affinity mask. isa: \"portable\", "
-                      "\"avx2\", \"avx512\", "
-                      "\"avx512_vnni\",\n\"avx512_bf16\", \"avx512_amx\", \"neon\", \"neon_dotprod\" or "
-                      "\"neon_bf16\"; None = the highest this CPU has. accumulation: "
-                      "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
-                      "\"atomic-free\" (may give that up for speed; today it does not).\n\nContexts of equal settings "
-                      "are equal; a copy or an unpickled one has the "
-                      "settings and threads of its own."
-                      "\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
+  nb::class_<Context>(
+      module, "Context", nb::is_weak_referenceable(),
+      "Threads, instruction set and accumulation mode of the calls made with it.\n\n"
+      "threads: 0 = FA_NUM_THREADS, else every core of the process' affinity mask. isa: a level of this "
+      "CPU, such as\n\"portable\" or \"avx512\"; None = the highest. accumulation: "
+      "\"deterministic\" (the bits of a result do not\ndepend on the number of threads) or "
+      "\"atomic-free\" (may give that up for speed; today it does not).\n\nContexts of equal settings "
+      "are equal; a copy or an unpickled one has the "
+      "settings and threads of its own."
+      "\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
       .def(nb::new_(&MakeContext), nb::kw_only(), "threads"_a = 0, "isa"_a = nb::none(),
            "accumulation"_a = "deterministic")
       .def_prop_ro("threads", &Context::threads)
@@ -115,6 +125,7 @@ NB_MODULE(_fa, module) {
   for (const char* name : fa::kOperatorNames) operators.append(name);
   module.attr("OPERATORS") = nb::tuple(operators);
   fa::python::BindContext(module);
+  module.def("levels", &fa::python::LevelsHere);
   module.def("share_openmp_threads", &fa::python::ShareOpenMpThreads, "runtime"_a);
   fa::python::BindMask(module);
   fa::python::BindAttention(module);

@@ -14,7 +14,6 @@ import numpy as np
 
 from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_grad, plan
 
-_LEVELS = ("portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx", "neon", "neon_dotprod", "neon_bf16")
 _PLANNED = ("forward", "backward", "prompt", "decode")
 # Variables that change speed or numbers, and what they do.
 _VARIABLES = {
@@ -108,14 +107,14 @@ def _doctor(given: argparse.Namespace) -> int:
     _info(given)
     print("\nself-test: the largest error of a call as a fraction of what rounding explains")
     wrong = []
-    for level in _LEVELS:
+    for level in _fa.levels():
         try:
-            context = Context(isa=level)
-        except RuntimeError:  # the CPU has no such level
+            errors = _errors(Context(isa=level))
+        except RuntimeError as error:  # the library's own check found the level wrong
+            wrong.append(str(error))
             continue
-        errors = _errors(context)
-        print(f"  {context.isa:<14}" + "  ".join(f"{name} {error:.2f}" for name, error in errors.items()))
-        wrong += [f"{context.isa}: {name} is wrong" for name, error in errors.items() if not error <= 1.0]
+        print(f"  {level:<14}" + "  ".join(f"{name} {error:.2f}" for name, error in errors.items()))
+        wrong += [f"{level}: {name} is wrong" for name, error in errors.items() if not error <= 1.0]
     print("\nfindings")
     findings = [*wrong, *_surprises()]
     print("\n".join(f"  {finding}" for finding in findings) if findings else "  none")

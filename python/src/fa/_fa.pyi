@@ -88,6 +88,7 @@ class RankedBackward:
         self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None
     ) -> tuple[int, int, int, int]: ...
 
+def levels() -> list[str]: ...
 def share_openmp_threads(runtime: str) -> bool:
     """Runs calls on the threads of this OpenMP runtime from now on. Returns false if the runtime is not loaded."""
 

@@ -1,64 +1,109 @@
 #ifndef FA_CORE_KERNELS_KERNEL_FACTS_H_
 #define FA_CORE_KERNELS_KERNEL_FACTS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "core/amx_emulated.h"
 #include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
+#include "core/level_order.h"
 
-/// What the registries (kernels.inc, int8_kernels.inc) say of the kernels of every level, this machine's or not: plain
-/// data, known while compiling. A plan needs no more; the functions are set for levels that this CPU has (KernelSet).
+/// The facts of the kernels of every level, whether or not this machine has the level. They are constants, computed
+/// from the lines of kernels.inc. A plan needs facts only. KernelSet has the functions of the levels that this CPU has.
 namespace fa::core::kernels {
 
-/// A line of kernels.inc.
+/// A line of kernels.inc about f32 or bf16.
 struct RegisteredKernels {
-  enum class Kind : uint8_t { kStrip, kPairs, kFewRows, kFewPairs, kFewFloats };
+  enum class Kind : uint8_t { kStrip, kPairs, kPairBlocks, kTiles, kFewRows, kFewPairs, kFewFloats };
   Kind kind;
   Isa isa;
-  int64_t rows, width;  ///< width: of strips
-  const char *name, *row_state_name = nullptr, *in_place_name = nullptr;
+  const char* name;
+  int64_t rows = 0;   ///< of a register block, or the few rows
+  int64_t width = 0;  ///< of strips
+  int64_t lanes = 0;  ///< of a vector; strips only
+  const char *row_state_name = nullptr, *in_place_name = nullptr, *indexer_name = nullptr;
+  AttendedHeads attended = {};
 };
 
 namespace registry {
 
-// The registries name levels by these words.
-inline constexpr Isa portable = Isa::kPortable, avx2 = Isa::kAvx2, avx512 = Isa::kAvx512,
-                     avx512_vnni = Isa::kAvx512Vnni, avx512_bf16 = Isa::kAvx512Bf16, avx512_amx = Isa::kAvx512Amx,
-                     neon = Isa::kNeon, neon_dotprod = Isa::kNeonDotprod, neon_bf16 = Isa::kNeonBf16,
-                     amx_emulated = kAmxEmulated;
-
 #define FA_EVERY_LEVEL
-#define FA_STRIP_KERNELS(level, type, rows, width, vectors) \
-  {RegisteredKernels::Kind::kStrip,                         \
-   level,                                                   \
-   width,                                                   \
-   width,                                                   \
-   #type "_" #rows "x" #width "_" #level,                   \
-   #type "_" #rows "x" #width "_row_state_" #level},
-#define FA_PAIR_KERNELS(level, rows, width, vectors) \
-  {RegisteredKernels::Kind::kPairs,                  \
-   level,                                            \
-   width,                                            \
-   width,                                            \
-   "bf16_" #rows "x" #width "_" #level,              \
-   "bf16_" #rows "x" #width "_row_state_" #level,    \
-   "bf16_" #rows "x" #width "_in_place_" #level},
-#define FA_FEW_ROW_KERNELS(level, rows) {RegisteredKernels::Kind::kFewRows, level, rows, 0, "few_" #rows "_" #level},
-#define FA_FEW_PAIR_KERNELS(level, rows) {RegisteredKernels::Kind::kFewPairs, level, rows, 0, "few_" #rows "_" #level},
-#define FA_FEW_FLOAT_KERNELS(level, rows) \
-  {RegisteredKernels::Kind::kFewFloats, level, rows, 0, "few_" #rows "_floats_" #level},
+#define FA_LEVEL(level, isa) inline constexpr Isa level = isa;
+#include "core/kernels/levels/kernels.inc"
+
+#define FA_STRIP_KERNELS(level, type, strip_rows, strip_width, vectors)           \
+  {.kind = RegisteredKernels::Kind::kStrip,                                       \
+   .isa = level,                                                                  \
+   .name = #type "_" #strip_rows "x" #strip_width "_" #level,                     \
+   .width = strip_width,                                                          \
+   .lanes = strip_width / vectors,                                                \
+   .row_state_name = #type "_" #strip_rows "x" #strip_width "_row_state_" #level, \
+   .indexer_name = "indexer_" #level},
+#define FA_PAIRS(pair_kind, level, strip_rows, strip_width, vectors)            \
+  {.kind = RegisteredKernels::Kind::pair_kind,                                  \
+   .isa = level,                                                                \
+   .name = "bf16_" #strip_rows "x" #strip_width "_" #level,                     \
+   .width = strip_width,                                                        \
+   .lanes = strip_width / vectors,                                              \
+   .row_state_name = "bf16_" #strip_rows "x" #strip_width "_row_state_" #level, \
+   .in_place_name = "bf16_" #strip_rows "x" #strip_width "_in_place_" #level},
+#define FA_PAIR_KERNELS(level, strip_rows, strip_width, vectors) \
+  FA_PAIRS(kPairs, level, strip_rows, strip_width, vectors)
+#define FA_PAIR_BLOCK_KERNELS(level, strip_rows, strip_width, vectors) \
+  FA_PAIRS(kPairBlocks, level, strip_rows, strip_width, vectors)
+#define FA_TILE_KERNELS(level, strip_rows, strip_width, vectors) \
+  FA_PAIRS(kTiles, level, strip_rows, strip_width, vectors)
+#define FA_FEW_ROW_KERNELS(level, few) \
+  {.kind = RegisteredKernels::Kind::kFewRows, .isa = level, .name = "few_" #few "_" #level, .rows = few},
+#define FA_FEW_PAIR_KERNELS(level, few)        \
+  {.kind = RegisteredKernels::Kind::kFewPairs, \
+   .isa = level,                               \
+   .name = "few_" #few "_" #level,             \
+   .rows = few,                                \
+   .attended = {.most_columns = AttendArgs::kMostColumns, .pairs = true}},
+#define FA_FEW_FLOAT_KERNELS(level, few, columns, any_type) \
+  {.kind = RegisteredKernels::Kind::kFewFloats,             \
+   .isa = level,                                            \
+   .name = "few_" #few "_floats_" #level,                   \
+   .rows = few,                                             \
+   .attended = {.most_columns = columns, .any_float = any_type}},
 inline constexpr RegisteredKernels kKernels[] = {
 #include "core/kernels/levels/kernels.inc"
 };
+#undef FA_PAIRS
 
-#define FA_INT8_KERNELS(level, rows, width, vectors) {"i8_" #rows "x" #width "_" #level, level, width, rows},
+#define FA_INT8_KERNELS(level, word_group, block_columns, rows, strip_width, vectors) \
+  {.name = "i8_" #rows "x" #strip_width "_" #level,                                   \
+   .isa = level,                                                                      \
+   .width = strip_width,                                                              \
+   .group = word_group,                                                               \
+   .columns = block_columns},
 inline constexpr Int8Facts kInt8[] = {
-#include "core/kernels/int8/int8_kernels.inc"
+#include "core/kernels/levels/kernels.inc"
 };
 #undef FA_EVERY_LEVEL
 
+/// The highest level up to `isa` that one of the lines is about, if `counts` says that the line counts.
+template <typename Lines, typename Counts>
+[[nodiscard]] constexpr Isa HighestLevel(const Lines& lines, Isa isa, const Counts& counts) {
+  Isa highest = Isa::kPortable;
+  for (const auto& line : lines) {
+    if (counts(line) && IsPartOf(isa, line.isa)) highest = std::max(highest, line.isa);
+  }
+  return highest;
+}
+/// Whether a level has lines of a kind.
+[[nodiscard]] constexpr bool Has(Isa isa, RegisteredKernels::Kind kind) {
+  return std::any_of(std::begin(kKernels), std::end(kKernels),
+                     [&](const RegisteredKernels& line) { return line.isa == isa && line.kind == kind; });
+}
+
 }  // namespace registry
+
+/// Words of a row of the tile unit.
+inline constexpr int64_t kTileLanes = 16;
 
 /// The kernels of a level for operands of a type.
 struct LevelFacts {
@@ -76,115 +121,103 @@ struct LevelFacts {
 
 /// Whether a level multiplies pairs of bf16.
 [[nodiscard]] constexpr bool MultipliesPairs(Isa isa) {
-  return isa == Isa::kAvx512Bf16 || isa == Isa::kAvx512Amx || isa == Isa::kNeonBf16 || isa == kAmxEmulated;
+  using enum RegisteredKernels::Kind;
+  return registry::Has(isa, kPairs) || registry::Has(isa, kPairBlocks) || registry::Has(isa, kTiles);
 }
-/// The level whose f32 strips, few rows and row kernels a level has.
+/// The level whose f32 strips, few rows, row kernels and indexer kernels a level has.
 [[nodiscard]] constexpr Isa F32LevelOf(Isa isa) {
-  for (const Isa level : {Isa::kAvx512, Isa::kAvx2}) {
-    if (isa >= level && isa <= Isa::kAvx512Amx) return level;
-  }
-  return isa >= Isa::kNeon && isa <= Isa::kNeonBf16 ? Isa::kNeon : Isa::kPortable;
+  return registry::HighestLevel(registry::kKernels, isa, [](const RegisteredKernels& line) {
+    return line.kind == RegisteredKernels::Kind::kStrip;
+  });
 }
-/// Few rows that attend in f32: of 16 registers and of one or two rows, rows of every type. Four rows of 32 registers
-/// take f32 with heads of up to 128 columns: more products take longer than the keys take from memory.
-[[nodiscard]] constexpr AttendedHeads HeadsOfFloats(Isa isa, int64_t rows) {
-  const bool any = isa == Isa::kAvx2 || rows <= 2;
-  return {.most_columns = any ? AttendArgs::kMostColumns : 128, .any_float = any};
+/// Whether few rows of a level attend in f32, in place of those of the f32 level below.
+[[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
+  return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);
+}
+/// The level whose int8 kernels a level has.
+[[nodiscard]] constexpr Isa Int8LevelOf(Isa isa) {
+  return registry::HighestLevel(registry::kInt8, isa, [](const Int8Facts& /*line*/) { return true; });
 }
 
-/// The f32 kernels of a level's family.
+/// Makes the few rows attend for which `isa` has a line of a kind.
+constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
+  for (const RegisteredKernels& line : registry::kKernels) {
+    if (line.isa != isa || line.kind != kind) continue;
+    for (int i = 0; i < facts.few_count; ++i) {
+      StripFacts& few = facts.few[i];
+      if (few.rows != line.rows) continue;
+      few.attended = line.attended;
+      if (few.isa == isa && kind == RegisteredKernels::Kind::kFewFloats) continue;
+      few.name = line.name;
+      few.isa = isa;
+    }
+  }
+}
+
+/// The f32 kernels of a level.
 [[nodiscard]] constexpr LevelFacts F32FactsOf(Isa isa) {
   LevelFacts facts{.isa = F32LevelOf(isa), .has_row_state = true};
-  facts.rows.panel_lanes = facts.isa == Isa::kAvx512 ? 16 : facts.isa == Isa::kAvx2 ? 8 : 4;
   for (const RegisteredKernels& line : registry::kKernels) {
-    StripFacts strip{.name = line.name, .isa = line.isa, .width = line.width, .rows = line.rows};
+    StripFacts strip{.name = line.name, .isa = line.isa, .width = line.width, .rows = line.width};
     if (line.isa == facts.isa && line.kind == RegisteredKernels::Kind::kStrip) {
+      facts.rows.panel_lanes = line.lanes;
       facts.strips[facts.strip_count] = strip;
       strip.name = line.row_state_name;
       strip.state_by_row = true;
       facts.row_state[facts.strip_count++] = strip;
     } else if (line.isa == facts.isa && line.kind == RegisteredKernels::Kind::kFewRows) {
       strip.width = facts.strips[facts.strip_count - 1].width;
+      strip.rows = line.rows;
       strip.any_dtype = true;
-      if (line.isa == Isa::kAvx2) strip.attended = HeadsOfFloats(line.isa, line.rows);
       facts.few[facts.few_count++] = strip;
     }
   }
+  SetAttending(facts, facts.isa, RegisteredKernels::Kind::kFewFloats);
+  if (ReplacesFewRows(isa)) SetAttending(facts, isa, RegisteredKernels::Kind::kFewFloats);
   return facts;
 }
 
-/// Few rows of `isa` that attend, of one kind, in place of those of the f32 level.
-constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
-  for (const RegisteredKernels& line : registry::kKernels) {
-    if (line.isa != isa || line.kind != kind) continue;
-    for (int i = 0; i < facts.few_count; ++i) {
-      if (facts.few[i].rows != line.rows) continue;
-      facts.few[i].name = line.name;
-      facts.few[i].isa = isa;
-      facts.few[i].attended = kind == RegisteredKernels::Kind::kFewPairs
-                                  ? AttendedHeads{.most_columns = AttendArgs::kMostColumns, .pairs = true}
-                                  : HeadsOfFloats(isa, line.rows);
-    }
-  }
-}
-
-/// The pairs of a level that multiplies them, over the f32 kernels of its family.
+/// The pairs of a level that multiplies them, over the f32 kernels of the level.
 [[nodiscard]] constexpr LevelFacts PairFactsOf(Isa isa) {
+  using enum RegisteredKernels::Kind;
   LevelFacts facts = F32FactsOf(isa);
-  if (isa == Isa::kAvx512Bf16) {
-    SetAttending(facts, isa, RegisteredKernels::Kind::kFewFloats);
-    SetAttending(facts, isa, RegisteredKernels::Kind::kFewPairs);
-  }
-  const bool dots = isa == Isa::kAvx512Bf16, blocks = isa == Isa::kNeonBf16;
+  SetAttending(facts, isa, kFewPairs);
   facts.isa = isa;
   facts.strip_count = 0;
-  facts.has_row_state = facts.has_in_place = dots;
-  facts.rows = dots ? RowFacts{16, 2} : blocks ? RowFacts{4, 4} : RowFacts{16, kMostPairGroup};
+  facts.has_row_state = facts.has_in_place = registry::Has(isa, kPairs);
   for (const RegisteredKernels& line : registry::kKernels) {
-    if (line.isa != isa || line.kind != RegisteredKernels::Kind::kPairs) continue;
+    if (line.isa != isa || (line.kind != kPairs && line.kind != kPairBlocks && line.kind != kTiles)) continue;
+    facts.rows = line.kind == kTiles        ? RowFacts{.panel_lanes = kTileLanes, .pair_group = kMostPairGroup}
+                 : line.kind == kPairBlocks ? RowFacts{.panel_lanes = line.lanes, .pair_group = 4}
+                                            : RowFacts{.panel_lanes = line.lanes, .pair_group = 2};
     StripFacts strip{.name = line.name,
                      .isa = isa,
                      .width = line.width,
-                     .rows = line.rows,
+                     .rows = line.width,
                      .operands = Operands::kBF16Pairs,
-                     .panel_group = blocks ? 4 : 2,
-                     .scores_by_address = dots};
+                     .panel_group = line.kind == kPairBlocks ? 4 : 2,
+                     .scores_by_address = line.kind == kPairs};
     facts.strips[facts.strip_count] = strip;
     strip.state_by_row = true;
     strip.name = line.row_state_name;
     facts.row_state[facts.strip_count++] = strip;
     strip.in_place = true;
     strip.name = line.in_place_name;
-    facts.in_place = strip;  // the narrowest
+    facts.in_place = strip;  // the narrowest strip
   }
   return facts;
 }
 
-/// What a level, this machine's or not, has for operands of a type.
+/// What a level has for operands of a type.
 [[nodiscard]] constexpr LevelFacts FactsOf(Isa isa, DType dtype) {
-  if (dtype == DType::kBF16 && MultipliesPairs(isa)) return PairFactsOf(isa);
-  LevelFacts facts = F32FactsOf(isa);
-  if (isa == Isa::kAvx512Bf16) SetAttending(facts, isa, RegisteredKernels::Kind::kFewFloats);
-  return facts;
+  return dtype == DType::kBF16 && MultipliesPairs(isa) ? PairFactsOf(isa) : F32FactsOf(isa);
 }
 
-/// The name of the indexer's kernels, which are those of the f32 level.
+/// The name of the indexer's kernels of an f32 level.
 [[nodiscard]] constexpr const char* IndexerNameOf(Isa isa) {
-  switch (F32LevelOf(isa)) {
-    case Isa::kAvx2: return "indexer_avx2";
-    case Isa::kAvx512: return "indexer_avx512";
-    case Isa::kNeon: return "indexer_neon";
-    default: return "indexer_portable";
-  }
-}
-
-/// The level whose int8 kernels a level has.
-[[nodiscard]] constexpr Isa Int8LevelOf(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512: return Isa::kAvx2;
-    case Isa::kAvx512Bf16: return Isa::kAvx512Vnni;
-    default: return isa;
-  }
+  return std::find_if(std::begin(registry::kKernels), std::end(registry::kKernels),
+                      [&](const RegisteredKernels& line) { return line.isa == isa && line.indexer_name != nullptr; })
+      ->indexer_name;
 }
 
 /// The int8 kernels of a level.

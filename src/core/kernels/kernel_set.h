@@ -8,23 +8,24 @@ namespace fa::core::kernels {
 
 struct LevelFacts;  // kernel_facts.h
 
-/// The kernels of a level for operands of a type, which its table points to. The facts stand first; a level sets the
-/// functions.
+/// The kernels of a level for operands of a type, and the table that points to them. SetFacts sets the facts, and the
+/// level's sources set the functions.
 struct KernelSet {
   StripKernels strips[kMostStrips] = {}, row_state[kMostStrips] = {}, few[kMostFewRows] = {}, in_place = {};
   RowKernels rows = {};
   KernelTable table = {};
 };
 
-/// The same of int8 kernels.
+/// The int8 kernels of a level, and their table.
 struct Int8Set {
   Int8Kernels strips[kMostInt8Strips] = {};
   Int8Table table = {};
 };
 
-/// A set with the facts of a level, and no functions.
+/// Sets the facts of a level. The functions stay null.
 void SetFacts(const LevelFacts& facts, KernelSet& set);
-/// The functions that pairs share with f32 kernels: those of the strip of the same width, of few rows and of rows.
+/// Sets the functions that kernels of pairs share with f32 kernels: the functions of the strip of the same width, of
+/// few rows and of rows.
 void TakeFunctions(const KernelSet& f32, KernelSet& set);
 
 }  // namespace fa::core::kernels

@@ -41,25 +41,32 @@ struct FetchList {
   bool into_l1 = false;  ///< else into L2
 };
 
-/// Rows of the caller's memory, each `stride` elements after the other.
+/// How the rows of a RowBlock lie.
+enum class RowForm : uint8_t {
+  kApart,   ///< from `data` on, each `stride` elements after the other
+  kListed,  ///< at the addresses in `rows`
+  kPaired,  ///< from `data` on, in groups as pair_rows lays them; a group has `stride` columns of words
+};
+
+/// Rows of K, of V or of queries. StripFacts and RowFunctions say which forms and types a kernel takes.
 struct RowBlock {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t stride = 0;
-  /// Scores and products (on AVX2 those of few rows only) fetch into L2 the row that is this many rows after the row
-  /// they read; 0: nothing. `attend` does so with rows by address only, on AVX2 into L1; rows a stride apart it fetches
-  /// there at a distance of its own.
+  /// A hint, which changes no bits: a kernel may fetch the row that is this many rows after the row that it reads. 0
+  /// asks for nothing. A list of addresses has this many addresses after the last row, because a kernel may read them.
   int64_t fetch_ahead = 0;
-  /// Groups of rows as pair_rows lays them out, `stride` columns of words per group.
-  bool paired = false;
-  /// Few rows, strips in place, and of levels with scores_by_address scores and pair_rows: where each row lies, and
-  /// fetch_ahead rows after the last, instead of data and stride.
-  const void* const* rows = nullptr;
-  /// Strips: `fetch_lines` lines from here on are fetched while the rows are read.
+  bool paired = false;                ///< whether the form is kPaired
+  const void* const* rows = nullptr;  ///< the addresses of rows in the form kListed, else null
+  /// A hint for strips: while they read the rows, they fetch the next `fetch_lines` lines of the list.
   FetchList* fetch = nullptr;
   int64_t fetch_lines = 0;
-  /// Paired: rows per group, and those of the first group before the first row, an even number.
+  /// kPaired: the rows of a group, and the rows of the first group before the first row, an even number.
   int64_t group = 2, skip = 0;
+
+  [[nodiscard]] constexpr RowForm form() const {
+    return rows != nullptr ? RowForm::kListed : paired ? RowForm::kPaired : RowForm::kApart;
+  }
 };
 
 struct RowTarget {
@@ -153,10 +160,9 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< else o starts at 0
-  /// Where heads of K and V are as long, brings rows into L1: those of V for a step of the kernel while it computes the
-  /// step's scores, those of K for the next one beside the product; lists of addresses have kMostStep rows after the
-  /// last. Else rows in their order are left to the hardware, and rows by address are fetched fetch_ahead rows ahead.
-  /// Kernels of 16 registers choose for themselves.
+  /// A hint, which changes no bits, where heads of K and V are equally long: to bring rows into L1, the rows of V for a
+  /// step while the step's scores are computed, and the rows of K for the next step beside the product. Lists of
+  /// addresses then have kMostStep rows after the last.
   bool brings = false;
 };
 
@@ -167,22 +173,39 @@ struct AttendedHeads {
   bool any_float = false;    ///< in f32: heads of f16 and bf16, too
 };
 
-/// What planning knows of the kernels of one strip width on one level: a line of kernels.inc, for any machine.
+/// What planning knows of the kernels of one strip width on one level: a line of kernels.inc. Any machine knows it of
+/// any level.
 struct StripFacts {
   const char* name = nullptr;  ///< "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
   int64_t width = 0;       ///< lanes of its tiles
-  int64_t rows = 0;        ///< query rows it computes: `width`, or the first few lanes; scores of the others are 0
-  bool any_dtype = false;  ///< few rows: takes rows of K and V of every type; else f32, or bf16 pairs
+  int64_t rows = 0;        ///< query rows that it computes: `width`, or the first few lanes; scores of the others are 0
+  bool any_dtype = false;  ///< few rows: K and V may have every float type
   Operands operands = Operands::kF32;
-  /// Pairs: columns that lie together in a panel. A panel of a multiple of them and the one behind it are one panel.
+  /// Pairs: the columns that lie together in a panel. A panel of a multiple of them and the panel behind it are one
+  /// panel.
   int64_t panel_group = 2;
   bool state_by_row = false;       ///< the output state is [row][dv], with the bits of [dv][lane]
-  bool scores_by_address = false;  ///< scores take rows by address (RowBlock::rows) too
-  /// Scores and product take rows of K and V by address only, as they are, pairs too.
-  bool in_place = false;
+  bool scores_by_address = false;  ///< scores and pair_rows also take listed rows
+  bool in_place = false;           ///< pairs: scores and product take listed rows only, as the caller has them
   AttendedHeads attended = {};
 
+  /// Whether scores take rows of K of this form and type.
+  [[nodiscard]] constexpr bool ScoresTake(RowForm form, DType dtype) const {
+    if (any_dtype) return form != RowForm::kPaired;
+    if (dtype != OperandType()) return false;
+    return form == RowForm::kListed ? in_place || scores_by_address : form == RowForm::kApart && !in_place;
+  }
+  /// Whether products take rows of V of this form and type.
+  [[nodiscard]] constexpr bool ProductTakes(RowForm form, DType dtype) const {
+    if (any_dtype) return form != RowForm::kPaired;
+    if (dtype != OperandType()) return false;
+    if (in_place) return form == RowForm::kListed;
+    return form == (operands == Operands::kBF16Pairs ? RowForm::kPaired : RowForm::kApart);
+  }
+  [[nodiscard]] constexpr DType OperandType() const {
+    return operands == Operands::kBF16Pairs ? DType::kBF16 : DType::kF32;
+  }
   /// Whether attend takes rows of such heads.
   [[nodiscard]] constexpr bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
     if (!AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
@@ -202,8 +225,8 @@ struct StripFacts {
   [[nodiscard]] constexpr int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
 
-/// Passes over a tile of scores s[keys][width]. With `row_max`, row_max[lane] = max(row_max[lane], s[.][lane]) of what
-/// they write. Every strip and few rows have them.
+/// Passes over a tile of scores s[keys][width]. All strips and few rows have them. With `row_max`, they leave
+/// row_max[lane] = max(row_max[lane], s[.][lane]) of the scores that they write.
 struct ScorePasses {
   /// s *= scale; with softcap > 0: s = softcap * tanh(s * scale / softcap).
   void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
@@ -219,7 +242,7 @@ struct ScorePasses {
   /// row_max[lane] = max(row_max[lane], s[.][lane]).
   void (*block_max)(const float* s, int64_t keys, float* row_max);
 
-  // The backward's, over ds[keys][width].
+  // The next passes belong to the backward. They run over ds[keys][width].
 
   /// ds *= 1 - (capped / softcap)^2.
   void (*softcap_gradient)(float* ds, const float* capped, int64_t keys, float softcap);
@@ -230,37 +253,37 @@ struct ScorePasses {
   void (*slope_gradient)(const float* ds, int64_t keys, const int32_t* distance, bool square_root, float* sum);
 };
 
-/// Pairs only, else null: a tile s[keys][width] rounded to bf16.
+/// How a tile s[keys][width] is rounded to bf16. Only strips of pairs have these functions.
 struct PairTiles {
   /// pairs[key / 2][lane] = s[key][lane], s[key + 1][lane]; pairs may be s.
   void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
-  /// Back to s[key][lane] in place.
+  /// Turns what pair_keys left back into s[key][lane], in place.
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
   /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
-  /// backward_softmax, or with keep bits backward_softmax_dropout, whose P and ds_multiplier * dS leave rounded, as the
-  /// products take them.
+  /// Computes what backward_softmax computes, or with keep bits backward_softmax_dropout. P and ds_multiplier * dS
+  /// leave rounded, as the products take them.
   void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
 };
 
-/// Few rows only, else null.
+/// Loops that only few rows have. A loop is null where a level has none.
 struct FewRowLoops {
-  /// Scores that do not accumulate and, in the same loop, a product of rows of the same type, so that no time passes in
-  /// which nothing is read. Null where a level has none. Both have the bits they have alone.
+  /// Computes scores that do not accumulate and, in the same loop, a product of rows of the same type, so that memory
+  /// is read at all times. Both have the bits that they have alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
-  /// Scores, online softmax and product of keys that every row sees and no pass changes, in steps of its own, of the
-  /// heads that StripFacts::attended says. Of bf16 pairs: probabilities are rounded as those of strips of pairs.
+  /// Computes scores, online softmax and product of keys that every row sees and no pass changes, in steps of its own.
+  /// StripFacts::attended says for which heads. With pairs of bf16 it rounds probabilities as strips of pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
 };
 
-/// The kernels of a strip. With few rows, panel and output state are [row][d] and [row][dv] instead; with state_by_row,
-/// only the state is. A panel of few rows serves keys of the type of its queries, and f32; it still takes `width`
-/// floats per column.
+/// The kernels of a strip. Few rows have the panel [row][d] and the output state [row][dv]. With state_by_row only the
+/// state is [row][dv]. A panel of few rows serves keys of its queries' type and of f32. It also takes `width` floats
+/// per column.
 struct StripFunctions {
-  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes 0. Pairs: rows of bf16, multiplier 1, 0 or -1.
-  /// Strips in place choose the order by d, so a panel is read with the d that it was packed with.
+  /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes are 0. Pairs take rows of bf16 and a multiplier
+  /// of 1, 0 or -1. Strips in place choose the order by d, so a panel is read with the d that it was packed with.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
   /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]; with `row_max`, row_max[lane] = max(row_max[lane],
@@ -278,8 +301,8 @@ struct StripFunctions {
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
   void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
-  /// The same, skipping every pair whose p is kMaskedProbability; p is an f32 tile with all operands. Slow; for blocks
-  /// whose V is not finite.
+  /// The same, but it skips every pair whose p is kMaskedProbability. p is an f32 tile with all operands. This is slow,
+  /// and meant for blocks whose V is not finite.
   void (*product_exact)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// o[c][lane] = own_weight[lane] * o[c][lane] + from_weight[lane] * from[c][lane].
   void (*add_state)(const float* from, const float* from_weight, const float* own_weight, int64_t dv, float* o);
@@ -288,7 +311,7 @@ struct StripFunctions {
   void (*write_output)(const float* o, int64_t dv, const float* multiplier, const int32_t* zero, void* const* rows,
                        DType dtype, int64_t count);
 
-  // The backward's epilogue over s[keys][width] and dp[keys][width].
+  // The next functions end the backward's scores. They run over s[keys][width] and dp[keys][width].
 
   /// s = p = 2^(factor * s - shift[lane]), 0 below 2^-126, dp = ds = p * (dp - delta[lane]); both 0 where s is
   /// kMaskedScore.
@@ -301,8 +324,9 @@ struct StripFunctions {
   PairTiles pairs = {};
   FewRowLoops few_rows = {};
 
-  /// Strips whose products leave the vector units free, else null: a product, softmax and scores, any of them
-  /// null, of three different tiles in one loop. Each has the bits it has alone.
+  /// Computes a product, a softmax and scores of three different tiles in one loop. Any of them may be null, and each
+  /// has the bits that it has alone. Only the tile unit's strips, whose products leave the vector units free, have this
+  /// loop.
   void (*overlapped)(const ProductArgs* product, const SoftmaxArgs* softmax, const ScoreArgs* scores) = nullptr;
 };
 
@@ -373,7 +397,8 @@ struct RowFunctions {
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
   void (*exp2)(const float* x, int64_t n, float* y);
   void (*outer)(const OuterArgs& args);
-  /// The same, skipping every a that is kMaskedProbability. Slow; for blocks whose b is not finite.
+  /// The same, but it skips every a that is kMaskedProbability. This is slow, and meant for blocks whose b is not
+  /// finite.
   void (*outer_exact)(const OuterArgs& args);
   /// sum a[i] * b[i] in f32, of rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);

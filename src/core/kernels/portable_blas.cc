@@ -3,7 +3,7 @@
 
 #include "core/blas.h"
 #include "core/kernels/kernel_set.h"
-#include "core/kernels/once_per_level.h"
+#include "core/once_per_level.h"
 
 namespace fa::core::kernels {
 namespace {

@@ -8,10 +8,23 @@
 #include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/kernels/kernel_set.h"
-#include "core/kernels/levels/kernel_level.h"
-#include "core/kernels/once_per_level.h"
+#include "core/once_per_level.h"
 
 namespace fa::core::kernels {
+
+// The sources of a level define some of these. They set the functions of kernels whose facts a set has. Where a level
+// multiplies pairs, SetFunctions gets a set that has the level's f32 functions.
+#define FA_EVERY_LEVEL
+#define FA_LEVEL(level, isa)                    \
+  namespace level {                             \
+  void SetFunctions(KernelSet& set) noexcept;   \
+  void SetAttending(KernelSet& set) noexcept;   \
+  void SetInt8Functions(Int8Set& set) noexcept; \
+  const IndexerFunctions& Indexer() noexcept;   \
+  }
+#include "core/kernels/levels/kernels.inc"
+#undef FA_EVERY_LEVEL
+
 namespace {
 
 /// What a level's own sources set. A member is null where the level has the kernels of a level below it.
@@ -76,18 +89,20 @@ const KernelSet& F32Kernels(Isa isa) {
   });
 }
 
-/// The f32 kernels of avx512_bf16: kernels of avx512, of which few rows attend.
-const KernelSet& AttendingKernels() {
+/// The f32 kernels of a level that replaces few rows of the f32 level below.
+const KernelSet& AttendingKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
-  return sets.Of(Isa::kAvx512Bf16, [](KernelSet& set) {
-    const KernelSet& f32 = F32Kernels(Isa::kAvx512Bf16);
-    SetFacts(FactsOf(Isa::kAvx512Bf16, DType::kF32), set);
+  return sets.Of(isa, [&](KernelSet& set) {
+    const KernelSet& f32 = F32Kernels(isa);
+    SetFacts(FactsOf(isa, DType::kF32), set);
     TakeFunctions(f32, set);
-    if (const OwnKernels* own = OwnKernelsOf(Isa::kAvx512Bf16); own != nullptr) own->attending(set);
+    if (const OwnKernels* own = OwnKernelsOf(isa); own != nullptr) own->attending(set);
     set.table = f32.table;
     set.table.few = set.few;
   });
 }
+
+const KernelSet& FloatKernels(Isa isa) { return ReplacesFewRows(isa) ? AttendingKernels(isa) : F32Kernels(isa); }
 
 const KernelSet& PairKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
@@ -95,7 +110,7 @@ const KernelSet& PairKernels(Isa isa) {
     SetFacts(FactsOf(isa, DType::kBF16), set);
     const OwnKernels* own = OwnKernelsOf(isa);
     if (own == nullptr) return;
-    TakeFunctions(isa == Isa::kAvx512Bf16 ? AttendingKernels() : F32Kernels(isa), set);
+    TakeFunctions(FloatKernels(isa), set);
     own->pairs(set);
   });
 }
@@ -104,7 +119,7 @@ const KernelSet& PairKernels(Isa isa) {
 
 const KernelTable& Kernels(Isa isa, DType dtype) {
   if (dtype == DType::kBF16 && MultipliesPairs(isa)) return PairKernels(isa).table;
-  return (isa == Isa::kAvx512Bf16 ? AttendingKernels() : F32Kernels(isa)).table;
+  return FloatKernels(isa).table;
 }
 
 const Int8Table& Int8KernelsFor(Isa isa) {
@@ -118,8 +133,8 @@ const Int8Table& Int8KernelsFor(Isa isa) {
             set.table.isa = level;
             set.table.strips = set.strips;
             set.table.strip_count = facts.strip_count;
-            set.table.group = Int8GroupOf(level);
-            set.table.columns = Int8ColumnsOf(facts.strips[0]);
+            set.table.group = facts.strips[0].group;
+            set.table.columns = facts.strips[0].columns;
             if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
           })
       .table;

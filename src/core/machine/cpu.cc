@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/amx_emulated.h"
+#include "core/level_order.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -192,12 +193,10 @@ std::span<const Isa> AllIsas() {
 }
 
 bool Includes(Isa level, Isa part) {
-  if (part == Isa::kPortable) return true;
 #if defined(FA_AMX_EMULATED)
   if (part == core::kAmxEmulated) return true;
 #endif
-  if (level == core::kAmxEmulated || part == core::kAmxEmulated) return level == part;
-  return level >= part && (level >= Isa::kNeon) == (part >= Isa::kNeon);
+  return core::IsPartOf(level, part);
 }
 
 const char* Name(Isa isa) {

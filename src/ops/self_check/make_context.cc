@@ -1,7 +1,6 @@
-// The contexts of this machine, at levels whose kernels compute what the level below does. They are made above the
-// operators, with which a level is tried.
+// Makes the contexts of this machine, at levels that the self-check finds right. This is above all operators because
+// the self-check runs operators.
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "core/context/context_impl.h"
 #include "core/machine/cpu.h"
+#include "core/once_per_level.h"
 #include "core/run/guarded_call.h"
 #include "fa/context.h"
 #include "ops/self_check/self_check.h"
@@ -16,15 +16,10 @@
 namespace fa {
 namespace {
 
-/// What Prove says, which is asked once per process and level.
+/// The result of Prove, which runs once per process and level.
 const ops::ProvenIsa& ProvenLevel(Isa wanted) {
-  // Not a static that one thread makes while others wait: in a child forked meanwhile they would wait for ever.
-  static constinit std::array<std::atomic<const ops::ProvenIsa*>, 16> proven{};
-  std::atomic<const ops::ProvenIsa*>& known = proven[static_cast<size_t>(wanted)];
-  if (const ops::ProvenIsa* made = known.load(std::memory_order_acquire); made != nullptr) return *made;
-  auto own = std::make_unique<const ops::ProvenIsa>(ops::Prove(wanted));
-  const ops::ProvenIsa* first = nullptr;
-  return known.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;
+  static constinit core::OncePerLevel<ops::ProvenIsa> proven;
+  return proven.Of(wanted, [&](ops::ProvenIsa& of) { of = ops::Prove(wanted); });
 }
 
 Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
@@ -47,8 +42,8 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
 }
 
 Context& Context::Default() {
-  // Never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call. Made as
-  // ProvenLevel's are.
+  // The context is never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call.
+  // It is made without a static variable for the reason that OncePerLevel gives.
   static constinit std::atomic<Context*> context{nullptr};
   if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
   core::Topology topology = core::Topology::Detect();

@@ -1,5 +1,5 @@
-// Numbers are multiples of 1/8 in [-1, 1), so scores, integers and the indexer's values are exact in whatever order a
-// level adds. What follows the exponential differs by rounding. Rows have a NaN behind them, which no output may show.
+// Inputs are multiples of 1/8 in [-1, 1), so scores, integers and the indexer's values are exact in whatever order a
+// level adds. Values after an exponential differ by rounding. A NaN lies behind each row, and no output may show it.
 
 #include "ops/self_check/self_check.h"
 
@@ -24,9 +24,9 @@
 namespace fa::ops {
 namespace {
 
-// f32: sums of up to 200 terms, each of which is rounded to 2^-24 of a sum that is up to 8 times the largest output.
+// f32: sums have up to 200 terms. Each is rounded to 2^-24 of a sum that is up to 8 times the largest output.
 constexpr double kFloatTolerance = 0x1p-13;
-// 16 bits: P, dS and outputs are rounded to 2^-9 of themselves, the terms of a sum are up to 8 times the largest
+// 16 bits: P, dS and outputs are rounded to 2^-9 of themselves. The terms of a sum are up to 8 times the largest
 // output.
 constexpr double kHalfTolerance = 0x1p-6;
 
@@ -58,7 +58,7 @@ float Get(const std::byte* from, DType dtype) {
   }
 }
 
-/// The calls at a level, with their tensors and what they gave.
+/// The calls at a level, with their tensors and outputs.
 class Calls {
  public:
   explicit Calls(Isa isa) {
@@ -69,8 +69,8 @@ class Calls {
                                         [] { return std::make_unique<core::SerialExecutor>(); }));
   }
 
-  /// Forward and backward of 2 heads over one head of keys.
-  /// @param features  whether bias, softcap, window and dropout change the scores; else the mask is causal
+  /// Runs forward and backward of 2 heads over one head of keys.
+  /// @param features  whether bias, softcap, window and dropout change the scores; otherwise the mask is causal
   void Dense(DType dtype, int64_t d, int64_t dv, bool features) {
     constexpr int64_t kRows = 61, kKeys = 170;
     AttentionArgs args;
@@ -109,7 +109,7 @@ class Calls {
     if (features) Keep("dpse" + of, dtype, grad.dpse);
   }
 
-  /// A row of `heads` heads over one head of keys, in pages of 16.
+  /// Decodes a row of `heads` heads over one head of keys, in pages of 16.
   void Decode(DType dtype, DType dtype_kv, int64_t heads) {
     constexpr int64_t kPage = 16, kPages = 10, kLength = 150, kColumns = 64;
     DecodeAttentionArgs args;
@@ -164,7 +164,7 @@ class Calls {
     if (!status.ok()) throw std::logic_error("self-check: " + status.message());
   }
 
-  /// Rows that end in a NaN, and in a byte of some value where there is none.
+  /// Makes a tensor with an element behind each row: a NaN, or 1 in a tensor of integers.
   MutableTensorView Tensor(DType dtype, const Dims& shape, bool values) {
     const int last = shape.rank() - 1;
     const int64_t stride = shape[last] + 1, size = static_cast<int64_t>(SizeOf(dtype));
@@ -187,12 +187,12 @@ class Calls {
   TensorView Input(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/true); }
   MutableTensorView Output(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/false); }
 
-  /// @param precision  the type that says how far two levels may differ; kI32: not at all
+  /// @param precision  the type that says how far two levels may differ. With kI32 they may not.
   void Keep(std::string name, DType precision, const TensorView& output) {
     CheckedOutput& kept = outputs.emplace_back(CheckedOutput{.name = std::move(name)});
     if (precision != DType::kI32) kept.tolerance = precision == DType::kF32 ? kFloatTolerance : kHalfTolerance;
     const auto size = static_cast<int64_t>(SizeOf(output.dtype));
-    // The rows with what lies behind them, which stays.
+    // The element behind each row is kept, too, because no call may change it.
     const int64_t elements = output.stride[0] * output.shape[0];
     for (int64_t i = 0; i < elements; ++i) {
       kept.values.push_back(Get(static_cast<const std::byte*>(output.data) + i * size, output.dtype));

@@ -9,43 +9,44 @@
 #include "fa/context.h"
 #include "fa/status.h"
 
-/// A level's kernels tried on this CPU: a few small calls of operators at the level and at the one below it.
+/// Tries a level's kernels on this CPU by a few small calls of operators, at the level and at the level below it.
 namespace fa::ops {
 
 /// One output of the calls.
 struct CheckedOutput {
   std::string name;      ///< "dk of f32"
-  double tolerance = 0;  ///< of what two levels may differ by, relative to the output's largest element
+  double tolerance = 0;  ///< by how much two levels may differ, relative to the output's largest element
   std::vector<float> values = {};
 };
 
-/// Dense attention forward and backward of every float type, with and without what changes scores; decodes of few rows,
-/// of pages and of int8 keys; an int8 prompt; the indexer. The calling thread computes them, in some tens of
-/// milliseconds. Throws std::bad_alloc.
+/// The outputs of dense attention forward and backward of every float type, with and without passes over scores, of
+/// decodes of few rows, of pages and of int8 keys, of an int8 prompt and of the indexer. The calling thread computes
+/// them in some tens of milliseconds. Throws std::bad_alloc.
 [[nodiscard]] std::vector<CheckedOutput> CheckedOutputs(Isa isa);
 
-/// The name of the first output of `level` that is not what `below` says; empty: none.
+/// The name of the first output of `level` that differs from the same output of `below`, or nothing.
 [[nodiscard]] std::string FirstDifference(std::span<const CheckedOutput> level, std::span<const CheckedOutput> below);
 
-/// The level under `level` in its family; portable's is portable.
+/// The level under `level` in its family that the library has. The level under portable is portable.
 [[nodiscard]] Isa LevelBelow(Isa level);
-/// FirstDifference of the outputs of two levels in words: "neon's dk of f32 is not portable's on this CPU".
+/// Says in words which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". Empty if none
+/// does.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below);
 
-/// Whether no CPU of its own ran the level before it was published: emulators only.
+/// Whether only emulators have run the level.
 [[nodiscard]] bool IsUnproven(Isa isa);
 
-/// A level, and what is wrong with the one above it; empty: nothing that is known.
+/// A level whose outputs are right as far as is known.
 struct ProvenIsa {
   Isa isa = Isa::kPortable;
-  std::string wrong = {};
+  std::string wrong = {};  ///< what is wrong with the level above it, or nothing
 };
-/// The highest level up to `wanted` that agrees, as every unproven level up to it, with the level below.
+/// The highest level up to `wanted` such that it and every unproven level below it agree with the level below.
 [[nodiscard]] ProvenIsa Prove(Isa wanted, bool (*unproven)(Isa) = IsUnproven,
                               std::string (*difference)(Isa level, Isa below) = DifferenceOf);
 
-/// `settings` at the level that is proven and, where it is not the one that the settings have, with a note that says
-/// why. @return kUnsupported if the options or the environment ask for a level by name that is wrong
+/// Returns `settings` at the level `proven`. If that is another level than theirs, isa_note says why.
+/// @return kUnsupported if the options or the environment ask for a level by name that is wrong
 [[nodiscard]] Result<ContextSettings> AtProvenLevel(ContextSettings settings, const ContextOptions& options,
                                                     const ContextEnvironment& environment, const ProvenIsa& proven);
 

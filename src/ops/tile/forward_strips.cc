@@ -217,6 +217,7 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
                                  const float* p, const float* alpha) const {
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.VRunEnd(key, keys.end);
+    assert(strip.kernels->ProductTakes(rows.V(key).form(), rows.V(key).dtype));
     product(rows.V(key), end - key, p + (key - keys.begin) * strip.lanes.width, problem_.dv, alpha, strip.state);
     alpha = kUnitAlpha.data();
     key = end;

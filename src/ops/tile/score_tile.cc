@@ -49,6 +49,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
   }
   const int64_t d = problem_.d;
   const auto scores = [&](const core::kernels::ScoreArgs& x) {
+    assert(kernels.ScoresTake(x.k.form(), x.k.dtype));
     if (beside == nullptr) return kernels.scores(x.k, x.keys, x.panel, x.d, x.accumulate, x.s, x.row_max);
     if (kernels.overlapped != nullptr) {
       kernels.overlapped(beside->product, beside->softmax, &x);

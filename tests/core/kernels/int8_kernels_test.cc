@@ -1,4 +1,4 @@
-// Every line of int8_kernels.inc, compared with plain integer loops: results are exact for every tail.
+// The int8 kernels of every line of kernels.inc, compared with plain integer loops: results are exact for every tail.
 #include <gtest/gtest.h>
 
 #include <algorithm>

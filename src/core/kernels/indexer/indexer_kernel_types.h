@@ -54,8 +54,7 @@ struct IndexerKernels : IndexerFunctions {
   const char* name = nullptr;  ///< "indexer_avx512"
 };
 
-/// The kernels for a level; a level without kernels of its own has those of the level below. The functions are null for
-/// a level that this CPU lacks.
+/// The kernels for a level, which may be kernels of a level below. If this CPU lacks that level, functions are null.
 [[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

@@ -2,13 +2,11 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA kAmxEmulated
 #define FA_PACKING "core/kernels/int8/int8_pack_tiles.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_tile_kernels.inc"
 #define FA_INT8_STRIP Int8TileStrip
-#define FA_INT8_COLUMNS 1
-#define FA_INT8_KERNELS_AMX_EMULATED
+#define FA_KERNELS_OF_AMX_EMULATED
 
 namespace fa::core::kernels::amx_emulated {
 namespace {

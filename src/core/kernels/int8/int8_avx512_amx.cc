@@ -1,12 +1,10 @@
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kAvx512Amx
 #define FA_PACKING "core/kernels/int8/int8_pack_tiles.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_tile_kernels.inc"
 #define FA_INT8_STRIP Int8TileStrip
-#define FA_INT8_COLUMNS 1
-#define FA_INT8_KERNELS_AVX512_AMX
+#define FA_KERNELS_OF_AVX512_AMX
 
 namespace fa::core::kernels::avx512_amx {
 namespace {

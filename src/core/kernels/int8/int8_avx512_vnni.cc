@@ -1,12 +1,10 @@
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kAvx512Vnni
 #define FA_PACKING "core/kernels/int8/int8_pack_quads.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_strip_kernels.inc"
 #define FA_INT8_STRIP Int8Strip
-#define FA_INT8_COLUMNS 8
-#define FA_INT8_KERNELS_AVX512_VNNI
+#define FA_KERNELS_OF_AVX512_VNNI
 
 namespace fa::core::kernels::avx512_vnni {
 namespace {

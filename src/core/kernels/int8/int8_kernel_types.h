@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "core/amx_emulated.h"
 #include "core/integer.h"
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
@@ -16,12 +15,13 @@ namespace fa::core::kernels {
 /// The products add at most this many keys in int32: 2^16 * 2^7 * 2^7 fits.
 inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
 
-/// What planning knows of the kernels of one strip width on one level: a line of int8_kernels.inc, for any machine.
+/// What planning knows of the kernels of one strip width on one level: a line of kernels.inc, for any machine.
 struct Int8Facts {
   const char* name = nullptr;  ///< "i8_8x32_avx512_vnni"
   Isa isa = Isa::kPortable;
-  int64_t width = 0;       ///< lanes; the level's StripKernels of this width do the passes over the scores
-  int64_t block_rows = 0;  ///< of a register block
+  int64_t width = 0;    ///< lanes; the level's StripKernels of this width do the passes over the scores
+  int64_t group = 0;    ///< elements of a word: 4 where the level multiplies bytes, 2 where it multiplies 16 bits
+  int64_t columns = 0;  ///< of a block of the panel of V; on the tile unit a column is a block by itself
 };
 
 struct Int8Functions {
@@ -46,16 +46,7 @@ struct Int8Functions {
 /// Kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
 struct Int8Kernels : Int8Facts, Int8Functions {};
 
-inline constexpr int kMostInt8Strips = 2;  ///< lines of int8_kernels.inc per level
-
-/// Elements of a word: bytes where the level multiplies bytes, else 16-bit integers.
-[[nodiscard]] constexpr int64_t Int8GroupOf(Isa isa) {
-  return isa == Isa::kPortable || isa == Isa::kAvx2 || isa == Isa::kAvx512 || isa == Isa::kNeon ? 2 : 4;
-}
-/// Columns of a block of the panel of V: rows of the register block; on the tile unit each is a block by itself.
-[[nodiscard]] constexpr int64_t Int8ColumnsOf(const Int8Facts& facts) {
-  return facts.isa == Isa::kAvx512Amx || facts.isa == kAmxEmulated ? 1 : facts.block_rows;
-}
+inline constexpr int kMostInt8Strips = 2;  ///< lines of kernels.inc per level
 
 /// Where the output of an int8 call gets its scales: x * scale + offset.
 struct Quantization {
@@ -70,8 +61,7 @@ struct Int8Table {
   Isa isa = Isa::kPortable;
   const Int8Kernels* strips = nullptr;  ///< from wide to narrow
   int strip_count = 0;
-  int64_t group = 0;    ///< elements of a word
-  int64_t columns = 0;  ///< of a block of the panel of V
+  int64_t group = 0, columns = 0;  ///< of every strip
 
   /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8] or pairs of words of pairs
   /// of rows, of 8 rows at the end too, as the level's `scores` wants it; start[row] = the value at which the score of
@@ -88,7 +78,7 @@ struct Int8Table {
   [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return CeilDiv(dv, columns); }
 };
 
-/// The kernels for a level; avx512 without VNNI has those of avx2. Facts only for a level that this CPU lacks.
+/// The kernels for a level, which may be kernels of a level below. If this CPU lacks that level, functions are null.
 [[nodiscard]] const Int8Table& Int8KernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

@@ -2,13 +2,11 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kNeon
 #define FA_PACKING "core/kernels/int8/int8_pack_pairs.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_broadcast.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_strip_kernels.inc"
 #define FA_INT8_STRIP Int8Strip
-#define FA_INT8_COLUMNS 6
-#define FA_INT8_KERNELS_NEON
+#define FA_KERNELS_OF_NEON
 
 namespace fa::core::kernels::neon {
 namespace {

@@ -2,13 +2,11 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kNeonBf16
 #define FA_PACKING "core/kernels/int8/int8_pack_blocks.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_by_lane.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_block_kernels.inc"
 #define FA_INT8_STRIP Int8BlockStrip
-#define FA_INT8_COLUMNS 8
-#define FA_INT8_KERNELS_NEON_BF16
+#define FA_KERNELS_OF_NEON_BF16
 
 namespace fa::core::kernels::neon_bf16 {
 namespace {

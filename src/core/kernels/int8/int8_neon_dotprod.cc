@@ -2,13 +2,11 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_LEVEL_ISA Isa::kNeonDotprod
 #define FA_PACKING "core/kernels/int8/int8_pack_signed_quads.inc"
 #define FA_WORDS "core/kernels/int8/int8_words_by_lane.inc"
 #define FA_INT8_STRIPS "core/kernels/int8/int8_strip_kernels.inc"
 #define FA_INT8_STRIP Int8Strip
-#define FA_INT8_COLUMNS 6
-#define FA_INT8_KERNELS_NEON_DOTPROD
+#define FA_KERNELS_OF_NEON_DOTPROD
 
 namespace fa::core::kernels::neon_dotprod {
 namespace {

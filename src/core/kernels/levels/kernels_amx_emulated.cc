@@ -5,7 +5,7 @@
 #include "core/kernels/levels/kernel_level.h"
 
 #define FA_FACTORS "core/kernels/factors_broadcast.inc"
-#define FA_PAIR_KERNELS_AMX_EMULATED
+#define FA_KERNELS_OF_AMX_EMULATED
 
 namespace fa::core::kernels::amx_emulated {
 namespace {

@@ -1,18 +1,21 @@
 #include "core/kernels/levels/kernel_level.h"
 
 #define FA_FACTORS "core/kernels/factors_broadcast.inc"
-#define FA_STRIP_KERNELS_AVX2
-#define FA_FEW_ROWS_ATTEND
+#define FA_KERNELS_OF_AVX2
 
 namespace fa::core::kernels::avx2 {
 namespace {
 
 #include "core/kernels/vec/vec_avx2.h"
 // The kernels are written in these words.
+#include "core/kernels/few_row_attend.inc"
 #include "core/kernels/levels/f32_level.inc"
 
 }  // namespace
 
-void SetFunctions(KernelSet& set) noexcept { SetF32Functions(set); }
+void SetFunctions(KernelSet& set) noexcept {
+  SetF32Functions(set);
+  SetAttendingFloats(set);
+}
 
 }  // namespace fa::core::kernels::avx2

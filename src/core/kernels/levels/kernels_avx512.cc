@@ -1,7 +1,7 @@
 #include "core/kernels/levels/kernel_level.h"
 
 #define FA_FACTORS "core/kernels/factors_broadcast.inc"
-#define FA_STRIP_KERNELS_AVX512
+#define FA_KERNELS_OF_AVX512
 
 namespace fa::core::kernels::avx512 {
 namespace {

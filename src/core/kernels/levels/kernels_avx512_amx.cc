@@ -1,6 +1,6 @@
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_PAIR_KERNELS_AVX512_AMX
+#define FA_KERNELS_OF_AVX512_AMX
 
 namespace fa::core::kernels::avx512_amx {
 namespace {

@@ -1,6 +1,6 @@
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_PAIR_KERNELS_AVX512_BF16
+#define FA_KERNELS_OF_AVX512_BF16
 
 namespace fa::core::kernels::avx512_bf16 {
 namespace {

@@ -3,7 +3,7 @@
 #include "core/kernels/levels/kernel_level.h"
 
 #define FA_FACTORS "core/kernels/factors_by_lane.inc"
-#define FA_STRIP_KERNELS_NEON
+#define FA_KERNELS_OF_NEON
 
 namespace fa::core::kernels::neon {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "core/kernels/levels/kernel_level.h"
 
-#define FA_PAIR_KERNELS_NEON_BF16
+#define FA_KERNELS_OF_NEON_BF16
 
 namespace fa::core::kernels::neon_bf16 {
 namespace {

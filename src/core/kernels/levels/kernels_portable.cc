@@ -1,7 +1,7 @@
 #include "core/kernels/levels/kernel_level.h"
 
 #define FA_FACTORS "core/kernels/factors_broadcast.inc"
-#define FA_STRIP_KERNELS_PORTABLE
+#define FA_KERNELS_OF_PORTABLE
 
 namespace fa::core::kernels::portable {
 namespace {
