@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fa/error_text.h"
 #include "fa/operators.h"
 #include "support/cases/call_fields.h"
 

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "fa/error_text.h"
+
 namespace fa::aclnn {
 namespace {
 

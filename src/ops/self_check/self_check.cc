@@ -18,6 +18,7 @@
 #include "core/context/context_impl.h"
 #include "core/machine/cpu.h"
 #include "core/run/serial_executor.h"
+#include "fa/error_text.h"
 #include "fa/fa.h"
 #include "layout/half.h"
 
