@@ -10,6 +10,7 @@
 /// }
 /// @endcode
 
+#include <cassert>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,14 +86,14 @@ class [[nodiscard]] Result {
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
-  /// The value; call it only if ok().
-  [[nodiscard]] T& value() & { return *value_; }
-  [[nodiscard]] const T& value() const& { return *value_; }
-  [[nodiscard]] T&& value() && { return std::move(*value_); }
-  T& operator*() { return *value_; }
-  const T& operator*() const { return *value_; }
-  T* operator->() { return &*value_; }
-  const T* operator->() const { return &*value_; }
+  /// The value. An assertion checks that the result is ok().
+  [[nodiscard]] T& value() & { return assert(ok()), *value_; }
+  [[nodiscard]] const T& value() const& { return assert(ok()), *value_; }
+  [[nodiscard]] T&& value() && { return assert(ok()), std::move(*value_); }
+  T& operator*() { return value(); }
+  const T& operator*() const { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
 
  private:
   std::optional<T> value_;
