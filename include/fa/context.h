@@ -67,8 +67,7 @@ enum class Isa : uint8_t {
 /// How sums over blocks are ordered.
 enum class Accumulation : uint8_t {
   kDeterministic,  ///< bits depend neither on the number of threads, nor on the run, nor on the call's other sequences
-  kAtomicFree,     ///< An operator may reorder sums for speed, by private partial sums and not by atomics. No operator
-                   ///< does so today: the bits equal those of kDeterministic, but that is not promised.
+  kAtomicFree,     ///< sums may be reordered for speed; today no operator does
 };
 
 /// Where threads and packed panels live.

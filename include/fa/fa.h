@@ -9,15 +9,17 @@
 /// int main() {
 ///   std::vector<float> q(8 * 128 * 64, 1.0F), out(q.size());
 ///   fa::AttentionArgs args;
-///   args.q = args.k = args.v = fa::View(q.data(), {1, 8, 128, 64});  // [B, N, S, D]
-///   args.out = fa::View(out.data(), {1, 8, 128, 64});
+///   args.q = args.k = args.v = fa::View(q, {1, 8, 128, 64});  // [B, N, S, D]
+///   args.out = fa::View(out, {1, 8, 128, 64});
 ///   const fa::Status status = fa::FlashAttention(args, {.mask = fa::Mask::Causal()});
 ///   if (!status.ok()) std::puts(status.message().c_str());
 /// }
 /// @endcode
 
+// The build makes fa/export.h: a program includes the headers of an installed fa, or links the CMake target fa::fa.
 #include "fa/context.h"
 #include "fa/error_text.h"
+#include "fa/half.h"
 #include "fa/mask.h"
 #include "fa/operators.h"
 #include "fa/options.h"

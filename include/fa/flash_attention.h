@@ -40,15 +40,21 @@ struct AttentionArgs {
   /// sum(Sk_b), or [B|1, N, 1024, maxSk].
   /// With pse types 2 and 3 it holds slopes, f32 [N] or [B, N].
   TensorView pse;
-  TensorView dense_mask;  ///< u8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk]
-  TensorView drop_mask;   ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
-  TensorView sink;        ///< f32 [N]: per head the score of a virtual key whose value is 0
-  std::span<const int64_t> cu_q;   ///< TND: inclusive prefix sums of query lengths; leading 0: an empty sequence
-  std::span<const int64_t> cu_kv;  ///< TND: inclusive prefix sums of the key lengths, as many as cu_q has
-  MutableTensorView out;           ///< [B, N, Sq, Dv], type of q
-  MutableTensorView softmax_max;   ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
-  MutableTensorView softmax_sum;   ///< optional, f32 of the same shape; before dropout
-  MutableTensorView lse;           ///< optional, f32 of the same shape: max + ln(sum), -inf for a row without keys
+  /// u8, bool or i8, not 0 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
+  TensorView dense_mask;
+  TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
+  TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
+  std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; leading 0: an empty sequence
+  /// TND: inclusive prefix sums of the key lengths, as many as cu_q has. Sequences lie without gaps, so cu_kv cannot
+  /// skip padding. Other lengths than in cu_q also move the diagonal of Mask::Causal. Mask::Rows leaves
+  /// keys out.
+  std::span<const int64_t> cu_kv;
+  MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
+  MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
+  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; before dropout
+  /// Optional, f32 of the same shape: max + ln(sum), -inf for a row without keys. The backward reads softmax_max and
+  /// softmax_sum and does not read lse.
+  MutableTensorView lse;
 };
 
 /// out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases of AttentionOptions.

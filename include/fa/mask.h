@@ -97,17 +97,19 @@ class FA_API Mask {
   /// @endcode
   static Mask Prefix(std::vector<int64_t> prefix);
   /// A list of every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and padding are
-  /// such lists, alone or together with a window or a causal rule. Copies of the mask share the lists. Rows({0, 0, 2,
-  /// 2}, {2, 2, 6, 6}):
+  /// such lists, alone or together with a window or a causal rule. With a causal rule and `length` tokens
+  /// before the padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask share the
+  /// lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
   /// @code{.unparsed}
   ///   x x . . . .
   ///   x x . . . .
   ///   . . x x x x
   ///   . . x x x x
   /// @endcode
-  /// From one row that keeps keys to the next, neither number may decrease. Keys outside 0..Sk-1 are dropped. There is
-  /// one entry per row of one batch element, which holds for all elements, or one entry per row of all elements,
-  /// element after element. With TND there is one entry per row of the whole tensor, and j counts inside the sequence.
+  /// Within a batch element or sequence, neither number may decrease from one row that keeps keys to the next. After a
+  /// row without keys, no row begins before the end of a row above. Keys outside 0..Sk-1 are dropped. There is one
+  /// entry per row of one batch element, which holds for all elements, or one entry per row of all elements, element
+  /// after element. With TND there is one entry per row of the whole tensor, and j counts inside the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
   /// The rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode, pre,

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "fa/mask.h"
 #include "fa/tensor.h"
@@ -54,6 +55,36 @@ struct AttentionOptions {
                                             ///< are multiplied by 1/keep_prob
   std::optional<PhiloxState> dropout = {};  ///< dropout by seed instead of AttentionArgs::drop_mask
 };
+
+/// The options of dense attention that are one number each, as X(type, name, text of the command line). Every face
+/// reads, copies and compares them by these lists, which have the order of the members. Decode attention has the first
+/// list, prompt attention the second, and AttentionOptions the third.
+#define FA_DECODE_NUMBERS(X) X(float, softcap, "C > 0: scores become C tanh(score/C)")
+#define FA_PROMPT_NUMBERS(X)                                         \
+  X(int64_t, q_start, "Added to the row in the distance of slopes")  \
+  X(int64_t, kv_start, "Added to the key in the distance of slopes") \
+  FA_DECODE_NUMBERS(X)
+#define FA_DENSE_NUMBERS(X) \
+  FA_PROMPT_NUMBERS(X)      \
+  X(float, keep_prob, "Kept probabilities are multiplied by 1/keep-prob")
+
+/// Calls visit(name, text, number ...) for every number of the lists that all of `options` have.
+template <typename Visit, typename... Options>
+constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
+#define FA_VISIT(type, name, text) \
+  if constexpr ((requires { options.name; } && ...)) visit(#name, text, options.name...);
+  FA_DENSE_NUMBERS(FA_VISIT)
+#undef FA_VISIT
+}
+
+/// Copies every number of the lists that both have.
+template <typename From, typename To>
+constexpr void CopyNumbers(const From& from, To& to) {
+  const auto copy = [](const char*, const char*, const auto& number, auto& into) {
+    into = static_cast<std::remove_reference_t<decltype(into)>>(number);
+  };
+  ForEachNumber(copy, from, to);
+}
 
 }  // namespace fa
 

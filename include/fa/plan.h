@@ -39,7 +39,7 @@ class FA_API Plan {
   /// Bytes of workspace that Run needs.
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;
-  /// The plan in words: kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
+  /// The plan in words: sizes, mask, kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
   [[nodiscard]] std::string Describe() const;
 
  private:
@@ -59,6 +59,9 @@ class FA_API Plan {
 /// context. The operator's PlanX makes it once, and it runs often. It is immutable: many threads may call Run at once,
 /// each with its own Workspace. Its context must outlive it. To run a plan on another operator's tensors does not
 /// compile.
+///
+/// PlanX never reads the memory of tensors, so a plan may precede their allocation. A required tensor may then have
+/// null data. An optional tensor is planned if its data is any other pointer.
 template <typename Args>
 class PlanFor : public Plan {
  public:

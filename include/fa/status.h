@@ -10,17 +10,18 @@
 /// }
 /// @endcode
 
+#include <cassert>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "fa/error_text.h"
 #include "fa/export.h"
 
 namespace fa {
+
+class ErrorText;  // fa/error_text.h
 
 /// Classes of errors. The text of a Status names the argument, its value and the wanted value. argument() returns the
 /// argument's name alone.
@@ -38,12 +39,8 @@ class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
   /// An error of class `code`. Its message() begins with the name of the class.
-  Status(StatusCode code, const ErrorText& what) noexcept : code_(code) {
-    KeepText([&] { return what; });
-  }
-  Status(StatusCode code, std::string_view what) noexcept : code_(code) {
-    KeepText([&] { return ErrorText(std::string(what)); });
-  }
+  FA_API Status(StatusCode code, const ErrorText& what) noexcept;
+  FA_API Status(StatusCode code, std::string_view what) noexcept;
 
   static Status Ok() noexcept { return {}; }
   /// "invalid argument: k.shape[2]=5, want 7 (q.shape[2])"
@@ -57,71 +54,24 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool ok() const noexcept { return code_ == StatusCode::kOk; }
   [[nodiscard]] StatusCode code() const noexcept { return code_; }
-  /// Empty if ok(). Without memory for a longer text it is "out of memory".
-  [[nodiscard]] const std::string& message() const noexcept {
-    static const Kept<std::string> none{""}, no_memory{"out of memory"};
-    if (text_ != nullptr) return text_->message;
-    return ok() ? none.value : no_memory.value;
-  }
   // The texts below live as long as this status or a copy of it. So keep the status, not a view of a temporary's text.
 
+  /// Empty if ok(). Without memory for a longer text it is "out of memory".
+  [[nodiscard]] FA_API const std::string& message() const noexcept;
   /// The beginning of message(), such as "invalid argument: ". Without memory for a longer text it is the whole
   /// message.
-  [[nodiscard]] std::string_view class_text() const noexcept {
-    const std::string_view all = message();
-    return all.substr(0, all.size() - what().text().size());
-  }
+  [[nodiscard]] FA_API std::string_view class_text() const noexcept;
   /// The message without its class. The text knows where it mentions arguments.
-  [[nodiscard]] const ErrorText& what() const noexcept {
-    static const Kept<ErrorText> none;
-    return text_ != nullptr ? text_->what : none.value;
-  }
+  [[nodiscard]] FA_API const ErrorText& what() const noexcept;
   /// The wrong argument, as the C++ interface calls it: a field of XArgs or XOptions ("k", "mask.pre"), or a parameter
   /// of the function. Empty if no argument is wrong.
-  [[nodiscard]] std::string_view argument() const noexcept {
-    const ErrorText::Mention* subject = what().subject();
-    return subject != nullptr ? what().Name(*subject) : std::string_view();
-  }
+  [[nodiscard]] FA_API std::string_view argument() const noexcept;
 
  private:
-  struct Text {
-    std::string message;
-    ErrorText what;
-  };
-  /// A value that needs no memory to make, since short texts lie in the string itself. It is never destroyed, because a
-  /// status may be read while the process ends.
-  template <typename T>
-  union Kept {
-    Kept() noexcept : value() {}
-    explicit Kept(const char* short_text) noexcept : value(short_text) {}
-    ~Kept() {}
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
-    T value;
-  };
-
-  static std::string_view ClassOf(StatusCode code) {
-    switch (code) {
-      case StatusCode::kOk: return "";
-      case StatusCode::kInvalidArgument: return "invalid argument: ";
-      case StatusCode::kOutOfMemory: return "out of memory: ";
-      case StatusCode::kUnsupported: return "unsupported: ";
-      case StatusCode::kInternal: return "internal error: ";
-    }
-    return "";
-  }
+  struct Text;
 
   template <typename What>
-  void KeepText(const What& make) noexcept {
-    if (ok()) return;
-    try {
-      Text text{std::string(ClassOf(code_)), make()};
-      text.message += text.what.text();
-      text_ = std::make_shared<const Text>(std::move(text));
-    } catch (const std::bad_alloc&) {
-      code_ = StatusCode::kOutOfMemory;
-    }
-  }
+  void KeepText(const What& make) noexcept;
 
   StatusCode code_ = StatusCode::kOk;
   std::shared_ptr<const Text> text_;
@@ -136,14 +86,14 @@ class [[nodiscard]] Result {
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
-  /// The value; call it only if ok().
-  [[nodiscard]] T& value() & { return *value_; }
-  [[nodiscard]] const T& value() const& { return *value_; }
-  [[nodiscard]] T&& value() && { return std::move(*value_); }
-  T& operator*() { return *value_; }
-  const T& operator*() const { return *value_; }
-  T* operator->() { return &*value_; }
-  const T* operator->() const { return &*value_; }
+  /// The value. An assertion checks that the result is ok().
+  [[nodiscard]] T& value() & { return assert(ok()), *value_; }
+  [[nodiscard]] const T& value() const& { return assert(ok()), *value_; }
+  [[nodiscard]] T&& value() && { return assert(ok()), std::move(*value_); }
+  T& operator*() { return value(); }
+  const T& operator*() const { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
 
  private:
   std::optional<T> value_;

@@ -7,14 +7,14 @@
 /// std::vector<float> values(2 * 8 * 128 * 64);
 /// std::vector<uint16_t> bits(values.size());
 /// const fa::Dims shape = {2, 8, 128, 64};
-/// const fa::MutableTensorView f32 = fa::View(values.data(), shape);
-/// const fa::TensorView bf16 = fa::View(bits.data(), fa::DType::kBF16, shape);
+/// const fa::MutableTensorView f32 = fa::View(values, shape);
+/// const fa::TensorView bf16 = fa::View(bits, fa::DType::kBF16, shape);
 /// const fa::TensorView every_second = fa::View(values.data(), {2, 8, 64, 64}, {8 * 128 * 64, 128 * 64, 128, 1});
 /// @endcode
 
 #include <cassert>
 #include <cstdint>
-#include <span>
+#include <ranges>
 #include <type_traits>
 
 #include "fa/tensor.h"
@@ -74,11 +74,20 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return reach;
 }
 
-/// A view of a span. An assertion checks that the shape stays inside it.
-template <typename T>
-[[nodiscard]] auto View(std::span<T> elements, const Dims& shape, const Dims& stride = {}) {
-  assert(Reach(shape, stride) <= std::ssize(elements));
-  return View(elements.data(), shape, stride);
+/// A view of a vector, an array or a span. An assertion checks that the shape stays inside it.
+template <std::ranges::contiguous_range Elements>
+[[nodiscard]] auto View(Elements&& elements, const Dims& shape, const Dims& stride = {}) {
+  static_assert(std::ranges::borrowed_range<Elements>, "the elements would not outlive the view");
+  assert(Reach(shape, stride) <= std::ranges::ssize(elements));
+  return View(std::ranges::data(elements), shape, stride);
+}
+/// The same for elements whose type C++ does not know. They have the size of the type's elements.
+template <std::ranges::contiguous_range Elements>
+[[nodiscard]] auto View(Elements&& elements, DType dtype, const Dims& shape, const Dims& stride = {}) {
+  static_assert(std::ranges::borrowed_range<Elements>, "the elements would not outlive the view");
+  assert(sizeof(std::ranges::range_value_t<Elements>) == SizeOf(dtype));
+  assert(Reach(shape, stride) <= std::ranges::ssize(elements));
+  return View(std::ranges::data(elements), dtype, shape, stride);
 }
 
 }  // namespace fa

@@ -23,19 +23,16 @@ namespace {
 constexpr std::array kLayouts = {Layout::kBNSD, Layout::kBSND, Layout::kBSH,
                                  Layout::kSBH,  Layout::kTND,  Layout::kBNSD_BSND};
 
-AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<double> scale, const Mask& mask,
-                             int64_t pse_type, int64_t q_start, int64_t kv_start, double softcap, double keep_prob,
-                             std::optional<uint64_t> seed, uint64_t offset) {
+AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<double> scale, const Mask* mask,
+                             int64_t pse_type, FA_DENSE_NUMBERS(FA_PARAMETER) std::optional<uint64_t> seed,
+                             uint64_t offset) {
   AttentionOptions options;
   options.layout = LayoutOf(layout);
   options.heads = heads;
   options.scale = NearestFloat(scale);
-  options.mask = mask;
+  if (mask != nullptr) options.mask = *mask;
   options.pse_type = PseTypeOf(pse_type);
-  options.q_start = q_start;
-  options.kv_start = kv_start;
-  options.softcap = NearestFloat(softcap);
-  options.keep_prob = NearestFloat(keep_prob);
+  FA_DENSE_NUMBERS(FA_TAKE)
   if (seed) options.dropout = PhiloxState{*seed, offset};
   return options;
 }
@@ -149,16 +146,24 @@ PseType PseTypeOf(int64_t number) {
   return static_cast<PseType>(number);
 }
 
-void BindAttention(nb::module_& module) {
-  nb::class_<AttentionOptions>(module, "AttentionOptions")
-      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "scale"_a.none(), "mask"_a, "pse_type"_a,
-           "q_start"_a, "kv_start"_a, "softcap"_a, "keep_prob"_a, "seed"_a.none(), "offset"_a);
+void BindForward(nb::module_& module) {
+  using Options = AttentionOptions;
+  nb::class_<Options>(module, "AttentionOptions")
+      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a = 0, "scale"_a = nb::none(),
+           "mask"_a = nb::none(), "pse_type"_a = static_cast<int>(Options().pse_type),
+           FA_DENSE_NUMBERS(FA_KEYWORD) "seed"_a = nb::none(), "offset"_a = 0);
   DefineOperator<AttentionOptions, PlanFlashAttention, FlashAttention>(module, "forward", &ForwardArgs);
-  DefineOperator<AttentionOptions, PlanFlashAttentionGrad, FlashAttentionGrad>(module, "backward", &BackwardArgs);
-  module.def("merge", &Merge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
-  module.def("plan_merge", &DescribeMerge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
   module.def("dropout_mask", &DropoutMask, "arrays"_a, "seed"_a, "offset"_a, "keep_prob"_a, "bits"_a,
              "context"_a.none());
+}
+
+void BindBackward(nb::module_& module) {
+  DefineOperator<AttentionOptions, PlanFlashAttentionGrad, FlashAttentionGrad>(module, "backward", &BackwardArgs);
+}
+
+void BindMerge(nb::module_& module) {
+  module.def("merge", &Merge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
+  module.def("plan_merge", &DescribeMerge, "arrays"_a, "layout"_a, "heads"_a, "context"_a.none());
 }
 
 }  // namespace fa::python

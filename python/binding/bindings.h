@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "arrays.h"
 #include "fa/context.h"
-#include "fa/flash_attention.h"
-#include "fa/flash_attention_grad.h"
+#include "fa/operators.h"
 #include "fa/options.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -24,6 +24,17 @@ using Lengths = std::vector<int64_t>;
 /// settings are.
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
+
+/// The type as which a number of the lists in fa/options.h comes from Python, and the number as the library takes it.
+template <typename Number>
+using FromPython = std::conditional_t<std::is_same_v<Number, float>, double, Number>;
+inline float Taken(double number) { return NearestFloat(number); }
+inline int64_t Taken(int64_t number) { return number; }
+// What a constructor of options has per number: a parameter, its keyword with the default of `Options`, and a line that
+// takes it.
+#define FA_PARAMETER(type, name, text) FromPython<type> name,
+#define FA_KEYWORD(type, name, text) nb::arg(#name) = Options().name,
+#define FA_TAKE(type, name, text) options.name = Taken(name);
 
 /// The layout of this name. Throws ValueError for any other name.
 Layout LayoutOf(const std::string& name);
@@ -65,16 +76,15 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
   RunUnlocked([&] { return call(args); });
 }
 
-/// Each function adds one part to the module. The first seven are decode, Mask, AttentionOptions with the dense
-/// operators, plans, prompt attention, calls over ranks, and sparse attention with the indexer and losses. The last two
-/// are attention and decode of PyTorch's tensors.
-void BindDecode(nanobind::module_& module);
+/// Each function adds an operator with its options to the module.
+#define FA_DECLARE(name, function, args, options, text) void Bind##name(nanobind::module_& module);
+FA_OPERATORS(FA_DECLARE)
+#undef FA_DECLARE
+
+/// Each function adds one part to the module: Mask, plans, calls over ranks, attention and decode of PyTorch's tensors.
 void BindMask(nanobind::module_& module);
-void BindAttention(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
-void BindPrompt(nanobind::module_& module);
 void BindRanks(nanobind::module_& module);
-void BindSparse(nanobind::module_& module);
 void BindTensorAttention(nanobind::module_& module);
 void BindTensorDecode(nanobind::module_& module);
 

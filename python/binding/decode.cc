@@ -17,13 +17,13 @@ namespace fa::python {
 namespace {
 
 DecodeAttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::optional<double> scale,
-                                   const Mask& mask, double softcap, bool antiquant_per_token) {
+                                   const Mask* mask, FA_DECODE_NUMBERS(FA_PARAMETER) bool antiquant_per_token) {
   DecodeAttentionOptions options;
   options.layout = LayoutOf(layout);
   options.heads = heads;
   options.scale = NearestFloat(scale);
-  options.mask = mask;
-  options.softcap = NearestFloat(softcap);
+  if (mask != nullptr) options.mask = *mask;
+  FA_DECODE_NUMBERS(FA_TAKE)
   if (antiquant_per_token) options.antiquant = Antiquant::kPerToken;
   return options;
 }
@@ -65,9 +65,10 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
 }  // namespace
 
 void BindDecode(nb::module_& module) {
-  nb::class_<DecodeAttentionOptions>(module, "DecodeAttentionOptions")
-      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "scale"_a.none(), "mask"_a, "softcap"_a,
-           "antiquant_per_token"_a);
+  using Options = DecodeAttentionOptions;
+  nb::class_<Options>(module, "DecodeAttentionOptions")
+      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a = 0, "scale"_a = nb::none(),
+           "mask"_a = nb::none(), FA_DECODE_NUMBERS(FA_KEYWORD) "antiquant_per_token"_a = false);
   DefineOperator<DecodeAttentionOptions, PlanDecodeAttention, DecodeAttention>(module, "decode", &MakeArgs);
 }
 

@@ -128,12 +128,11 @@ NB_MODULE(_fa, module) {
   module.def("levels", &fa::python::LevelsHere);
   module.def("share_openmp_threads", &fa::python::ShareOpenMpThreads, "runtime"_a);
   fa::python::BindMask(module);
-  fa::python::BindAttention(module);
-  fa::python::BindDecode(module);
+#define FA_BIND(name, function, args, options, text) fa::python::Bind##name(module);
+  FA_OPERATORS(FA_BIND)
+#undef FA_BIND
   fa::python::BindPlan(module);
-  fa::python::BindPrompt(module);
   fa::python::BindRanks(module);
-  fa::python::BindSparse(module);
   fa::python::BindTensorAttention(module);
   fa::python::BindTensorDecode(module);
   fa::python::BindTensors(module);

@@ -27,6 +27,7 @@ class Signature {
   void Add(const TensorView& view);
   void Add(const std::vector<int64_t>& list);
   void Add(std::optional<float> number);
+  void Add(float number) { Add(std::optional(number)); }
   /// Adds a mask, which must have no lists.
   void Add(const Mask& mask);
 

@@ -16,18 +16,16 @@ namespace fa::python {
 namespace {
 
 PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int64_t heads_kv,
-                                   std::optional<double> scale, const Mask& mask, int64_t pse_type, int64_t q_start,
-                                   int64_t kv_start, double softcap) {
+                                   std::optional<double> scale, const Mask* mask,
+                                   FA_PROMPT_NUMBERS(FA_PARAMETER) int64_t pse_type) {
   PromptAttentionOptions options;
   options.layout = LayoutOf(layout);
   options.heads = heads;
   options.heads_kv = heads_kv;
   options.scale = NearestFloat(scale);
-  options.mask = mask;
+  if (mask != nullptr) options.mask = *mask;
   options.pse_type = PseTypeOf(pse_type);
-  options.q_start = q_start;
-  options.kv_start = kv_start;
-  options.softcap = NearestFloat(softcap);
+  FA_PROMPT_NUMBERS(FA_TAKE)
   return options;
 }
 
@@ -60,9 +58,10 @@ PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& o
 }  // namespace
 
 void BindPrompt(nb::module_& module) {
-  nb::class_<PromptAttentionOptions>(module, "PromptAttentionOptions")
-      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a, "heads_kv"_a, "scale"_a.none(), "mask"_a,
-           "pse_type"_a, "q_start"_a, "kv_start"_a, "softcap"_a);
+  using Options = PromptAttentionOptions;
+  nb::class_<Options>(module, "PromptAttentionOptions")
+      .def(nb::new_(&MakeOptions), nb::kw_only(), "layout"_a, "heads"_a = 0, "heads_kv"_a = 0, "scale"_a = nb::none(),
+           "mask"_a = nb::none(), FA_PROMPT_NUMBERS(FA_KEYWORD) "pse_type"_a = static_cast<int>(Options().pse_type));
   DefineOperator<PromptAttentionOptions, PlanPromptFlashAttention, PromptFlashAttention>(module, "prompt", &MakeArgs);
 }
 

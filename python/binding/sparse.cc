@@ -204,33 +204,51 @@ DenseIndexerLossArgs DenseLossArgs(CallArrays& arrays, const DenseIndexerLossOpt
 
 }  // namespace
 
-void BindSparse(nb::module_& module) {
+void BindSparseForward(nb::module_& module) {
   nb::class_<SparseAttentionOptions>(module, "SparseAttentionOptions")
       .def(nb::new_(&MakeAttentionOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "block_size"_a,
            "sparse_mode"_a, "check_indices"_a);
+  DefineOperator<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
+                                                                                         &SparseForwardArgs);
+}
+
+void BindSparseBackward(nb::module_& module) {
+  DefineOperator<SparseAttentionOptions, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad>(
+      module, "sparse_backward", &SparseBackwardArgs);
+}
+
+void BindIndexer(nb::module_& module) {
   nb::class_<LightningIndexerOptions>(module, "LightningIndexerOptions")
       .def(nb::new_(&MakeIndexerOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a);
+  DefineOperator<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
+}
+
+void BindIndexerBackward(nb::module_& module) {
   nb::class_<LightningIndexerGradOptions>(module, "LightningIndexerGradOptions")
       .def(nb::new_(&MakeIndexerGradOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a, "check_indices"_a);
+  DefineOperator<LightningIndexerGradOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(
+      module, "indexer_backward", &IndexerBackwardArgs);
+}
+
+void BindDenseIndexerLse(nb::module_& module) {
   nb::class_<DenseIndexerLseOptions>(module, "DenseIndexerLseOptions")
       .def(nb::new_(&MakeLseOptions), nb::kw_only(), "layout"_a, "sparse_mode"_a);
+  DefineOperator<DenseIndexerLseOptions, PlanDenseLightningIndexerSoftmaxLse, DenseLightningIndexerSoftmaxLse>(
+      module, "dense_indexer_lse", &LseArgs);
+}
+
+void BindIndexerLoss(nb::module_& module) {
   nb::class_<SparseIndexerLossOptions>(module, "SparseIndexerLossOptions")
       .def(nb::new_(&MakeSparseLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a,
            "reduction"_a, "target"_a, "check_indices"_a);
+  DefineOperator<SparseIndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
+      module, "sparse_indexer_loss", &SparseLossArgs);
+}
+
+void BindDenseIndexerLoss(nb::module_& module) {
   nb::class_<DenseIndexerLossOptions>(module, "DenseIndexerLossOptions")
       .def(nb::new_(&MakeDenseLossOptions), nb::kw_only(), "layout"_a, "scale"_a.none(), "sparse_mode"_a, "reduction"_a,
            "target"_a);
-  DefineOperator<SparseAttentionOptions, PlanSparseFlashAttention, SparseFlashAttention>(module, "sparse_forward",
-                                                                                         &SparseForwardArgs);
-  DefineOperator<SparseAttentionOptions, PlanSparseFlashAttentionGrad, SparseFlashAttentionGrad>(
-      module, "sparse_backward", &SparseBackwardArgs);
-  DefineOperator<LightningIndexerOptions, PlanLightningIndexer, LightningIndexer>(module, "indexer", &IndexerArgs);
-  DefineOperator<LightningIndexerGradOptions, PlanLightningIndexerGrad, LightningIndexerGrad>(
-      module, "indexer_backward", &IndexerBackwardArgs);
-  DefineOperator<DenseIndexerLseOptions, PlanDenseLightningIndexerSoftmaxLse, DenseLightningIndexerSoftmaxLse>(
-      module, "dense_indexer_lse", &LseArgs);
-  DefineOperator<SparseIndexerLossOptions, PlanSparseLightningIndexerGradKLLoss, SparseLightningIndexerGradKLLoss>(
-      module, "sparse_indexer_loss", &SparseLossArgs);
   DefineOperator<DenseIndexerLossOptions, PlanDenseLightningIndexerGradKLLoss, DenseLightningIndexerGradKLLoss>(
       module, "dense_indexer_loss", &DenseLossArgs);
 }

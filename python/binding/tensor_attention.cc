@@ -83,10 +83,7 @@ std::optional<Signature> SignatureOf(const Inputs& in, const AttentionOptions& o
   signature.Add(options.scale);
   signature.Add(options.mask);
   signature.Add(static_cast<int64_t>(options.pse_type));
-  signature.Add(options.q_start);
-  signature.Add(options.kv_start);
-  signature.Add(std::optional(options.softcap));
-  signature.Add(std::optional(options.keep_prob));
+  ForEachNumber([&](auto, auto, auto number) { signature.Add(number); }, options);
   return signature;
 }
 

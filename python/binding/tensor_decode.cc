@@ -78,7 +78,7 @@ nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle
     signature->Add(options.heads);
     signature->Add(options.scale);
     signature->Add(options.mask);
-    signature->Add(std::optional(options.softcap));
+    ForEachNumber([&](auto, auto, auto number) { signature->Add(number); }, options);
     signature->Add(static_cast<int64_t>(options.antiquant));
   }
   RunPlanned<PlanDecodeAttention>(signature, args, options, context);

@@ -28,7 +28,7 @@ aclnnStatus aclnnDenseLightningIndexerSoftmaxLseGetWorkspaceSize(
     const auto mask = SparseMaskOf(sparseMode);
     if (!mask.ok()) return Report(mask.status());
     auto operation = std::make_shared<SparseOperation<Args, fa::DenseIndexerLseOptions>>(
-        fa::PlanDenseLightningIndexerSoftmaxLse, Names::kIndexerLse);
+        fa::PlanDenseLightningIndexerSoftmaxLse, Names::kDenseIndexerLse);
     operation->options = {.layout = *layout, .mask = *mask};
     operation->Input("queryIndex", queryIndex, &Args::q_index);
     operation->Input("keyIndex", keyIndex, &Args::k_index);

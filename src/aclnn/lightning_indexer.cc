@@ -99,7 +99,7 @@ aclnnStatus aclnnLightningIndexerGradGetWorkspaceSize(
     const auto mask = SparseMaskOf(sparseMode);
     if (!mask.ok()) return Report(mask.status());
     auto operation = std::make_shared<SparseOperation<Args, fa::LightningIndexerGradOptions>>(
-        fa::PlanLightningIndexerGrad, Names::kIndexerGrad);
+        fa::PlanLightningIndexerGrad, Names::kIndexerBackward);
     operation->options = {.layout = *layout, .mask = *mask};
     operation->Input("query", query, &Args::q);
     operation->Input("key", key, &Args::k);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace fa::test {
@@ -40,18 +42,32 @@ TEST(View, OfBitsIsOfTheTypeThatIsSaid) {
   EXPECT_EQ(View(std::as_const(bits).data(), DType::kF16, {8}, {1}).dtype, DType::kF16);
 }
 
-TEST(View, OfASpanIsOfItsMemory) {
+TEST(View, OfAVectorAnArrayOrASpanIsOfItsMemory) {
   std::vector<int32_t> table(6);
+  const MutableTensorView of_vector = View(table, {2, 3}, {3, 1});
+  EXPECT_EQ(of_vector.data, table.data());
+  EXPECT_EQ(of_vector.stride, (Dims{3, 1}));
+  const auto of_const = View(std::as_const(table), {6});
+  static_assert(std::is_same_v<decltype(of_const), const TensorView>);
+  EXPECT_EQ(of_const.data, table.data());
+  std::array<uint16_t, 6> bits{};
+  const MutableTensorView of_array = View(bits, DType::kF16, {2, 3});
+  EXPECT_EQ(of_array.data, bits.data());
+  EXPECT_EQ(of_array.dtype, DType::kF16);
   EXPECT_EQ(View(std::span(table), {2, 3}).data, table.data());
   EXPECT_EQ(View(std::span<const int32_t>(table), {2, 3}).dtype, DType::kI32);
 }
 
-TEST(ViewDeathTest, AShapeThatReachesPastASpanIsAnAssertion) {
+TEST(ViewDeathTest, AShapeThatReachesPastTheElementsIsAnAssertion) {
 #ifdef NDEBUG
   GTEST_SKIP() << "no assertions in this build";
 #else
   std::vector<float> values(5);
+  std::vector<uint16_t> bits(5);
   EXPECT_DEATH(static_cast<void>(View(std::span(values), {2, 3})), "Reach");
+  EXPECT_DEATH(static_cast<void>(View(values, {2, 3})), "Reach");
+  EXPECT_DEATH(static_cast<void>(View(bits, DType::kBF16, {2, 3})), "Reach");
+  EXPECT_DEATH(static_cast<void>(View(values, DType::kBF16, {5})), "SizeOf");
 #endif
 }
 

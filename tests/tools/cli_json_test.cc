@@ -31,6 +31,12 @@ struct Line {
   const char* words;
 };
 
+/// The second of the words.
+std::string OperatorOf(const std::string& words) {
+  const size_t begin = words.find(' ') + 1;
+  return words.substr(begin, words.find(' ', begin) - begin);
+}
+
 // One line for each command that has --json.
 constexpr Line kLines[] = {
     {"info", "info"},
@@ -66,7 +72,11 @@ TEST(CliJson, OfEveryCommandIsWhatTheSchemaSays) {
     const CliResult result = RunCli(std::string(line.words) + " --json");
     ASSERT_EQ(result.exit_code, 0) << line.words << ": " << result.err;
     EXPECT_EQ(result.err, "") << line.words;
-    EXPECT_THAT(Schema().Errors(line.schema, json::parse(result.out)), IsEmpty()) << line.words;
+    const json answer = json::parse(result.out);
+    EXPECT_THAT(Schema().Errors(line.schema, answer), IsEmpty()) << line.words;
+    if (answer.contains("op")) {
+      EXPECT_EQ(answer["op"], OperatorOf(line.words));
+    }
   }
 }
 

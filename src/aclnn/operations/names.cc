@@ -1,6 +1,9 @@
 #include "aclnn/operations/names.h"
 
+#include <span>
 #include <string>
+
+#include "fa/error_text.h"
 
 namespace fa::aclnn {
 namespace {
@@ -114,43 +117,40 @@ constexpr Rename kIndexerLossNames[] = {
 constexpr Rename kIndexerLseNames[] = {
     {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
-template <size_t size>
-const Rename* Find(const Rename (&table)[size], std::string_view argument) {
-  for (const Rename& rename : table) {
-    if (rename.from == argument) return &rename;
-  }
-  return nullptr;
-}
-
-// The operator's own name for the argument, or null if it uses the family's.
-const Rename* FindOwn(Names names, std::string_view argument) {
+// The names that the operator does not share with its family.
+std::span<const Rename> OwnNames(Names names) {
   switch (names) {
-    case Names::kForward: return Find(kForwardNames, argument);
-    case Names::kBackward: return Find(kBackwardNames, argument);
-    case Names::kMerge: return Find(kMergeNames, argument);
-    case Names::kPrompt: return Find(kPromptNames, argument);
-    case Names::kDecode: return Find(kDecodeNames, argument);
-    case Names::kSparseForward: return Find(kSparseForwardNames, argument);
-    case Names::kSparseBackward: return Find(kSparseBackwardNames, argument);
-    case Names::kIndexer: return Find(kIndexerNames, argument);
-    case Names::kIndexerGrad: return Find(kIndexerGradNames, argument);
-    case Names::kIndexerLoss: return Find(kIndexerLossNames, argument);
-    case Names::kIndexerLse: return Find(kIndexerLseNames, argument);
+    case Names::kForward: return kForwardNames;
+    case Names::kBackward: return kBackwardNames;
+    case Names::kMerge: return kMergeNames;
+    case Names::kPrompt: return kPromptNames;
+    case Names::kDecode: return kDecodeNames;
+    case Names::kSparseForward: return kSparseForwardNames;
+    case Names::kSparseBackward: return kSparseBackwardNames;
+    case Names::kIndexer: return kIndexerNames;
+    case Names::kIndexerBackward: return kIndexerGradNames;
+    case Names::kIndexerLoss:
+    case Names::kDenseIndexerLoss: return kIndexerLossNames;
+    case Names::kDenseIndexerLse: return kIndexerLseNames;
+    default: return {};
   }
-  return nullptr;
 }
 
-const Rename* Find(Names names, std::string_view argument) {
-  const Rename* own = FindOwn(names, argument);
-  if (own != nullptr || names == Names::kMerge) return own;
-  return names < Names::kSparseForward ? Find(kAttentionNames, argument) : Find(kSparseNames, argument);
+std::span<const Rename> FamilyNames(Names names) {
+  if (names == Names::kMerge) return {};
+  if (names < Names::kSparseForward) return kAttentionNames;
+  return kSparseNames;
 }
 
 }  // namespace
 
 std::string_view ParameterOf(Names names, std::string_view argument) {
-  const Rename* rename = Find(names, argument);
-  return rename != nullptr ? rename->to : argument;
+  for (const std::span<const Rename> table : {OwnNames(names), FamilyNames(names)}) {
+    for (const Rename& rename : table) {
+      if (rename.from == argument) return rename.to;
+    }
+  }
+  return argument;
 }
 
 Status Renamed(const Status& status, Names names) {

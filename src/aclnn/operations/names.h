@@ -4,23 +4,16 @@
 #include <cstdint>
 #include <string_view>
 
+#include "fa/operators.h"
 #include "fa/status.h"
 
 namespace fa::aclnn {
 
-/// Operators of the device. Operators with equal parameter names share a value.
+/// Whose parameter names an error uses: kForward and so on.
 enum class Names : uint8_t {
-  kForward,
-  kBackward,
-  kMerge,
-  kPrompt,
-  kDecode,
-  kSparseForward,
-  kSparseBackward,
-  kIndexer,
-  kIndexerGrad,
-  kIndexerLoss,
-  kIndexerLse,
+#define FA_VALUE(name, function, args, options, text) k##name,
+  FA_OPERATORS(FA_VALUE)
+#undef FA_VALUE
 };
 
 /// The operator's parameter that stands for an argument of the library, without the endings Optional and Out. If the

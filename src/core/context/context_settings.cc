@@ -7,6 +7,7 @@
 
 #include "core/amx_emulated.h"
 #include "core/context/context_impl.h"
+#include "fa/error_text.h"
 
 namespace fa {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "core/run/fork_depth.h"
 #include "core/tsan.h"
+#include "fa/error_text.h"
 
 namespace fa::core {
 namespace {

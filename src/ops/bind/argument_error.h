@@ -19,6 +19,7 @@ namespace fa::ops {
 [[nodiscard]] std::string At(int64_t index);
 /// The shortest text that is exact: "0.5", "nan".
 [[nodiscard]] std::string Text(float number);
+[[nodiscard]] inline std::string Text(int64_t number) { return std::to_string(number); }
 /// Dimensions as text: "[2,3,4]".
 [[nodiscard]] std::string Text(const Dims& dims);
 

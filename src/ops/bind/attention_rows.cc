@@ -3,13 +3,10 @@
 namespace fa::ops {
 
 ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& data) {
-  ScoreInputs scores{.scale = bound.scale,
-                     .softcap = bound.softcap,
-                     .pse_type = bound.pse_type,
-                     .q_start = bound.q_start,
-                     .kv_start = bound.kv_start,
-                     .dropout_offset = bound.dropout_offset,
-                     .keep_prob = bound.keep_prob};
+  ScoreInputs scores{bound};
+  scores.q_start = bound.q_start;
+  scores.kv_start = bound.kv_start;
+  scores.dropout_offset = bound.dropout_offset;
   const auto* pse = static_cast<const std::byte*>(data.pse);
   if (bound.has_pse) scores.pse = {pse, &bound.pse};
   scores.compressed_pse = bound.has_pse && bound.pse.compressed;

@@ -37,10 +37,7 @@ struct MutablePseView {
 };
 
 /// What the scores of a call pass through before they are multiplied with V.
-struct ScoreInputs {
-  float scale = 1;
-  float softcap = 0;
-  PseType pse_type = PseType::kAddThenScale;
+struct ScoreInputs : ScoreNumbers {
   PairView pse = {};                                     ///< pse types 0 and 1
   bool compressed_pse = false;                           ///< as in PseRows
   PairView slopes = {};                                  ///< pse types 2 and 3: f32, one per (b, n, 0)
@@ -49,7 +46,6 @@ struct ScoreInputs {
   const uint8_t* keep_bits = nullptr;                    ///< one bit per pair, least significant bit first
   const PhiloxState* philox = nullptr;                   ///< draws the bits instead
   std::span<const int64_t> dropout_offset = {};          ///< per sequence, the number of its first pair
-  float keep_prob = 1;
 
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
   [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }

@@ -43,8 +43,16 @@ struct PseRows : PairRows {
   [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
 };
 
+/// The numbers that scores and probabilities are changed by.
+struct ScoreNumbers {
+  float scale = 1;
+  PseType pse_type = PseType::kAddThenScale;
+  float softcap = 0;
+  float keep_prob = 1;
+};
+
 /// A validated dense call: sizes, rules and strides, but no pointer and no layout string. A plan keeps it.
-struct BoundAttention {
+struct BoundAttention : ScoreNumbers {
   tiling::AttentionProblem problem;
   layout::Rows q, k, v, q_rope, k_rope, out;
   layout::Stats softmax_max, softmax_sum, lse;
@@ -56,11 +64,7 @@ struct BoundAttention {
   PairRows dense_mask;                  ///< strides 0 where broadcast
   std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
 
-  float scale = 1;
-  PseType pse_type = PseType::kAddThenScale;
   std::vector<int64_t> q_start, kv_start;  ///< per sequence (mode 8: only sequence 0); empty = all 0
-  float softcap = 0;
-  float keep_prob = 1;
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0

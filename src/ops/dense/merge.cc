@@ -11,7 +11,7 @@
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
-#include "layout/half.h"
+#include "fa/half.h"
 #include "ops/dense/bind_merge.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
@@ -30,13 +30,13 @@ struct F32 {
 };
 struct F16 {
   using Element = uint16_t;
-  static float Load(uint16_t x) { return layout::F32FromF16(x); }
-  static uint16_t Store(float x) { return layout::F16FromF32(x); }
+  static float Load(uint16_t x) { return F32FromF16(x); }
+  static uint16_t Store(float x) { return F16FromF32(x); }
 };
 struct BF16 {
   using Element = uint16_t;
-  static float Load(uint16_t x) { return layout::F32FromBf16(x); }
-  static uint16_t Store(float x) { return layout::Bf16FromF32(x); }
+  static float Load(uint16_t x) { return F32FromBf16(x); }
+  static uint16_t Store(float x) { return Bf16FromF32(x); }
 };
 
 class Merger {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/saturating.h"
+#include "fa/half.h"
 #include "layout/bind_layout.h"
-#include "layout/half.h"
 
 namespace fa::ops {
 namespace {
@@ -25,8 +25,8 @@ TableSize SizeOfTable(const BoundDecode& bound) {
 
 float Load(const TensorView& tensor, int64_t at) {
   switch (tensor.dtype) {
-    case DType::kF16: return layout::F32FromF16(static_cast<const uint16_t*>(tensor.data)[at]);
-    case DType::kBF16: return layout::F32FromBf16(static_cast<const uint16_t*>(tensor.data)[at]);
+    case DType::kF16: return F32FromF16(static_cast<const uint16_t*>(tensor.data)[at]);
+    case DType::kBF16: return F32FromBf16(static_cast<const uint16_t*>(tensor.data)[at]);
     default: return static_cast<const float*>(tensor.data)[at];
   }
 }

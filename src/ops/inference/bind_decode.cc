@@ -109,11 +109,23 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   return whole;
 }
 
+/// The options of the equivalent forward.
+AttentionOptions ForwardOptions(const DecodeAttentionOptions& options) {
+  AttentionOptions forward;
+  forward.layout = options.layout;
+  forward.heads = options.heads;
+  forward.scale = options.scale;
+  forward.mask = options.mask;
+  forward.pse_type = PseType::kScaleThenAdd;
+  CopyNumbers(options, forward);
+  return forward;
+}
+
 Status CheckInt8Products(const DecodeBinding& call) {
   if (!call.int8_products()) return Status::Ok();
   const std::pair<const char*, bool> given[] = {{"sink", call.args.sink.data != nullptr},
                                                 {"lse", call.args.lse.data != nullptr}};
-  return CheckFloatsOnly(given, call.options.softcap);
+  return CheckFloatsOnly(given, ForwardOptions(call.options));
 }
 
 Status BindOutput(DecodeBinding& call) {
@@ -178,13 +190,6 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  AttentionOptions options;
-  options.layout = call.options.layout;
-  options.heads = call.options.heads;
-  options.scale = call.options.scale;
-  options.mask = call.options.mask;
-  options.softcap = call.options.softcap;
-  options.pse_type = PseType::kScaleThenAdd;
   // k_rope is present if q_rope is. Its address comes from the run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
@@ -197,7 +202,8 @@ Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
                               .sink = call.args.sink,
                               .out = call.args.out,
                               .lse = call.args.lse},
-                             options, {.lengths = {call.args.lengths_q, lengths_kv}, .own_types = call.own_types});
+                             ForwardOptions(call.options),
+                             {.lengths = {call.args.lengths_q, lengths_kv}, .own_types = call.own_types});
   if (!bound.ok()) return bound.status();
   call.bound.attention = std::move(*bound);
   return Status::Ok();

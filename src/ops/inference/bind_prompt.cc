@@ -48,6 +48,18 @@ Status CheckRopeTypes(const PromptAttentionArgs& args) {
   return Status::Ok();
 }
 
+/// The options of the equivalent forward.
+AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
+  AttentionOptions forward;
+  forward.layout = options.layout;
+  forward.heads = options.heads;
+  forward.scale = options.scale;
+  forward.mask = options.mask;
+  forward.pse_type = options.pse_type;
+  CopyNumbers(options, forward);
+  return forward;
+}
+
 Status CheckInt8Products(const PromptAttentionArgs& args, const PromptAttentionOptions& options) {
   if (args.q.dtype != DType::kI8) return CheckRopeTypes(args);
   const std::pair<const char*, bool> given[] = {{"q_rope", args.q_rope.data != nullptr},
@@ -56,10 +68,7 @@ Status CheckInt8Products(const PromptAttentionArgs& args, const PromptAttentionO
                                                 {"softmax_max", args.softmax_max.data != nullptr},
                                                 {"softmax_sum", args.softmax_sum.data != nullptr},
                                                 {"lse", args.lse.data != nullptr}};
-  FA_RETURN_IF_ERROR(CheckFloatsOnly(given, options.softcap));
-  if (options.pse_type == PseType::kScaleThenAdd) return Status::Ok();
-  const auto type = static_cast<int>(options.pse_type);
-  return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(type)) + ", want 0 (" + Arg("q", ".dtype") + "=i8)");
+  return CheckFloatsOnly(given, ForwardOptions(options));
 }
 
 /// The tensors of the equivalent forward.
@@ -78,19 +87,6 @@ DenseTensors ForwardTensors(const PromptAttentionArgs& args) {
           .softmax_max = args.softmax_max,
           .softmax_sum = args.softmax_sum,
           .lse = args.lse};
-}
-
-AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
-  AttentionOptions forward;
-  forward.layout = options.layout;
-  forward.heads = options.heads;
-  forward.scale = options.scale;
-  forward.mask = options.mask;
-  forward.pse_type = options.pse_type;
-  forward.q_start = options.q_start;
-  forward.kv_start = options.kv_start;
-  forward.softcap = options.softcap;
-  return forward;
 }
 
 }  // namespace

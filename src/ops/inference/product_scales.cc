@@ -38,13 +38,19 @@ Status CheckOutputType(DType q, DType out) {
                    q == DType::kI8 ? "f16 or i8 (" + Arg("q", ".dtype") + "=i8)" : TypeOf("q", q) + " or i8");
 }
 
-Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, float softcap) {
+Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, const AttentionOptions& options) {
   const ErrorText reason = " (" + Arg("q", ".dtype") + "=i8)";
   for (const auto& [name, is_given] : given) {
     if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
   }
-  if (softcap == 0) return Status::Ok();
-  return Status::InvalidArgument(Arg("softcap").Is(Text(softcap)) + ", want 0" + reason);
+  if (options.softcap != 0) {
+    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0" + reason);
+  }
+  if (options.pse_type != PseType::kScaleThenAdd) {
+    return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(static_cast<int>(options.pse_type))) + ", want 0" +
+                                   reason);
+  }
+  return Status::Ok();
 }
 
 Status CheckProductScales(DType q, const ProductScaleTensors& tensors) {

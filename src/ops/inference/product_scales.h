@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "fa/options.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
 
@@ -29,8 +30,9 @@ struct ProductScales {
 /// Checks the output's type. It is the queries' type or i8; with i8 queries it is f16 or i8.
 [[nodiscard]] Status CheckOutputType(DType q, DType out);
 
-/// Refuses, with i8 queries, what the tile program of int8 operands lacks: a softcap, and the `given` tensors, by name.
-[[nodiscard]] Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, float softcap);
+/// Refuses, with i8 queries, options that the tile program of int8 operands lacks, and the `given` tensors, by name.
+[[nodiscard]] Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given,
+                                     const AttentionOptions& options);
 
 /// Checks that i8 queries have all three scales, and other queries none.
 [[nodiscard]] Status CheckProductScales(DType q, const ProductScaleTensors& tensors);

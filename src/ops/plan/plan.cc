@@ -8,6 +8,7 @@
 #include "core/context/context_impl.h"
 #include "core/run/guarded_call.h"
 #include "core/run/serial_executor.h"
+#include "fa/error_text.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/verbose.h"
 

@@ -11,6 +11,7 @@
 #include "core/once_per_level.h"
 #include "core/run/guarded_call.h"
 #include "fa/context.h"
+#include "fa/error_text.h"
 #include "ops/self_check/self_check.h"
 
 namespace fa {

@@ -18,8 +18,9 @@
 #include "core/context/context_impl.h"
 #include "core/machine/cpu.h"
 #include "core/run/serial_executor.h"
+#include "fa/error_text.h"
 #include "fa/fa.h"
-#include "layout/half.h"
+#include "fa/half.h"
 
 namespace fa::ops {
 namespace {
@@ -39,8 +40,8 @@ float Value(uint32_t of, int64_t i) {
 void Put(std::byte* to, DType dtype, float value) {
   const auto put = [to](auto element) { std::memcpy(to, &element, sizeof element); };
   switch (dtype) {
-    case DType::kBF16: return put(layout::Bf16FromF32(value));
-    case DType::kF16: return put(layout::F16FromF32(value));
+    case DType::kBF16: return put(Bf16FromF32(value));
+    case DType::kF16: return put(F16FromF32(value));
     case DType::kI8: return put(static_cast<int8_t>(value * 120));
     case DType::kI32: return put(static_cast<int32_t>(value));
     default: return put(value);
@@ -50,8 +51,8 @@ float Get(const std::byte* from, DType dtype) {
   uint32_t bits = 0;
   std::memcpy(&bits, from, SizeOf(dtype));
   switch (dtype) {
-    case DType::kBF16: return layout::F32FromBf16(static_cast<uint16_t>(bits));
-    case DType::kF16: return layout::F32FromF16(static_cast<uint16_t>(bits));
+    case DType::kBF16: return F32FromBf16(static_cast<uint16_t>(bits));
+    case DType::kF16: return F32FromF16(static_cast<uint16_t>(bits));
     case DType::kI8: return static_cast<int8_t>(bits);
     case DType::kI32: return static_cast<float>(static_cast<int32_t>(bits));
     default: return std::bit_cast<float>(bits);

@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "fa/error_text.h"
+
 namespace fa::ops {
 namespace {
 

@@ -168,10 +168,7 @@ CallDescription Describe(const BoundRanks& bound, const AttentionOptions& option
   call.Add("softmax_max", whole.has_max ? "given" : "none");
   call.Add("softmax_sum", whole.has_sum ? "given" : "none");
   call.Add("lse", whole.has_lse ? "given" : "none");
-  call.Add("q_start", options.q_start);
-  call.Add("kv_start", options.kv_start);
-  call.Add("softcap", Text(whole.softcap));
-  call.Add("keep_prob", Text(whole.keep_prob));
+  ForEachNumber([&](const char* name, auto, auto number) { call.Add(name, Text(number)); }, options);
   call.Add("dropout.seed", whole.has_philox ? std::to_string(whole.philox.seed) : "none");
   call.Add("dropout.offset", whole.has_philox ? std::to_string(whole.philox.offset) : "none");
   return call;

@@ -15,6 +15,7 @@
 #include "core/run/guarded_call.h"
 #include "core/task_graph.h"
 #include "fa/context.h"
+#include "fa/error_text.h"
 #include "fa/plan.h"
 #include "fa/transport.h"
 #include "fa/workspace.h"

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
@@ -36,7 +37,7 @@ char* Text(const char* text) { return const_cast<char*>(text); }
 const std::vector<Family>& AllFamilies() {
   static const std::vector<Family> families = [] {
     std::vector<Family> all;
-    for (auto family = Family::kForward; family <= Family::kDenseLoss;) {
+    for (auto family = Family::kForward; family <= Family::kMergePacked;) {
       all.push_back(family);
       family = static_cast<Family>(static_cast<uint8_t>(family) + 1);
     }
@@ -46,9 +47,14 @@ const std::vector<Family>& AllFamilies() {
 }
 
 const char* Name(Family family) {
-  constexpr const char* kNames[] = {"forward", "forward_packed", "backward",     "backward_packed", "prompt",
-                                    "decode",  "merge",          "merge_packed", "sparse_forward",  "sparse_backward",
-                                    "indexer", "indexer_grad",   "indexer_lse",  "sparse_loss",     "dense_loss"};
+  constexpr const char* kNames[] = {
+#define FA_NAME(name, function, args, options, text) #name,
+      FA_OPERATORS(FA_NAME)
+#undef FA_NAME
+          "ForwardPacked",
+      "BackwardPacked",
+      "MergePacked",
+  };
   return kNames[static_cast<size_t>(family)];
 }
 
@@ -203,7 +209,7 @@ void OperatorCall::AddSparse() {
 }
 
 void OperatorCall::AddLoss() {
-  const bool sparse = family_ == Family::kSparseLoss;
+  const bool sparse = family_ == Family::kIndexerLoss;
   const std::vector<int64_t> q = {1, kQueries, kHeads, kSize}, k = {1, kKeys, 1, kSize};
   const std::vector<int64_t> weights = {1, kQueries, kHeads}, statistics = {1, 1, kQueries, kHeads};
   In("query", q);
@@ -236,8 +242,8 @@ void OperatorCall::AddTensors() {
     case Family::kMergePacked: return AddMerge(true);
     case Family::kSparseForward:
     case Family::kSparseBackward: return AddSparse();
-    case Family::kSparseLoss:
-    case Family::kDenseLoss: return AddLoss();
+    case Family::kIndexerLoss:
+    case Family::kDenseIndexerLoss: return AddLoss();
     case Family::kPrompt:
       In("query", kQueryRows);
       In("key", kKeyRows);
@@ -260,7 +266,7 @@ void OperatorCall::AddTensors() {
       Out("sparseIndices", selected, ACL_INT32);
       Out("sparseValues", selected);
       return;
-    case Family::kIndexerGrad:
+    case Family::kIndexerBackward:
       In("query", q);
       In("key", k);
       In("dy", selected);
@@ -270,7 +276,7 @@ void OperatorCall::AddTensors() {
       Out("dk", k);
       Out("dweights", weights);
       return;
-    case Family::kIndexerLse:
+    case Family::kDenseIndexerLse:
       In("queryIndex", q);
       In("keyIndex", k);
       In("weight", weights);
@@ -339,20 +345,20 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
       return aclnnLightningIndexerGetWorkspaceSize(t("query"), t("key"), t("weights"), nullptr, nullptr, nullptr, bsnd,
                                                    bsnd, kSelected, 0, 0, 0, true, t("sparseIndices"),
                                                    t("sparseValues"), &size_, &executor_);
-    case Family::kIndexerGrad:
+    case Family::kIndexerBackward:
       return aclnnLightningIndexerGradGetWorkspaceSize(t("query"), t("key"), t("dy"), t("sparseIndices"), t("weights"),
                                                        nullptr, nullptr, kHeads, bsnd, 0, 0, 0, true, t("dq"), t("dk"),
                                                        t("dweights"), &size_, &executor_);
-    case Family::kIndexerLse:
+    case Family::kDenseIndexerLse:
       return aclnnDenseLightningIndexerSoftmaxLseGetWorkspaceSize(t("queryIndex"), t("keyIndex"), t("weight"), nullptr,
                                                                   nullptr, bsnd, 0, 0, 0, t("softmaxMax"),
                                                                   t("softmaxSum"), &size_, &executor_);
-    case Family::kSparseLoss:
+    case Family::kIndexerLoss:
       return aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
           t("query"), t("key"), t("queryIndex"), t("keyIndex"), t("weights"), t("sparseIndices"), t("softmaxMax"),
           t("softmaxSum"), nullptr, nullptr, nullptr, nullptr, kScale, bsnd, 0, 0, 0, true, t("dQueryIndex"),
           t("dKeyIndex"), t("dWeights"), t("loss"), &size_, &executor_);
-    case Family::kDenseLoss:
+    case Family::kDenseIndexerLoss:
       return aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(
           t("query"), t("key"), t("queryIndex"), t("keyIndex"), t("weights"), t("softmaxMax"), t("softmaxSum"),
           t("softmaxMaxIndex"), t("softmaxSumIndex"), nullptr, nullptr, nullptr, nullptr, kScale, bsnd, 0, 0, 0,
@@ -375,23 +381,27 @@ aclnnStatus OperatorCall::Plan() {
 }
 
 aclnnStatus OperatorCall::Start(aclrtStream stream) {
-  using Phase = aclnnStatus (*)(void*, uint64_t, aclOpExecutor*, aclrtStream);
-  constexpr Phase kPhases[] = {aclnnFlashAttentionScore,
-                               aclnnFlashAttentionVarLenScore,
-                               aclnnFlashAttentionScoreGrad,
-                               aclnnFlashAttentionUnpaddingScoreGrad,
-                               aclnnPromptFlashAttention,
-                               aclnnIncreFlashAttention,
-                               aclnnRingAttentionUpdate,
-                               aclnnRingAttentionUpdate,
-                               aclnnSparseFlashAttention,
-                               aclnnSparseFlashAttentionGrad,
-                               aclnnLightningIndexer,
-                               aclnnLightningIndexerGrad,
-                               aclnnDenseLightningIndexerSoftmaxLse,
-                               aclnnSparseLightningIndexerGradKLLoss,
-                               aclnnDenseLightningIndexerGradKLLoss};
-  return kPhases[static_cast<size_t>(family_)](workspace_.data(), size_, executor_, stream);
+  const auto phase = [this] {
+    switch (family_) {
+      case Family::kForward: return aclnnFlashAttentionScore;
+      case Family::kForwardPacked: return aclnnFlashAttentionVarLenScore;
+      case Family::kBackward: return aclnnFlashAttentionScoreGrad;
+      case Family::kBackwardPacked: return aclnnFlashAttentionUnpaddingScoreGrad;
+      case Family::kPrompt: return aclnnPromptFlashAttention;
+      case Family::kDecode: return aclnnIncreFlashAttention;
+      case Family::kMerge:
+      case Family::kMergePacked: return aclnnRingAttentionUpdate;
+      case Family::kSparseForward: return aclnnSparseFlashAttention;
+      case Family::kSparseBackward: return aclnnSparseFlashAttentionGrad;
+      case Family::kIndexer: return aclnnLightningIndexer;
+      case Family::kIndexerBackward: return aclnnLightningIndexerGrad;
+      case Family::kDenseIndexerLse: return aclnnDenseLightningIndexerSoftmaxLse;
+      case Family::kIndexerLoss: return aclnnSparseLightningIndexerGradKLLoss;
+      case Family::kDenseIndexerLoss: return aclnnDenseLightningIndexerGradKLLoss;
+    }
+    throw std::out_of_range("family");
+  };
+  return phase()(workspace_.data(), size_, executor_, stream);
 }
 
 aclError OperatorCall::Run(aclrtStream stream) {

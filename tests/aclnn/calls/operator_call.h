@@ -9,26 +9,18 @@
 #include <vector>
 
 #include "acl/acl.h"
+#include "fa/operators.h"
 
 namespace fa::test {
 
 /// One operator of every family. kPacked calls have layout TND, with statistics by sequence where an operator has them.
 enum class Family : uint8_t {
-  kForward,
-  kForwardPacked,
-  kBackward,
+#define FA_VALUE(name, function, args, options, text) k##name,
+  FA_OPERATORS(FA_VALUE)
+#undef FA_VALUE
+      kForwardPacked,
   kBackwardPacked,
-  kPrompt,
-  kDecode,
-  kMerge,
   kMergePacked,
-  kSparseForward,
-  kSparseBackward,
-  kIndexer,
-  kIndexerGrad,
-  kIndexerLse,
-  kSparseLoss,
-  kDenseLoss,
 };
 [[nodiscard]] const std::vector<Family>& AllFamilies();
 [[nodiscard]] const char* Name(Family family);

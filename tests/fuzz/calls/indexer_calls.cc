@@ -85,20 +85,20 @@ std::unique_ptr<FuzzCall> RandomIndexerCall(uint64_t seed) {
   return std::make_unique<IndexerForwardCall>(RandomIndexerCase(seed, true));
 }
 
-std::unique_ptr<FuzzCall> RandomIndexerGradCall(uint64_t seed) {
+std::unique_ptr<FuzzCall> RandomIndexerBackwardCall(uint64_t seed) {
   return std::make_unique<IndexerBackwardCall>(RandomIndexerCase(seed, false));
 }
 
-std::unique_ptr<FuzzCall> RandomIndexerLseCall(uint64_t seed) {
+std::unique_ptr<FuzzCall> RandomDenseIndexerLseCall(uint64_t seed) {
   return std::make_unique<LseFuzzCall>(RandomIndexerCase(seed, false));
 }
 
-std::unique_ptr<FuzzCall> RandomSparseLossCall(uint64_t seed) {
+std::unique_ptr<FuzzCall> RandomIndexerLossCall(uint64_t seed) {
   return std::make_unique<LossFuzzCall<SparseLoss>>(RandomLossCase(seed, false), PlanSparseLightningIndexerGradKLLoss,
                                                     SparseLightningIndexerGradKLLoss);
 }
 
-std::unique_ptr<FuzzCall> RandomDenseLossCall(uint64_t seed) {
+std::unique_ptr<FuzzCall> RandomDenseIndexerLossCall(uint64_t seed) {
   return std::make_unique<LossFuzzCall<DenseLoss>>(RandomLossCase(seed, true), PlanDenseLightningIndexerGradKLLoss,
                                                    DenseLightningIndexerGradKLLoss);
 }

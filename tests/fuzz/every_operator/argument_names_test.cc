@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fa/error_text.h"
 #include "fuzz/calls/families.h"
 #include "support/execution/contexts.h"
 

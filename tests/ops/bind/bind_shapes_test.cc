@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "fa/decode_attention.h"
+#include "fa/prompt_flash_attention.h"
 #include "ops/bind/bind_call.h"
 
 namespace fa::test {
@@ -347,6 +349,26 @@ TEST(BindShapes, ScalarsOutOfTheirRange) {
   call = BindCall();
   call.options.kv_start = kHuge;
   EXPECT_TRUE(Refused(call, "kv_start=4611686018427387904, want -2^60..2^60"));
+}
+
+// A number that a list lacks would reach no face. The bindings compile if each struct has exactly the members that are
+// named here and those of its list, in this order.
+TEST(OptionNumbers, AreAllInTheirLists) {
+#define FA_NAME(type, name, text) , name
+  const AttentionOptions dense;
+  const auto& [layout, heads, scale, mask, pse_type FA_DENSE_NUMBERS(FA_NAME), dropout] = dense;
+  EXPECT_EQ(&keep_prob, &dense.keep_prob);
+  {
+    const DecodeAttentionOptions decode;
+    const auto& [layout, heads, scale, mask FA_DECODE_NUMBERS(FA_NAME), antiquant] = decode;
+    EXPECT_EQ(&softcap, &decode.softcap);
+  }
+  {
+    PromptAttentionOptions prompt;
+    const auto& [layout, heads, heads_kv, scale, mask, pse_type FA_PROMPT_NUMBERS(FA_NAME)] = prompt;
+    EXPECT_EQ(&kv_start, &prompt.kv_start);
+  }
+#undef FA_NAME
 }
 
 TEST(BindShapes, SoftcapTouchesEveryScore) {

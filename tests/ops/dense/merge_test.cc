@@ -13,8 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "fa/half.h"
 #include "layout/bind_layout.h"
-#include "layout/half.h"
 #include "ops/bind/bind_call.h"
 #include "reference/merge.h"
 
@@ -62,7 +62,7 @@ float ToFloat(DType dtype, const std::byte* at) {
   }
   uint16_t bits = 0;
   std::memcpy(&bits, at, sizeof bits);
-  return dtype == DType::kF16 ? layout::F32FromF16(bits) : layout::F32FromBf16(bits);
+  return dtype == DType::kF16 ? F32FromF16(bits) : F32FromBf16(bits);
 }
 
 void FromFloat(DType dtype, float value, std::byte* at) {
@@ -70,7 +70,7 @@ void FromFloat(DType dtype, float value, std::byte* at) {
     std::memcpy(at, &value, sizeof value);
     return;
   }
-  const uint16_t bits = dtype == DType::kF16 ? layout::F16FromF32(value) : layout::Bf16FromF32(value);
+  const uint16_t bits = dtype == DType::kF16 ? F16FromF32(value) : Bf16FromF32(value);
   std::memcpy(at, &bits, sizeof bits);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fa/error_text.h"
 #include "ranks/run/ranked_forward.h"
 
 namespace fa::test {

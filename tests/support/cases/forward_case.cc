@@ -108,12 +108,9 @@ std::string ToString(const ForwardCase& c) {
   f.Add("pse_broadcast_batch", c.pse_broadcast_batch, usual.pse_broadcast_batch);
   f.Add("pse_f32", c.pse_f32, usual.pse_f32);
   f.Add("pse_minus_inf_share", c.pse_minus_inf_share, usual.pse_minus_inf_share);
-  f.Add("q_start", c.q_start, usual.q_start);
-  f.Add("kv_start", c.kv_start, usual.kv_start);
-  f.Add("softcap", c.softcap, usual.softcap);
+  ForEachNumber([&](const char* name, auto, auto number, auto other) { f.Add(name, number, other); }, c, usual);
   if (c.scale) f.Add("scale", *c.scale, NAN);
   f.Add("dropout", c.dropout, usual.dropout);
-  f.Add("keep_prob", c.keep_prob, usual.keep_prob);
   f.Add("sink", c.sink, usual.sink);
   f.Add("wants_max", c.wants_max, usual.wants_max);
   f.Add("wants_sum", c.wants_sum, usual.wants_sum);
@@ -136,10 +133,7 @@ AttentionOptions OptionsOf(const ForwardCase& c) {
   options.scale = c.scale;
   options.mask = MaskOf(c);
   if (c.pse_type != reference::PseType::kNone) options.pse_type = static_cast<PseType>(c.pse_type);
-  options.q_start = c.q_start;
-  options.kv_start = c.kv_start;
-  options.softcap = c.softcap;
-  options.keep_prob = c.keep_prob;
+  CopyNumbers(c, options);
   if (c.dropout == DropoutForm::kSeed) options.dropout = PhiloxState{.seed = c.seed * 7919, .offset = c.seed / 3};
   return options;
 }

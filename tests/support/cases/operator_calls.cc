@@ -27,18 +27,6 @@ void Require(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// A call of an operator that has plans. `alive` is the memory that the arguments point into, besides `tensors`.
-template <typename Args, typename Options>
-OperatorCall Call(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args, const Options& options,
-                  Status (*run)(const Args&, const Options&, Context*),
-                  Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*),
-                  std::shared_ptr<const void> alive = nullptr) {
-  return {.name = std::move(name),
-          .tensors = std::move(tensors),
-          .run = [=, alive = alive](Context* context) { return run(args, options, context); },
-          .plan = [=, alive = alive](Context* context) { return AnyPlan(plan(args, options, context)); }};
-}
-
 AttentionArgs ForwardArgs(CallTensors& tensors) {
   AttentionArgs args;
   args.q = tensors.Input({kBatch, kHeads, kRows, kSize});
@@ -62,13 +50,57 @@ AttentionOptions ForwardOptions() {
   return options;
 }
 
-OperatorCall Forward(ValueKind kind) {
-  auto tensors = std::make_shared<CallTensors>(kind);
-  const AttentionArgs args = ForwardArgs(*tensors);
-  return Call("Forward", tensors, args, ForwardOptions(), FlashAttention, PlanFlashAttention);
+SparseAttentionArgs SparseArgs(CallTensors& tensors) {
+  SparseAttentionArgs args;
+  args.q = tensors.Input({kBatch, kRows, kHeads, kSize});
+  args.k = tensors.Input({kBatch, kKeys, 1, kSize});
+  args.v = tensors.Input({kBatch, kKeys, 1, kSize});
+  args.sparse_indices = tensors.Lists({kBatch, kRows, 1, kSlots}, kKeys);
+  args.out = tensors.Output({kBatch, kRows, kHeads, kSize});
+  args.softmax_max = tensors.Output({kBatch, 1, kRows, kHeads});
+  args.softmax_sum = tensors.Output({kBatch, 1, kRows, kHeads});
+  return args;
 }
 
-OperatorCall Backward(ValueKind kind) {
+// Adds the indexer's tensors, which both losses have.
+template <typename Args>
+void FillLoss(CallTensors& tensors, Args* args) {
+  args->q_index = tensors.Input({kBatch, kRows, 3, 16});
+  args->k_index = tensors.Input({kBatch, kKeys, 1, 16});
+  args->weights = tensors.Input({kBatch, kRows, 3});
+  args->dq_index = tensors.Output(args->q_index.shape);
+  args->dk_index = tensors.Output(args->k_index.shape);
+  args->dweights = tensors.Output(args->weights.shape);
+  args->loss = tensors.Output({1});
+}
+
+OperatorCall DropoutMask(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  constexpr int64_t kWords = 1 << 17;
+  const MutableTensorView mask = tensors->Output({kWords});
+  const auto run = [=](Context* context) {
+    const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), 4 * kWords);
+    return GenerateDropoutMask({.seed = 5, .offset = 6}, 0.7f, 32 * kWords, bytes, context);
+  };
+  return {.name = "DropoutMask", .tensors = tensors, .run = run, .plan = nullptr};
+}
+
+constexpr std::pair<std::string_view, OperatorCall (*)(ValueKind)> kMakers[] = {
+#define FA_MAKER(name, function, args, options, text) {#name, Small##name##Call},
+    FA_OPERATORS(FA_MAKER)
+#undef FA_MAKER
+        {"DropoutMask", DropoutMask},
+};
+
+}  // namespace
+
+OperatorCall SmallForwardCall(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  const AttentionArgs args = ForwardArgs(*tensors);
+  return MakeOperatorCall("Forward", tensors, args, ForwardOptions(), FlashAttention, PlanFlashAttention);
+}
+
+OperatorCall SmallBackwardCall(ValueKind kind) {
   auto forward_tensors = std::make_shared<CallTensors>(kind);
   const AttentionArgs forward = ForwardArgs(*forward_tensors);
   Require(FlashAttention(forward, ForwardOptions()));
@@ -86,10 +118,11 @@ OperatorCall Backward(ValueKind kind) {
   args.dk = tensors->Output(forward.k.shape);
   args.dv = tensors->Output(forward.v.shape);
   args.dpse = tensors->Output(forward.pse.shape);
-  return Call("Backward", tensors, args, ForwardOptions(), FlashAttentionGrad, PlanFlashAttentionGrad, forward_tensors);
+  return MakeOperatorCall("Backward", tensors, args, ForwardOptions(), FlashAttentionGrad, PlanFlashAttentionGrad,
+                          forward_tensors);
 }
 
-OperatorCall Prompt(ValueKind kind) {
+OperatorCall SmallPromptCall(ValueKind kind) {
   auto forward_tensors = std::make_shared<CallTensors>(kind);
   auto tensors = std::make_shared<CallTensors>(kind);
   const AttentionArgs forward = ForwardArgs(*forward_tensors);
@@ -100,10 +133,11 @@ OperatorCall Prompt(ValueKind kind) {
   args.out = tensors->Output(forward.out.shape);
   PromptAttentionOptions options;
   options.mask = Mask::Causal();
-  return Call("Prompt", tensors, args, options, PromptFlashAttention, PlanPromptFlashAttention, forward_tensors);
+  return MakeOperatorCall("Prompt", tensors, args, options, PromptFlashAttention, PlanPromptFlashAttention,
+                          forward_tensors);
 }
 
-OperatorCall Decode(ValueKind kind) {
+OperatorCall SmallDecodeCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   struct Keys {
     TensorView k, v;
@@ -119,29 +153,18 @@ OperatorCall Decode(ValueKind kind) {
   args.lse = tensors->Output({kBatch, kHeads, 1});
   DecodeAttentionOptions options;
   options.scale = 3.0f;
-  return Call("Decode", tensors, args, options, DecodeAttention, PlanDecodeAttention, keys);
+  return MakeOperatorCall("Decode", tensors, args, options, DecodeAttention, PlanDecodeAttention, keys);
 }
 
-SparseAttentionArgs SparseArgs(CallTensors& tensors) {
-  SparseAttentionArgs args;
-  args.q = tensors.Input({kBatch, kRows, kHeads, kSize});
-  args.k = tensors.Input({kBatch, kKeys, 1, kSize});
-  args.v = tensors.Input({kBatch, kKeys, 1, kSize});
-  args.sparse_indices = tensors.Lists({kBatch, kRows, 1, kSlots}, kKeys);
-  args.out = tensors.Output({kBatch, kRows, kHeads, kSize});
-  args.softmax_max = tensors.Output({kBatch, 1, kRows, kHeads});
-  args.softmax_sum = tensors.Output({kBatch, 1, kRows, kHeads});
-  return args;
-}
-
-OperatorCall SparseForward(ValueKind kind) {
+OperatorCall SmallSparseForwardCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   SparseAttentionArgs args = SparseArgs(*tensors);
   args.p_head_mean = tensors->Output({kBatch, kRows, kSlots});
-  return Call("SparseForward", tensors, args, SparseAttentionOptions(), SparseFlashAttention, PlanSparseFlashAttention);
+  return MakeOperatorCall("SparseForward", tensors, args, SparseAttentionOptions(), SparseFlashAttention,
+                          PlanSparseFlashAttention);
 }
 
-OperatorCall SparseBackward(ValueKind kind) {
+OperatorCall SmallSparseBackwardCall(ValueKind kind) {
   auto forward_tensors = std::make_shared<CallTensors>(kind);
   const SparseAttentionArgs forward = SparseArgs(*forward_tensors);
   Require(SparseFlashAttention(forward, {}));
@@ -158,11 +181,11 @@ OperatorCall SparseBackward(ValueKind kind) {
   args.dq = tensors->Output(forward.q.shape);
   args.dk = tensors->Output(forward.k.shape);
   args.dv = tensors->Output(forward.v.shape);
-  return Call("SparseBackward", tensors, args, SparseAttentionOptions(), SparseFlashAttentionGrad,
-              PlanSparseFlashAttentionGrad, forward_tensors);
+  return MakeOperatorCall("SparseBackward", tensors, args, SparseAttentionOptions(), SparseFlashAttentionGrad,
+                          PlanSparseFlashAttentionGrad, forward_tensors);
 }
 
-OperatorCall Indexer(ValueKind kind) {
+OperatorCall SmallIndexerCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   LightningIndexerArgs args;
   args.q = tensors->Input({kBatch, kRows, kHeads, kSize});
@@ -170,10 +193,10 @@ OperatorCall Indexer(ValueKind kind) {
   args.weights = tensors->Input({kBatch, kRows, kHeads});
   args.sparse_indices = tensors->Output({kBatch, kRows, 1, kSlots}, DType::kI32);
   args.sparse_values = tensors->Output({kBatch, kRows, 1, kSlots});
-  return Call("Indexer", tensors, args, LightningIndexerOptions(), LightningIndexer, PlanLightningIndexer);
+  return MakeOperatorCall("Indexer", tensors, args, LightningIndexerOptions(), LightningIndexer, PlanLightningIndexer);
 }
 
-OperatorCall IndexerBackward(ValueKind kind) {
+OperatorCall SmallIndexerBackwardCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   LightningIndexerGradArgs args;
   args.q = tensors->Input({kBatch, kRows, kHeads, kSize});
@@ -184,23 +207,11 @@ OperatorCall IndexerBackward(ValueKind kind) {
   args.dq = tensors->Output(args.q.shape);
   args.dk = tensors->Output(args.k.shape);
   args.dweights = tensors->Output(args.weights.shape);
-  return Call("IndexerBackward", tensors, args, LightningIndexerGradOptions(), LightningIndexerGrad,
-              PlanLightningIndexerGrad);
+  return MakeOperatorCall("IndexerBackward", tensors, args, LightningIndexerGradOptions(), LightningIndexerGrad,
+                          PlanLightningIndexerGrad);
 }
 
-// Adds the indexer's tensors, which both losses have.
-template <typename Args>
-void FillLoss(CallTensors& tensors, Args* args) {
-  args->q_index = tensors.Input({kBatch, kRows, 3, 16});
-  args->k_index = tensors.Input({kBatch, kKeys, 1, 16});
-  args->weights = tensors.Input({kBatch, kRows, 3});
-  args->dq_index = tensors.Output(args->q_index.shape);
-  args->dk_index = tensors.Output(args->k_index.shape);
-  args->dweights = tensors.Output(args->weights.shape);
-  args->loss = tensors.Output({1});
-}
-
-OperatorCall IndexerLoss(ValueKind kind) {
+OperatorCall SmallIndexerLossCall(ValueKind kind) {
   auto forward_tensors = std::make_shared<CallTensors>(kind);
   const SparseAttentionArgs forward = SparseArgs(*forward_tensors);
   Require(SparseFlashAttention(forward, {}));
@@ -212,11 +223,11 @@ OperatorCall IndexerLoss(ValueKind kind) {
   args.sparse_indices = forward.sparse_indices;
   args.softmax_max = forward.softmax_max;
   args.softmax_sum = forward.softmax_sum;
-  return Call("IndexerLoss", tensors, args, SparseIndexerLossOptions(), SparseLightningIndexerGradKLLoss,
-              PlanSparseLightningIndexerGradKLLoss, forward_tensors);
+  return MakeOperatorCall("IndexerLoss", tensors, args, SparseIndexerLossOptions(), SparseLightningIndexerGradKLLoss,
+                          PlanSparseLightningIndexerGradKLLoss, forward_tensors);
 }
 
-OperatorCall DenseIndexerLse(ValueKind kind) {
+OperatorCall SmallDenseIndexerLseCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLseArgs args;
   args.q_index = tensors->Input({kBatch, kRows, kHeads, kSize});
@@ -224,12 +235,12 @@ OperatorCall DenseIndexerLse(ValueKind kind) {
   args.weights = tensors->Input({kBatch, kRows, kHeads});
   args.softmax_max_index = tensors->Output({kBatch, 1, kRows});
   args.softmax_sum_index = tensors->Output({kBatch, 1, kRows});
-  return Call("DenseIndexerLse", tensors, args, DenseIndexerLseOptions(), DenseLightningIndexerSoftmaxLse,
-              PlanDenseLightningIndexerSoftmaxLse);
+  return MakeOperatorCall("DenseIndexerLse", tensors, args, DenseIndexerLseOptions(), DenseLightningIndexerSoftmaxLse,
+                          PlanDenseLightningIndexerSoftmaxLse);
 }
 
 // The statistics need not belong to the scores, because any statistics give the same bits in two runs.
-OperatorCall DenseIndexerLoss(ValueKind kind) {
+OperatorCall SmallDenseIndexerLossCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLossArgs args;
   FillLoss(*tensors, &args);
@@ -239,11 +250,11 @@ OperatorCall DenseIndexerLoss(ValueKind kind) {
   args.softmax_sum = tensors->Constant({kBatch, 1, kRows, kHeads}, 9);
   args.softmax_max_index = tensors->Constant({kBatch, 1, kRows}, 3);
   args.softmax_sum_index = tensors->Constant({kBatch, 1, kRows}, 7);
-  return Call("DenseIndexerLoss", tensors, args, DenseIndexerLossOptions(), DenseLightningIndexerGradKLLoss,
-              PlanDenseLightningIndexerGradKLLoss);
+  return MakeOperatorCall("DenseIndexerLoss", tensors, args, DenseIndexerLossOptions(), DenseLightningIndexerGradKLLoss,
+                          PlanDenseLightningIndexerGradKLLoss);
 }
 
-OperatorCall Merge(ValueKind kind) {
+OperatorCall SmallMergeCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   constexpr int64_t kManyRows = 16 * kRows;  // enough for several tasks
   const Dims shape = {kBatch, kHeads, kManyRows, kSize}, statistics = {kBatch, kHeads, kManyRows};
@@ -257,28 +268,9 @@ OperatorCall Merge(ValueKind kind) {
   args.out = tensors->Output(shape);
   args.softmax_max = tensors->Output(statistics);
   args.softmax_sum = tensors->Output(statistics);
-  return Call("Merge", tensors, args, MergeOptions{.layout = Layout::kBNSD}, MergePartials, PlanMergePartials);
+  return MakeOperatorCall("Merge", tensors, args, MergeOptions{.layout = Layout::kBNSD}, MergePartials,
+                          PlanMergePartials);
 }
-
-OperatorCall DropoutMask(ValueKind kind) {
-  auto tensors = std::make_shared<CallTensors>(kind);
-  constexpr int64_t kWords = 1 << 17;
-  const MutableTensorView mask = tensors->Output({kWords});
-  const auto run = [=](Context* context) {
-    const std::span<uint8_t> bytes(static_cast<uint8_t*>(mask.data), 4 * kWords);
-    return GenerateDropoutMask({.seed = 5, .offset = 6}, 0.7f, 32 * kWords, bytes, context);
-  };
-  return {.name = "DropoutMask", .tensors = tensors, .run = run, .plan = nullptr};
-}
-
-constexpr std::pair<std::string_view, OperatorCall (*)(ValueKind)> kMakers[] = {
-#define FA_MAKER(name, function, args, options, text) {#name, name},
-    FA_OPERATORS(FA_MAKER)
-#undef FA_MAKER
-        {"DropoutMask", DropoutMask},
-};
-
-}  // namespace
 
 std::vector<uint32_t>& CallTensors::Add(std::deque<std::vector<uint32_t>>& to, const Dims& shape) {
   return to.emplace_back(Elements(shape));

@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fa/context.h"
+#include "fa/operators.h"
 #include "fa/plan.h"
 #include "fa/status.h"
 #include "fa/tensor.h"
@@ -53,6 +55,23 @@ struct OperatorCall {
   std::function<Status(Context*)> run;         ///< bind, plan and run
   std::function<Result<Plan>(Context*)> plan;  ///< null for an operator without plans
 };
+
+/// A call of an operator that has plans. `alive` is the memory that the arguments point into, besides `tensors`.
+template <typename Args, typename Options>
+OperatorCall MakeOperatorCall(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args,
+                              const Options& options, Status (*run)(const Args&, const Options&, Context*),
+                              Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*),
+                              std::shared_ptr<const void> alive = nullptr) {
+  return {.name = std::move(name),
+          .tensors = std::move(tensors),
+          .run = [=, alive = alive](Context* context) { return run(args, options, context); },
+          .plan = [=, alive = alive](Context* context) { return AnyPlan(plan(args, options, context)); }};
+}
+
+/// A small call of each operator: SmallForwardCall and so on.
+#define FA_DECLARE(name, function, args, options, text) [[nodiscard]] OperatorCall Small##name##Call(ValueKind kind);
+FA_OPERATORS(FA_DECLARE)
+#undef FA_DECLARE
 
 /// Calls of every operator, by its short name in fa/operators.h, and of "DropoutMask".
 [[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);

@@ -130,7 +130,7 @@ reference::Problem MakeReferenceProblem(const ForwardCase& c) {
   p.q_rope = HeadValues(c, Tag::kQRope, c.heads, c.lengths.sq, c.d_rope);
   p.k_rope = HeadValues(c, Tag::kKRope, c.heads_kv, c.lengths.sk, c.d_rope);
   p.scale = static_cast<double>(c.scale_value());
-  p.softcap = static_cast<double>(c.softcap);
+  CopyNumbers(c, p);
   p.mask = c.mask;
   if (c.dense_mask != MaskForm::kNone) AddDenseMask(c, &p);
   p.pse_type = c.pse_type;
@@ -139,9 +139,6 @@ reference::Problem MakeReferenceProblem(const ForwardCase& c) {
   } else if (c.pse != PseForm::kNone) {
     AddPse(c, &p);
   }
-  p.q_start = c.q_start;
-  p.kv_start = c.kv_start;
-  p.keep_prob = static_cast<double>(c.keep_prob);
   if (c.dropout == DropoutForm::kMask) AddDropMask(c, &p);
   if (c.dropout == DropoutForm::kSeed) {
     const PhiloxState state = *OptionsOf(c).dropout;

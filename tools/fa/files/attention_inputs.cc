@@ -38,10 +38,7 @@ void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_typ
   AddMaskFlags(command, flags.mask);
   file("--pse", flags.pse, "Position bias (types 0, 1) or slopes (types 2, 3)");
   command.add_option("--pse-type", flags.pse_type, pse_types)->type_name("N");
-  command.add_option("--q-start", flags.q_start, "Added to the row in the distance of slopes")->type_name("N");
-  command.add_option("--kv-start", flags.kv_start, "Added to the key in the distance of slopes")->type_name("N");
   file("--sink", flags.sink, "float32 [N]: a virtual key of that score and value 0");
-  command.add_option("--softcap", flags.softcap, "C > 0: scores become C tanh(score/C)");
 }
 
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
@@ -52,7 +49,7 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags) {
   command.add_option("--seed", flags.seed, "Dropout by Philox4x32-10 with this seed, instead of --drop-mask")
       ->type_name("N");
   command.add_option("--offset", flags.offset, "Offset of the dropout seed, default 0")->type_name("N");
-  command.add_option("--keep-prob", flags.keep_prob, "Kept probabilities are multiplied by 1/keep-prob");
+  AddNumberFlags(command, flags.numbers);
   command.add_option("--actual-seq-qlen", flags.actual_seq_qlen, "TND: inclusive prefix sums of the query lengths")
       ->type_name("N,N,...");
   command.add_option("--actual-seq-kvlen", flags.actual_seq_kvlen, "TND: inclusive prefix sums of the key lengths")
@@ -131,10 +128,7 @@ void AttentionInputs::ReadOptions(const AttentionFlags& flags) {
   }
   options.scale = flags.scale;
   options.pse_type = static_cast<PseType>(flags.pse_type);
-  options.q_start = flags.q_start;
-  options.kv_start = flags.kv_start;
-  options.softcap = flags.softcap;
-  options.keep_prob = flags.keep_prob;
+  CopyNumbers(flags.numbers, options);
   if (!flags.seed.empty()) {
     options.dropout = PhiloxState{.seed = ParseUnsigned("--seed", flags.seed),
                                   .offset = flags.offset.empty() ? 0 : ParseUnsigned("--offset", flags.offset)};

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "fa/flash_attention.h"
 #include "files/input_files.h"
 #include "files/mask_flags.h"
+#include "flags/flag_names.h"
 #include "flags/layout_shapes.h"
 
 namespace fa::tool {
@@ -22,9 +24,9 @@ struct AttentionFlags {
   std::optional<float> scale;
   MaskFlags mask;
   std::string pse;
-  int64_t pse_type = 1, q_start = 0, kv_start = 0;
+  int64_t pse_type = 1;
   std::string drop_mask, seed, offset;
-  float keep_prob = 1, softcap = 0;
+  AttentionOptions numbers;  ///< FA_DENSE_NUMBERS alone
   std::string sink;
   std::string actual_seq_qlen, actual_seq_kvlen;
   bool takes_int8 = false;  ///< query, key and value may be int8 too
@@ -32,8 +34,16 @@ struct AttentionFlags {
 
 /// Adds the flags that every attention has: --query, --key, --value, --layout, --head-num, --dtype, --scale.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// Adds the flags that change scores: --query-rope, --key-rope, masks, --pse with its type and starts, --sink,
-/// --softcap.
+/// Adds a flag per number of the lists in fa/options.h that `options` and `only` have: --softcap, --q-start.
+template <typename Options, typename... Only>
+void AddNumberFlags(CLI::App& command, Options& options, const Only&... only) {
+  const auto add = [&](const char* name, const char* text, auto& number, const auto&...) {
+    CLI::Option* option = command.add_option(FlagOf(name), number, text);
+    if (std::is_integral_v<std::remove_reference_t<decltype(number)>>) option->type_name("N");
+  };
+  ForEachNumber(add, options, only...);
+}
+/// Adds the flags that change scores, without numbers: --query-rope, --key-rope, masks, --pse with its type, --sink.
 /// @param pse_types  the help text of --pse-type
 void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_types);
 /// Adds all flags.

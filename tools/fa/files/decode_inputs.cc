@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "files/attention_inputs.h"
 #include "flags/failure.h"
 #include "flags/flag_values.h"
 
@@ -35,7 +36,7 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
   AddMaskFlags(command, flags.mask);
   command.get_option("--atten-mask")->description("bool, int8 or uint8, 1 = drop: [B,S], [B,Sq,S], [B,1|N,Sq,S]");
   file("--pse", flags.pse, "Bias [B|1,N,1|Sq,S], added after the scale");
-  command.add_option("--softcap", flags.softcap, "C > 0: scores become C tanh(score/C)");
+  AddNumberFlags(command, flags.numbers);
   command.add_option("--actual-seq-lengths", flags.actual_seq_lengths, "Queries of each batch element, or of all")
       ->type_name("N,N,...");
   command.add_option("--actual-seq-lengths-kv", flags.actual_seq_lengths_kv, "Keys of each batch element, or of all")
@@ -63,7 +64,7 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
     throw UsageError("--layout: TND, want BNSD, BSND, BSH, SBH or BNSD_BSND for decode");
   }
   options.scale = flags.scale;
-  options.softcap = flags.softcap;
+  CopyNumbers(flags.numbers, options);
   if (flags.antiquant_mode != 0 && flags.antiquant_mode != 1) {
     throw UsageError(fmt::format("--antiquant-mode: {}, want 0 or 1", flags.antiquant_mode));
   }

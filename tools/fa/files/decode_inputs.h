@@ -22,7 +22,7 @@ struct DecodeFlags {
   std::optional<float> scale;
   MaskFlags mask;
   std::string pse;
-  float softcap = 0;
+  DecodeAttentionOptions numbers;  ///< FA_DECODE_NUMBERS alone
   std::string actual_seq_lengths, actual_seq_lengths_kv;
   std::string block_table;
   std::optional<int64_t> block_size;

@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "fa/error_text.h"
+
 namespace fa::tool {
 namespace {
 

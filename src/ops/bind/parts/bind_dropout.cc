@@ -60,7 +60,6 @@ Status BindDropout(Binding& call) {
     return Status::InvalidArgument(Arg("keep_prob").Is(Text(keep_prob)) + ", want " + Arg("drop_mask") + " or " +
                                    Arg("dropout"));
   }
-  bound.keep_prob = keep_prob;
   bound.has_drop_mask = has_mask;
   bound.has_philox = has_seed && keep_prob < 1;  // 1 keeps every pair
   if (!bound.has_drop_mask && !bound.has_philox) return Status::Ok();

@@ -42,7 +42,7 @@ Status BindScalars(Binding& call) {
   }
   FA_RETURN_IF_ERROR(CheckStart("q_start", options.q_start));
   FA_RETURN_IF_ERROR(CheckStart("kv_start", options.kv_start));
-  bound.softcap = options.softcap;
+  CopyNumbers(options, static_cast<ScoreNumbers&>(bound));
   bound.pse_type = options.pse_type;
   return Status::Ok();
 }

@@ -299,7 +299,7 @@ DecodeAttentionOptions DecodeProblem::options() const {
   options.heads = case_.dense.heads;
   options.scale = dense.scale;
   options.mask = dense.mask;
-  options.softcap = dense.softcap;
+  CopyNumbers(dense, options);
   if (case_.quantization == Quantization::kPerToken) options.antiquant = Antiquant::kPerToken;
   return options;
 }

@@ -208,9 +208,7 @@ PromptAttentionOptions PromptOptions(const AttentionOptions& forward) {
   options.scale = forward.scale;
   options.mask = forward.mask;
   options.pse_type = forward.pse_type;
-  options.q_start = forward.q_start;
-  options.kv_start = forward.kv_start;
-  options.softcap = forward.softcap;
+  CopyNumbers(forward, options);
   return options;
 }
 

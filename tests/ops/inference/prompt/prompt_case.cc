@@ -89,7 +89,7 @@ reference::Problem DrawPromptValues(const PromptCase& c) {
   p.d_rope = c.d_rope;
   p.scale =
       static_cast<double>(c.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(c.d + c.d_rope)))));
-  p.softcap = static_cast<double>(c.softcap);
+  CopyNumbers(c, p);
   p.mask = c.mask;
   const auto draw = [&](Tag tag, const std::vector<int64_t>& rows, int64_t heads, int64_t size,
                         std::vector<double>* to) {
@@ -196,8 +196,6 @@ void PromptProblem::PlacePairs() {
   const int64_t batches = c.pse_broadcast ? 1 : batch;
   if (has_slopes()) {
     values_.pse_type = c.pse_type;
-    values_.q_start = c.q_start;
-    values_.kv_start = c.kv_start;
     pse_ = Tensor(DType::kF32, c.pse_broadcast ? Dims{c.heads} : Dims{batch, c.heads}, {}, c.placement);
     for (int64_t x = 0; x < batch * c.heads; ++x) {
       const int64_t at = x % (batches * c.heads);
@@ -276,9 +274,7 @@ PromptAttentionOptions PromptProblem::options() const {
   options.scale = case_.scale;
   options.mask = MaskOf(case_);
   options.pse_type = static_cast<PseType>(case_.pse_type);
-  options.q_start = case_.q_start;
-  options.kv_start = case_.kv_start;
-  options.softcap = case_.softcap;
+  CopyNumbers(case_, options);
   return options;
 }
 

@@ -72,9 +72,7 @@ struct PromptCall {
     options.scale = inputs.options.scale;
     options.mask = inputs.options.mask;
     options.pse_type = inputs.options.pse_type;
-    options.q_start = inputs.options.q_start;
-    options.kv_start = inputs.options.kv_start;
-    options.softcap = inputs.options.softcap;
+    CopyNumbers(inputs.options, options);
     if (options.layout == Layout::kTND) return;
     if (!flags.lengths.empty()) lengths_q = ParseIntegers("--actual-seq-lengths", flags.lengths);
     if (!flags.lengths_kv.empty()) lengths_kv = ParseIntegers("--actual-seq-lengths-kv", flags.lengths_kv);
@@ -119,6 +117,7 @@ void AddPromptFlags(CLI::App& command, PromptFlags& flags) {
   AddOperandFlags(command, attention);
   attention.pse_type = static_cast<int64_t>(PseType::kScaleThenAdd);
   AddScoreFlags(command, attention, "0 (default): scale QK + pse [B|1,N,>=Sq,>=Sk]; 1: scale (QK + pse); 2, 3: slopes");
+  AddNumberFlags(command, attention.numbers, PromptAttentionOptions());
   command
       .add_option("--actual-seq-lengths", flags.lengths,
                   "Query rows in use of each batch element, or of all; TND: "

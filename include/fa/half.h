@@ -1,18 +1,30 @@
-#ifndef FA_LAYOUT_HALF_H_
-#define FA_LAYOUT_HALF_H_
+#ifndef FA_HALF_H_
+#define FA_HALF_H_
+
+/// @file
+/// Conversions between f32 and the 16-bit types, whose tensors hold bits.
+/// @code{.cpp}
+/// const std::vector<float> values(8 * 128 * 64, 0.1F);
+/// std::vector<uint16_t> bits(values.size());
+/// std::transform(values.begin(), values.end(), bits.begin(), fa::Bf16FromF32);
+/// const fa::TensorView q = fa::View(bits, fa::DType::kBF16, {1, 8, 128, 64});
+/// const float first = fa::F32FromBf16(bits[0]);
+/// @endcode
 
 #include <bit>
 #include <cstdint>
 
-namespace fa::layout {
+namespace fa {
 
-/// Scalar conversions between f32 and the 16-bit types. They are exact where they can be, and otherwise round to
-/// nearest even. A NaN stays a (quiet) NaN with the top bits of its payload. Overflow gives infinity.
+// All four are exact where they can be, and otherwise round to nearest even. A NaN stays a (quiet) NaN with the top
+// bits of its payload. Overflow gives infinity.
 
+/// The f32 that has the value of a bf16.
 [[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
+/// The nearest bf16.
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
@@ -21,6 +33,7 @@ namespace fa::layout {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/// The f32 that has the value of an f16.
 [[nodiscard]] constexpr float F32FromF16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1Fu;
@@ -36,6 +49,7 @@ namespace fa::layout {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+/// The nearest f16.
 [[nodiscard]] constexpr uint16_t F16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
@@ -54,6 +68,6 @@ namespace fa::layout {
   return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
 }
 
-}  // namespace fa::layout
+}  // namespace fa
 
-#endif  // FA_LAYOUT_HALF_H_
+#endif  // FA_HALF_H_

@@ -1,4 +1,4 @@
-#include "layout/half.h"
+#include "fa/half.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace fa::layout {
+namespace fa {
 namespace {
 
 bool IsNanF16(uint16_t bits) { return (bits & 0x7C00u) == 0x7C00u && (bits & 0x3FFu) != 0; }
@@ -88,4 +88,4 @@ TEST(Half, KeepsEveryNanANan) {
 }
 
 }  // namespace
-}  // namespace fa::layout
+}  // namespace fa

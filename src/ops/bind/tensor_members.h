@@ -1,0 +1,196 @@
+#ifndef FA_OPS_TENSOR_MEMBERS_H_
+#define FA_OPS_TENSOR_MEMBERS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "fa/operators.h"
+#include "fa/tensor.h"
+
+namespace fa::ops {
+
+/// A member of an operator's arguments that holds a tensor. If it is not `required`, null data says that it is absent.
+template <typename Args>
+struct TensorMember {
+  const char* name = nullptr;                 ///< in errors
+  TensorView Args::*input = nullptr;          ///< either this one is set
+  MutableTensorView Args::*output = nullptr;  ///< or this one
+  bool required = false;
+};
+
+#define FA_REQUIRED_INPUT(member) \
+  TensorMember<Args> { .name = #member, .input = &Args::member, .required = true }
+#define FA_INPUT(member) \
+  TensorMember<Args> { .name = #member, .input = &Args::member }
+#define FA_REQUIRED_OUTPUT(member) \
+  TensorMember<Args> { .name = #member, .output = &Args::member, .required = true }
+#define FA_OUTPUT(member) \
+  TensorMember<Args> { .name = #member, .output = &Args::member }
+
+/// Joins the members of the parts of a call, one part after the other.
+template <typename T, size_t... kSizes>
+constexpr std::array<T, (kSizes + ...)> Joined(const std::array<T, kSizes>&... parts) {
+  std::array<T, (kSizes + ...)> all{};
+  auto end = all.begin();
+  ((end = std::copy(parts.begin(), parts.end(), end)), ...);
+  return all;
+}
+
+/// What a dense call and its gradients read of the forward.
+template <typename Args>
+inline constexpr std::array kDenseInputs = {
+    FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_REQUIRED_INPUT(v), FA_INPUT(q_rope), FA_INPUT(k_rope),
+    FA_INPUT(pse),        FA_INPUT(dense_mask), FA_INPUT(drop_mask),  FA_INPUT(sink),
+};
+
+/// What a sparse call and its gradients read of the forward.
+template <typename Args>
+inline constexpr std::array kSparseInputs = {
+    FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(v),
+    FA_INPUT(q_rope),     FA_INPUT(k_rope),     FA_REQUIRED_INPUT(sparse_indices),
+    FA_INPUT(sink),
+};
+
+/// What gradients read beyond the forward's inputs, and their results other than dv.
+template <typename Args>
+inline constexpr std::array kGradientInputs = {
+    FA_REQUIRED_INPUT(out),         FA_REQUIRED_INPUT(d_out), FA_REQUIRED_INPUT(softmax_max),
+    FA_REQUIRED_INPUT(softmax_sum), FA_REQUIRED_OUTPUT(dq),   FA_REQUIRED_OUTPUT(dk),
+};
+
+/// What a loss or its statistics read of the indexer.
+template <typename Args>
+inline constexpr std::array kIndexerInputs = {FA_REQUIRED_INPUT(q_index), FA_REQUIRED_INPUT(k_index),
+                                              FA_REQUIRED_INPUT(weights)};
+template <typename Args>
+inline constexpr std::array kLossOutputs = {FA_REQUIRED_OUTPUT(dq_index), FA_REQUIRED_OUTPUT(dk_index),
+                                            FA_REQUIRED_OUTPUT(dweights), FA_REQUIRED_OUTPUT(loss)};
+
+/// The tensors of every operator, inputs before outputs. A decode's lists of keys and values are not among them.
+template <typename Args>
+constexpr auto TensorMembers() = delete;
+
+template <>
+constexpr auto TensorMembers<AttentionArgs>() {
+  using Args = AttentionArgs;
+  return Joined(kDenseInputs<Args>,
+                std::array{FA_REQUIRED_OUTPUT(out), FA_OUTPUT(softmax_max), FA_OUTPUT(softmax_sum), FA_OUTPUT(lse)});
+}
+
+template <>
+constexpr auto TensorMembers<AttentionGradArgs>() {
+  using Args = AttentionGradArgs;
+  return Joined(kDenseInputs<Args>, kGradientInputs<Args>,
+                std::array{FA_REQUIRED_OUTPUT(dv), FA_OUTPUT(dq_rope), FA_OUTPUT(dk_rope), FA_OUTPUT(dpse),
+                           FA_OUTPUT(dslopes), FA_OUTPUT(dsink)});
+}
+
+template <>
+constexpr auto TensorMembers<MergeArgs>() {
+  using Args = MergeArgs;
+  return std::array{FA_REQUIRED_INPUT(prev_out), FA_REQUIRED_INPUT(prev_max),     FA_REQUIRED_INPUT(prev_sum),
+                    FA_REQUIRED_INPUT(cur_out),  FA_REQUIRED_INPUT(cur_max),      FA_REQUIRED_INPUT(cur_sum),
+                    FA_REQUIRED_OUTPUT(out),     FA_REQUIRED_OUTPUT(softmax_max), FA_REQUIRED_OUTPUT(softmax_sum)};
+}
+
+template <>
+constexpr auto TensorMembers<DecodeAttentionArgs>() {
+  using Args = DecodeAttentionArgs;
+  return std::array{FA_REQUIRED_INPUT(q),
+                    FA_INPUT(q_rope),
+                    FA_INPUT(block_table),
+                    FA_INPUT(antiquant_scale),
+                    FA_INPUT(antiquant_offset),
+                    FA_INPUT(deq_scale1),
+                    FA_INPUT(quant_scale1),
+                    FA_INPUT(deq_scale2),
+                    FA_INPUT(quant_scale2),
+                    FA_INPUT(quant_offset2),
+                    FA_INPUT(pse),
+                    FA_INPUT(dense_mask),
+                    FA_INPUT(sink),
+                    FA_REQUIRED_OUTPUT(out),
+                    FA_OUTPUT(lse)};
+}
+
+template <>
+constexpr auto TensorMembers<PromptAttentionArgs>() {
+  using Args = PromptAttentionArgs;
+  return std::array{FA_REQUIRED_INPUT(q),    FA_REQUIRED_INPUT(k),    FA_REQUIRED_INPUT(v),   FA_INPUT(q_rope),
+                    FA_INPUT(k_rope),        FA_INPUT(pse),           FA_INPUT(dense_mask),   FA_INPUT(sink),
+                    FA_INPUT(deq_scale1),    FA_INPUT(quant_scale1),  FA_INPUT(deq_scale2),   FA_INPUT(quant_scale2),
+                    FA_INPUT(quant_offset2), FA_REQUIRED_OUTPUT(out), FA_OUTPUT(softmax_max), FA_OUTPUT(softmax_sum),
+                    FA_OUTPUT(lse)};
+}
+
+template <>
+constexpr auto TensorMembers<SparseAttentionArgs>() {
+  using Args = SparseAttentionArgs;
+  return Joined(kSparseInputs<Args>, std::array{FA_INPUT(block_table), FA_REQUIRED_OUTPUT(out), FA_OUTPUT(softmax_max),
+                                                FA_OUTPUT(softmax_sum), FA_OUTPUT(p_head_mean)});
+}
+
+template <>
+constexpr auto TensorMembers<SparseAttentionGradArgs>() {
+  using Args = SparseAttentionGradArgs;
+  return Joined(kSparseInputs<Args>, kGradientInputs<Args>,
+                std::array{FA_OUTPUT(dv), FA_OUTPUT(dq_rope), FA_OUTPUT(dk_rope), FA_OUTPUT(dsink)});
+}
+
+template <>
+constexpr auto TensorMembers<LightningIndexerArgs>() {
+  using Args = LightningIndexerArgs;
+  return std::array{FA_REQUIRED_INPUT(q),
+                    FA_REQUIRED_INPUT(k),
+                    FA_REQUIRED_INPUT(weights),
+                    FA_INPUT(block_table),
+                    FA_REQUIRED_OUTPUT(sparse_indices),
+                    FA_OUTPUT(sparse_values)};
+}
+
+template <>
+constexpr auto TensorMembers<LightningIndexerGradArgs>() {
+  using Args = LightningIndexerGradArgs;
+  return std::array{FA_REQUIRED_INPUT(q),        FA_REQUIRED_INPUT(k),
+                    FA_REQUIRED_INPUT(weights),  FA_REQUIRED_INPUT(sparse_indices),
+                    FA_REQUIRED_INPUT(d_values), FA_REQUIRED_OUTPUT(dq),
+                    FA_REQUIRED_OUTPUT(dk),      FA_REQUIRED_OUTPUT(dweights)};
+}
+
+template <>
+constexpr auto TensorMembers<DenseIndexerLseArgs>() {
+  using Args = DenseIndexerLseArgs;
+  return Joined(kIndexerInputs<Args>,
+                std::array{FA_REQUIRED_OUTPUT(softmax_max_index), FA_REQUIRED_OUTPUT(softmax_sum_index)});
+}
+
+// Without p_head_mean, a call also needs softmax_max and softmax_sum; with it, the attention's tensors are not read.
+template <>
+constexpr auto TensorMembers<SparseIndexerLossArgs>() {
+  using Args = SparseIndexerLossArgs;
+  return Joined(std::array{FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(q_rope), FA_INPUT(k_rope)},
+                kIndexerInputs<Args>,
+                std::array{FA_REQUIRED_INPUT(sparse_indices), FA_REQUIRED_INPUT(softmax_max),
+                           FA_REQUIRED_INPUT(softmax_sum), FA_INPUT(p_head_mean)},
+                kLossOutputs<Args>);
+}
+
+template <>
+constexpr auto TensorMembers<DenseIndexerLossArgs>() {
+  using Args = DenseIndexerLossArgs;
+  return Joined(std::array{FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(q_rope), FA_INPUT(k_rope)},
+                kIndexerInputs<Args>,
+                std::array{FA_REQUIRED_INPUT(softmax_max), FA_REQUIRED_INPUT(softmax_sum),
+                           FA_REQUIRED_INPUT(softmax_max_index), FA_REQUIRED_INPUT(softmax_sum_index)},
+                kLossOutputs<Args>);
+}
+
+#undef FA_REQUIRED_INPUT
+#undef FA_INPUT
+#undef FA_REQUIRED_OUTPUT
+#undef FA_OUTPUT
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_TENSOR_MEMBERS_H_
