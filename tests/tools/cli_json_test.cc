@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,8 +27,7 @@ const JsonSchema& Schema() {
 }
 
 struct Line {
-  const char* schema;
-  const char* words;
+  std::string schema, words;
 };
 
 /// The second of the words.
@@ -37,15 +36,14 @@ std::string OperatorOf(const std::string& words) {
   return words.substr(begin, words.find(' ', begin) - begin);
 }
 
-// One line for each command that has --json.
-constexpr Line kLines[] = {
+// Lines of commands that have --json. The others run as they are.
+const std::vector<Line> kLines = {
     {"info", "info"},
     {"doctor", "doctor --seconds 0.01 --threads 1"},
     {"plan", "plan forward --shape 1,2,1,300,400,64 --causal"},
     {"plan", "plan forward --shape 1,2,1,300,400,64 --causal --ranks 3"},
     {"plan", "plan backward --shape 1,2,2,300,400,64"},
     {"plan", "plan backward --shape 1,2,2,300,400,64 --ranks 2"},
-    {"plan", "plan merge"},
     {"plan", "plan decode --shape 2,4,1,1,900,64 --block-size 16"},
     {"plan", "plan prompt --shape 1,2,2,30,40,64 --dtype int8"},
     {"plan", "plan sparse-forward --shape 1,8,40,90,64,16,32"},
@@ -67,40 +65,37 @@ constexpr Line kLines[] = {
     {"bench", "bench dense-indexer-kl-loss --shape 1,2,4,6,8,8 --seconds 0.01"},
 };
 
+/// A line for each command that has --json.
+std::vector<Line> Lines() {
+  CLI::App app;
+  tool::AddCommands(app);
+  const auto all = [](const CLI::App*) { return true; };
+  std::vector<Line> lines = kLines;
+  const auto add = [&lines](const CLI::App* command, const std::string& schema, const std::string& words) {
+    if (command->get_option_no_throw("--json") == nullptr) return;
+    const auto is_here = [&](const Line& line) { return (line.words + " ").starts_with(words + " "); };
+    if (std::none_of(kLines.begin(), kLines.end(), is_here)) lines.push_back({schema, words});
+  };
+  for (const CLI::App* group : app.get_subcommands(all)) {
+    add(group, group->get_name(), group->get_name());
+    for (const CLI::App* command : group->get_subcommands(all)) {
+      add(command, group->get_name(), group->get_name() + " " + command->get_name());
+    }
+  }
+  return lines;
+}
+
 TEST(CliJson, OfEveryCommandIsWhatTheSchemaSays) {
-  for (const Line& line : kLines) {
-    const CliResult result = RunCli(std::string(line.words) + " --json");
+  for (const Line& line : Lines()) {
+    const CliResult result = RunCli(line.words + " --json");
     ASSERT_EQ(result.exit_code, 0) << line.words << ": " << result.err;
     EXPECT_EQ(result.err, "") << line.words;
     const json answer = json::parse(result.out);
     EXPECT_THAT(Schema().Errors(line.schema, answer), IsEmpty()) << line.words;
-    if (answer.contains("op")) {
+    if (line.schema == "bench") {
       EXPECT_EQ(answer["op"], OperatorOf(line.words));
     }
   }
-}
-
-TEST(CliJson, EveryCommandWithTheFlagIsTried) {
-  CLI::App app;
-  tool::AddCommands(app);
-  const auto all = [](const CLI::App*) { return true; };
-  std::set<std::string> tried;
-  for (const Line& line : kLines) {
-    const std::string words = line.words;
-    const size_t first = words.find(' ');
-    const std::string group = words.substr(0, first);
-    const bool has_operator = group == "plan" || group == "bench";
-    tried.insert(has_operator ? words.substr(0, words.find(' ', first + 1)) : group);
-  }
-  std::set<std::string> have;
-  for (const CLI::App* group : app.get_subcommands(all)) {
-    if (group->get_option_no_throw("--json") != nullptr) have.insert(group->get_name());
-    for (const CLI::App* command : group->get_subcommands(all)) {
-      if (command->get_option_no_throw("--json") == nullptr) continue;
-      have.insert(group->get_name() + " " + command->get_name());
-    }
-  }
-  EXPECT_EQ(tried, have);
 }
 
 // The schema checks each of its own words: it finds each of these changes to a right answer.
