@@ -12,9 +12,10 @@ from torch import Tensor
 from .._attention import integers
 from .._errors import own_names
 from .._torch import ops as _torch_ops
-from .._torch.direct import possible, recorded
+from .._torch.call import SEQUENCE_AXIS, UNSIGNED_64, Call
 from .._torch.dtensors import as_everywhere, register_shardings
-from .._torch.ops import SEQUENCE_AXIS, UNSIGNED_64, Call
+from .._torch.operators import call as call_operator
+from .._torch.operators import tensors_of
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
@@ -171,13 +172,12 @@ def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
     return query.shape[1 if call.layout == "SBH" else 0] * call.heads * sq * sk
 
 
+_TENSORS = tensors_of(Call)
+
+
 def _attend(query: Tensor, key: Tensor, value: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs the operator. Where nothing watches or records, it runs without PyTorch's dispatcher, which costs several
-    times what a tiny call computes."""
-    tensors = (query, key, value, *call[: Call._fields.index("layout")])
-    if possible(*tensors) and not recorded(*tensors):
-        return _torch_ops.attention_kernel(query, key, value, *call)
-    return _torch_ops.attention(query, key, value, *call)
+    tensors = query, key, value, *call[:_TENSORS]
+    return call_operator(_torch_ops.attention, tensors, query, key, value, *call)
 
 
 def forward(

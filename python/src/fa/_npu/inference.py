@@ -13,9 +13,11 @@ from torch.nn.functional import pad
 
 from .._attention import integers
 from .._errors import own_names
+from .._pytorch import version_of
 from .._torch import ops as _torch_ops
+from .._torch.call import Call
 from .._torch.decode import UNLIMITED, DecodeCall, attend_cached
-from .._torch.ops import Call, PromptCall
+from .._torch.ops import PromptCall
 
 Lengths = Optional[Tensor | Sequence[int]]
 MAX_TOKENS = 2147483647
@@ -205,7 +207,7 @@ def _check_triangle(call: Inference) -> None:
         raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [2048,2048] (sparse_mode {call.sparse_mode})")
     if torch.compiler.is_compiling() or mask.is_meta or type(mask) is not Tensor:
         return
-    key = (mask.data_ptr(), mask.dtype, mask._version)
+    key = (mask.data_ptr(), mask.dtype, version_of(mask))
     if _verified.get(key) is mask:
         return
     if not torch.equal(mask.reshape(2048, 2048).bool(), torch.ones(2048, 2048, dtype=torch.bool).triu(1)):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._errors import in_names, own_names
 from .._torch.agreement import process_group
-from .._torch.ops import UNSIGNED_64
+from .._torch.call import UNSIGNED_64
 from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
 from .calls import V1_NAMES, Forward, biases, checked, lengths, npu_call, pairs, scalars, signed
 
