@@ -104,7 +104,7 @@ def flash_attention(
         ValueError: an argument is wrong. The message gives its name, its value and the wanted value.
         TypeError: an argument is no array. MemoryError: out of memory.
     """
-    call = Call(locals())  # all arguments, because there are no other variables yet
+    call = BoundCall(locals())  # all arguments, because there are no other variables yet
     results = call.results()
     compute(_fa.forward, {**call.arrays, **results}, *call.rest)
     return AttentionOutput(**results)
@@ -139,7 +139,7 @@ def flash_attention_grad(
     Raises:
         As `flash_attention`.
     """
-    call = Call({"q": q, "k": k, "v": v, **keywords_of_attention(keywords)})
+    call = BoundCall({"q": q, "k": k, "v": v, **keywords_of_attention(keywords)})
     gradients = call.gradients(need_dpse, need_dsink)
     results = {"out": out, "d_out": d_out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
     compute(_fa.backward, {**call.arrays, **results, **call.named(gradients)}, *call.rest)
@@ -364,7 +364,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
         return np.dtype("float32")
 
 
-class Call:
+class BoundCall:
     """The arguments of `flash_attention`, all of them, as the extension takes them."""
 
     def __init__(self, given: dict[str, Any]) -> None:

@@ -60,6 +60,15 @@ class Inference(NamedTuple):
     next_tokens: int = MAX_TOKENS
     return_lse: bool = False
 
+    @classmethod
+    def of(cls, given: dict[str, Any], names: dict[str, str], **own: Any) -> Inference:
+        """The call of a function's arguments, whose names are `names`' where they are not the members'. `own` members are
+        not read from them."""
+        own["names"] = names
+        members = (name for name in cls._fields if names.get(name, name) in given and name not in own)
+        call = cls(**own, **{name: given[names.get(name, name)] for name in members})
+        return call._replace(layout=call.layout.upper())
+
     def refuse(self, name: str, why: str) -> ValueError:
         return ValueError(f"invalid argument: {self.names.get(name, name)}{why}")
 

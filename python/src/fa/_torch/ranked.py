@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .. import _fa
-from .._attention import Call as BoundCall
-from .._attention import keywords_of_attention
+from .._attention import BoundCall, keywords_of_attention
 from .._errors import ERRORS, own_names
 from .agreement import Proposal, agree
 from .call import SEQUENCE_AXIS, UNSIGNED_64, Call
