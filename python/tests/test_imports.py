@@ -47,7 +47,10 @@ def test_no_module_imports_itself_through_others():
     assert circle is None
 
 
-@pytest.mark.parametrize("back", ["from .a import x", "from . import a", "def f():\n    from fa.p import a", "import fa.p.a"])
+BACK = ["from .a import x", "from . import a", "def f():\n    from fa.p import a", "import fa.p.a"]
+
+
+@pytest.mark.parametrize("back", BACK)
 def test_circles_are_found(back):
     sources = {"fa.p.__init__": "", "fa.p.a": "from .b import y", "fa.p.b": back}
     assert set(circle_of(sources)) == {"fa.p.a", "fa.p.b"}

@@ -404,7 +404,7 @@ class BoundCall:
 
 
 def keywords_of_attention(given: dict[str, Any]) -> dict[str, Any]:
-    """All keywords of `flash_attention`, with the defaults of those that are not given. TypeError for an unknown one."""
+    """All keywords of `flash_attention`, with defaults where none is given. Raises TypeError for an unknown one."""
     for name in given:
         if name not in _DEFAULTS:
             raise TypeError(f"flash_attention() got an unexpected keyword argument {name!r}")

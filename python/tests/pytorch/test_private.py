@@ -67,7 +67,9 @@ def private_names(text):
                 full = aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 names.update([full] if "._" in full else [])
         elif isinstance(node, ast.Import):
-            aliases |= {(alias.asname or "torch"): (alias.name if alias.asname else "torch") for alias in node.names if alias.name.startswith("torch")}
+            for alias in node.names:
+                if alias.name.split(".")[0] == "torch":
+                    aliases[alias.asname or "torch"] = alias.name if alias.asname else "torch"
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             root, _, rest = ast.unparse(node).partition(".")

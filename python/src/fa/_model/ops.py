@@ -16,7 +16,7 @@ from .._errors import own_names
 from .._fa import Mask
 from .._torch import autograd
 from .._torch.call import UNSIGNED_64
-from .._torch.engine import attend, attend_backward, possible, run
+from .._torch.engine import attend, attend_backward, compute, possible
 from .._torch.operators import operator, schema_of, tensors_of
 from .._torch.shapes import inverted
 
@@ -143,7 +143,7 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
             return out.transpose(1, 2)
         out = query.new_empty((batch, rows, heads, value.shape[3]))
         inputs = {"q": query, "k": key, "v": value, "dense_mask": dropped, "pse": pse, "sink": sink}
-        run(_fa.decode, inputs, {"out": out.transpose(1, 2)}, options, (), lengths)
+        compute(_fa.decode, inputs, {"out": out.transpose(1, 2)}, options, (), lengths)
     return out
 
 

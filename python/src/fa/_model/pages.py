@@ -20,7 +20,7 @@ from transformers.generation.continuous_batching.continuous_api import Continuou
 from .. import _fa
 from .._errors import own_names
 from .._fa import Mask
-from .._torch.engine import run
+from .._torch.engine import compute
 from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 
@@ -87,7 +87,7 @@ def _decode_pages(
         }
         results = {"out": result.unflatten(0, (batch, -1))}
         with own_names(NAMES):
-            run(_fa.decode, inputs, results, call.decode_options("BSND", Mask.causal()), (), group.lengths)
+            compute(_fa.decode, inputs, results, call.decode_options("BSND", Mask.causal()), (), group.lengths)
         if not isinstance(group.rows, slice):
             out[group.rows] = result
     return out[None]

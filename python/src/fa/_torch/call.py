@@ -1,5 +1,6 @@
-"""The arguments of an attention call in the device's vocabulary of masks (`sparse_mode`), which has all that `fa.torch` and
-`fa.torch_npu` need. sparse_mode 2 and 3 without a mask are the causal rules, anchored top-left and bottom-right."""
+"""The arguments of an attention call in the device's vocabulary of masks (`sparse_mode`), which has all that `fa.torch`
+and `fa.torch_npu` need. sparse_mode 2 and 3 without a mask are the causal rules, anchored top-left and bottom-right.
+"""
 
 from __future__ import annotations
 

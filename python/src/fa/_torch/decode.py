@@ -17,7 +17,7 @@ from .._layout import decode_output_shape, statistics_shape
 from .._prompt import output_dtype
 from .._pytorch import unwatched
 from . import autograd
-from .engine import possible, recorded, run
+from .engine import compute, possible, recorded
 from .operators import operator, schema_of
 
 UNLIMITED = 2**63 - 1
@@ -115,7 +115,7 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     inputs["k"], inputs["v"] = _one_or_all(key), _one_or_all(value)
     inputs["k_rope"] = _one_or_all(call.key_rope) if call.key_rope else None
     results = {"out": out, "lse": lse} if call.return_lse else {"out": out}
-    run(_fa.decode, inputs, results, _options(*call[_OPTIONS]), lengths_q, lengths_kv)
+    compute(_fa.decode, inputs, results, _options(*call[_OPTIONS]), lengths_q, lengths_kv)
     return out, lse
 
 

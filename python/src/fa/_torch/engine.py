@@ -1,4 +1,4 @@
-"""PyTorch's tensors on their way into the extension, in every call that does not go through `fa`'s functions of arrays."""
+"""PyTorch's tensors on their way into the extension, past `fa`'s functions of arrays and PyTorch's dispatcher."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _capsules(tensors: Tensor | list[Tensor]) -> Any:
     return [to_dlpack(tensor) for tensor in tensors] if isinstance(tensors, list) else to_dlpack(tensors)
 
 
-def run(
+def compute(
     function: Callable[..., None],
     inputs: dict[str, Tensor | list[Tensor] | None],
     results: dict[str, Tensor],
@@ -86,7 +86,7 @@ def attend(
     order: str,
     statistics: bool,
 ) -> Any:
-    """Attention in layout BNSD: the output, or with statistics (output, softmax_max, softmax_sum). `_fa.attend` explains
+    """Attention in layout BNSD: the output, or with statistics (output, softmax_max, softmax_sum). `_fa.pyi` explains
     order."""
     context = _context.context_of_tensors()
     given = query, key, value, dense_mask, pse, sink
@@ -100,7 +100,7 @@ def attend(
     named = {"out": out}
     if statistics:
         named |= {name: query.new_empty(query.shape[:3], dtype=torch.float32) for name in _RESULTS[1:]}
-    run(_fa.forward, dict(zip(_INPUTS, given, strict=True)), named, options)
+    compute(_fa.forward, dict(zip(_INPUTS, given, strict=True)), named, options)
     return tuple(named.values()) if statistics else out
 
 
@@ -126,7 +126,7 @@ def attend_backward(
     if need_dsink:
         gradients["dsink"] = sink.new_empty(sink.shape)
     named = {**dict(zip(_INPUTS, inputs, strict=True)), **dict(zip(_RESULTS, results, strict=True)), "d_out": d_out}
-    run(_fa.backward, named, gradients, options)
+    compute(_fa.backward, named, gradients, options)
     return gradients
 
 

@@ -3,6 +3,7 @@ rule under torch.vmap and its derivative."""
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
@@ -36,6 +37,7 @@ def schema_of(call: type) -> str:
     return ", ".join(f"{_TYPES[kind]} {name}" for name, kind in typing.get_type_hints(call).items())
 
 
+@functools.cache
 def tensors_of(call: type) -> int:
     """The number of tensors with which this tuple begins."""
     kinds = list(typing.get_type_hints(call).values())
@@ -51,7 +53,7 @@ def operator(
     Args:
         fake: makes results without contents from the operator's arguments.
         vmap: computes all samples, rule(operator, info, in_dims, *arguments).
-        derivative: None leaves the derivative to the operators that the kernel calls.
+        derivative: None means that the inputs never require one.
     """
     name = schema[: schema.index("(")]
 
@@ -77,8 +79,8 @@ def operator(
 
 
 def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> Any:
-    """The operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher, which costs
-    several times what a tiny call computes. `tensors` are those of the arguments."""
+    """The operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher. The
+    dispatcher costs several times what a tiny call computes. `tensors` are those of the arguments."""
     if possible(*tensors) and not (torch.is_grad_enabled() and any_requires_grad(*tensors)):
         return _KERNELS[operator](*arguments)
     return operator(*arguments)

@@ -1,4 +1,4 @@
-"""The dense operators as PyTorch's custom operators: attention, merging partial results, and attention over a prompt."""
+"""The dense operators of PyTorch: attention, merging partial results, and attention over a prompt."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _fa
 from .._fa import Mask
-from .._torch.engine import run
+from .._torch.engine import compute
 from .._torch.operators import call as call_operator
 from .._torch.operators import operator, schema_of
 from ._cache_keys import Keys, bias_of, keys_in_pages, keys_in_rows
@@ -19,8 +19,8 @@ from ._sequences import Piece, boundaries, check_longest, runs_of
 
 
 class CachePlaces(NamedTuple):
-    """Where the keys of a call lie. Operators take them before the members of `FlashCall`, whose cu_k has the boundaries
-    of new keys."""
+    """Where the keys of a call lie. Operators take this before the members of `FlashCall`, whose cu_k then bounds the new
+    keys of sequences."""
 
     cache_seqlens: Optional[Tensor]
     cache_batch_idx: Optional[Tensor]
@@ -112,23 +112,23 @@ def _attend(
         out[cu_q[-1] :] = 0
     pieces = pieces_of_cache(cu_q, places, call.chunk)
     for begin, end in runs_of([piece.q_end - piece.q_begin for piece in pieces]):
-        own_run = pieces[begin:end]
-        own = slice(own_run[0].q_begin, own_run[-1].q_end)
-        query, own_out = (t[own].unflatten(0, (len(own_run), -1)) for t in (rows, out))
-        own_lse = lse[own].unflatten(0, (len(own_run), -1)) if where.need_lse else None
+        run = pieces[begin:end]
+        own = slice(run[0].q_begin, run[-1].q_end)
+        query, own_out = (t[own].unflatten(0, (len(run), -1)) for t in (rows, out))
+        own_lse = lse[own].unflatten(0, (len(run), -1)) if where.need_lse else None
         if call.qv is not None:
-            qv = call.qv.reshape(-1, *call.qv.shape[-2:])[own].unflatten(0, (len(own_run), -1))
-            _with_qv(query, qv, k_cache, v_cache, own_run, places, call, own_out, own_lse)
+            qv = call.qv.reshape(-1, *call.qv.shape[-2:])[own].unflatten(0, (len(run), -1))
+            _with_qv(query, qv, k_cache, v_cache, run, places, call, own_out, own_lse)
             continue
         if where.block_table is None:
-            keys = keys_in_rows(k_cache, v_cache, own_run, places)
+            keys = keys_in_rows(k_cache, v_cache, run, places)
         else:
-            keys = keys_in_pages(k_cache, v_cache, own_run, where.block_table)
-        _without_qv(query, keys, own_run, call, own_out, own_lse)
+            keys = keys_in_pages(k_cache, v_cache, run, where.block_table)
+        _without_qv(query, keys, run, call, own_out, own_lse)
     return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
 
 
-def _without_qv(query: Tensor, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:
+def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:
     """Computes a run of sequences. query and out are [B, S, N, D], lse is [B, S, N] or None."""
     rows = query.shape[1]
     if call.slopes is None:
@@ -161,7 +161,7 @@ def _decode(
         inputs[name] = tensors[0] if len(tensors) == 1 else list(tensors)
     inputs["sink"] = call.sink
     lengths = keys.lengths if len(keys.key) == 1 else []
-    run(_fa.decode, inputs, results, call.decode_options(mask), (), lengths)
+    compute(_fa.decode, inputs, results, call.decode_options(mask), (), lengths)
     if lse is not None:
         lse.copy_(results["lse"].transpose(1, 2))
 
@@ -176,6 +176,6 @@ def _with_qv(query, qv, k_cache, v_cache, pieces: list[Piece], places: Places, c
         inputs = engine_inputs(query[i : i + 1], key, value, call._replace(qv=qv[i : i + 1]), None)
         statistics = [query.new_empty((1, query.shape[2], query.shape[1]), dtype=torch.float32) for _ in range(2)]
         results = dict(zip(("softmax_max", "softmax_sum"), statistics, strict=True))
-        run(_fa.forward, inputs, {"out": out[i : i + 1], **results}, call.options("BSND", 0, 0))
+        compute(_fa.forward, inputs, {"out": out[i : i + 1], **results}, call.options("BSND", 0, 0))
         if lse is not None:
             lse[i] = logsumexp(*statistics, -torch.inf, call.sink)[0].t()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _fa
 from .._torch import autograd
-from .._torch.engine import run
+from .._torch.engine import compute
 from .._torch.operators import operator, schema_of
 from .._torch.shapes import empty_like
 from ._call import FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
@@ -38,7 +38,7 @@ def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: di
     inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
         gradients = {**gradients, "dsink": torch.empty_like(call.sink)}
-    run(_fa.backward, inputs, gradients, options, cu_q, cu_k)
+    compute(_fa.backward, inputs, gradients, options, cu_q, cu_k)
     return gradients.get("dsink")
 
 
@@ -59,12 +59,12 @@ def _backward_packed(saved: Saved, call: FlashCall, pieces: list[Piece]) -> tupl
         back = {name: spread(d, places[name][0], places[name][1].shape[0]) for name, d in gradients.items()}
         return back, dsink
     gradients, dsinks = _gradients(saved, call), []
-    for of in runs_for(call, pieces, saved.query.shape[0], saved.key.shape[0]):
-        own = call if call.qv is None else call._replace(qv=call.qv[of.rows])
-        parts = {name: d[of.rows if name in ("dq", "dq_rope") else of.keys] for name, d in gradients.items()}
-        options = call.options("TND", of.number, of.offset)
-        part = saved.of_rows(of.rows, of.keys)
-        dsinks.append(_backward_call(part, own, of.slopes, options, parts, of.cu_q, of.cu_k))
+    for run in runs_for(call, pieces, saved.query.shape[0], saved.key.shape[0]):
+        own = call if call.qv is None else call._replace(qv=call.qv[run.rows])
+        parts = {name: d[run.rows if name in ("dq", "dq_rope") else run.keys] for name, d in gradients.items()}
+        options = call.options("TND", run.number, run.offset)
+        part = saved.of_rows(run.rows, run.keys)
+        dsinks.append(_backward_call(part, own, run.slopes, options, parts, run.cu_q, run.cu_k))
     return gradients, None if call.sink is None else sum(dsinks)
 
 

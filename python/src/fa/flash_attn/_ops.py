@@ -13,7 +13,7 @@ from .. import _context, _fa
 from .._layout import statistics_shape
 from .._pytorch import unwatched
 from .._torch import autograd
-from .._torch.engine import recorded, run
+from .._torch.engine import compute, recorded
 from .._torch.operators import call as call_operator
 from .._torch.operators import operator, schema_of
 from .._torch.shapes import empty_like
@@ -30,11 +30,11 @@ def _forward_packed(query, key, value, call: FlashCall, pieces: list[Piece]) -> 
         return tuple(spread(result, rows, query.shape[0]) for result in results)
     out = query.new_empty((*query.shape[:-1], value.shape[-1]))
     softmax_max, softmax_sum = (query.new_empty(query.shape[:2], dtype=torch.float32) for _ in range(2))
-    for part in runs_for(call, pieces, query.shape[0], key.shape[0]):
-        own = call if call.qv is None else call._replace(qv=call.qv[part.rows])
-        inputs = engine_inputs(query[part.rows], key[part.keys], value[part.keys], own, part.slopes)
-        results = {"out": out[part.rows], "softmax_max": softmax_max[part.rows], "softmax_sum": softmax_sum[part.rows]}
-        run(_fa.forward, inputs, results, call.options("TND", part.number, part.offset), part.cu_q, part.cu_k)
+    for run in runs_for(call, pieces, query.shape[0], key.shape[0]):
+        own = call if call.qv is None else call._replace(qv=call.qv[run.rows])
+        inputs = engine_inputs(query[run.rows], key[run.keys], value[run.keys], own, run.slopes)
+        results = {"out": out[run.rows], "softmax_max": softmax_max[run.rows], "softmax_sum": softmax_sum[run.rows]}
+        compute(_fa.forward, inputs, results, call.options("TND", run.number, run.offset), run.cu_q, run.cu_k)
     return out, softmax_max, softmax_sum
 
 
@@ -57,7 +57,7 @@ def flash_attention(query, key, value, *arguments):
     out, softmax_max, softmax_sum = _results(query, value, call)
     results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
     options = call.options("BSND", 0, key.shape[1] - query.shape[1])
-    run(_fa.forward, engine_inputs(query, key, value, call, call.slopes), results, options)
+    compute(_fa.forward, engine_inputs(query, key, value, call, call.slopes), results, options)
     return out, softmax_max, softmax_sum
 
 
