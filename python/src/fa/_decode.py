@@ -104,7 +104,7 @@ def decode_attention(
     Raises:
         As `flash_attention`.
     """
-    given = locals()  # all arguments, because there are no other variables yet
+    given = dict(locals())  # all arguments, because there are no other variables yet
     arrays = arrays_of(given, _ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_lse"]
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})

@@ -100,7 +100,7 @@ def prompt_flash_attention(
     Raises:
         As `flash_attention`.
     """
-    given = locals()  # all arguments, because there are no other variables yet
+    given = dict(locals())  # all arguments, because there are no other variables yet
     arrays = arrays_of(given, ARRAYS)
     del given["lengths_q"], given["lengths_kv"], given["context"], given["return_statistics"]
     check_arrays(q=q, k=k, v=v)
