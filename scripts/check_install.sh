@@ -37,6 +37,11 @@ echo "By pkg-config:"
 libdir=$(dirname "$(find "$scratch/prefix" -name fa.pc)")/..
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
+if [ -e "$libdir/libfa.so" ]; then
+  # A shared libfa needs the package of no other library.
+  PKG_CONFIG_LIBDIR=$PKG_CONFIG_PATH
+  export PKG_CONFIG_LIBDIR
+fi
 for page in README docs/quickstart; do
   sed -n '/^```cpp$/,/^```$/ { /^```/d; p }' "$source/$page.md" >"$scratch/$(basename "$page").cc"
 done

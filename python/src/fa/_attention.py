@@ -104,11 +104,10 @@ def flash_attention(
         ValueError: an argument is wrong. The message gives its name, its value and the wanted value.
         TypeError: an argument is no array. MemoryError: out of memory.
     """
-    call = _Call(**locals())  # all arguments, because there are no other variables yet
-    out, softmax_max, softmax_sum = call.results()
-    results = {"out": out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
+    call = BoundCall(dict(locals()))  # all arguments, because there are no other variables yet
+    results = call.results()
     compute(_fa.forward, {**call.arrays, **results}, *call.rest)
-    return AttentionOutput(out, softmax_max, softmax_sum)
+    return AttentionOutput(**results)
 
 
 def flash_attention_grad(
@@ -140,33 +139,10 @@ def flash_attention_grad(
     Raises:
         As `flash_attention`.
     """
-    call = _Call(q, k, v, **keywords)
-    gradients = AttentionGradients(
-        *(
-            None if source is None else call.empty(source.shape, source.dtype)
-            for source in (
-                q,
-                k,
-                v,
-                call.arrays["q_rope"],
-                call.arrays["k_rope"],
-                call.arrays["pse"] if need_dpse else None,
-                call.arrays["sink"] if need_dsink else None,
-            )
-        )
-    )
-    compute(
-        _fa.backward,
-        {
-            **call.arrays,
-            "out": out,
-            "d_out": d_out,
-            "softmax_max": softmax_max,
-            "softmax_sum": softmax_sum,
-            **call.named(gradients),
-        },
-        *call.rest,
-    )
+    call = BoundCall({"q": q, "k": k, "v": v, **keywords_of_attention(keywords)})
+    gradients = call.gradients(need_dpse, need_dsink)
+    results = {"out": out, "d_out": d_out, "softmax_max": softmax_max, "softmax_sum": softmax_sum}
+    compute(_fa.backward, {**call.arrays, **results, **call.named(gradients)}, *call.rest)
     return gradients
 
 
@@ -277,6 +253,17 @@ def check_arrays(
             raise in_names(error, names or {})
 
 
+def arrays_of(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Takes the arrays out of a call's arguments. `names` are {library's name: name here}."""
+    return {name: given.pop(here) for name, here in names.items()}
+
+
+def options_of(kind: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """The options of a call: its arguments that are left after arrays and lengths."""
+    given["heads"] = given.pop("head_num")
+    return kind(**given)
+
+
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
     """The values as integers. Raises TypeError if they are not integers and ValueError if they exceed 64 bits, with
     `name`."""
@@ -312,18 +299,18 @@ def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    dual = torch.autograd.forward_ad
-    backward, forward = torch.is_grad_enabled(), dual._current_level >= 0 and torch._C._is_fwd_grad_enabled()
-    if not backward and not forward:
+    tensors = [(name, array) for name, array in _one_by_one(arrays) if isinstance(array, torch.Tensor)]
+    if not tensors:
         return
-    for name, array in _one_by_one(arrays):
-        if not isinstance(array, torch.Tensor):
-            continue
+    from . import _pytorch
+
+    backward, forward = torch.is_grad_enabled(), _pytorch.in_forward_mode() and _pytorch.forward_mode_is_enabled()
+    for name, array in tensors if backward or forward else ():
         if backward and array.requires_grad:
             want = "here want a detached tensor, or torch.no_grad()"
             words = f": requires a gradient, which fa.torch and fa.torch_npu compute; {want}"
             raise argument_error(ValueError, name, words)
-        if forward and dual.unpack_dual(array).tangent is not None:
+        if forward and torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
             words = ": has a tangent, want none: there is no forward-mode derivative"
             raise argument_error(ValueError, name, words)
 
@@ -377,71 +364,36 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
         return np.dtype("float32")
 
 
-class _Call:
-    """The arguments that all attention calls have, as the extension takes them."""
+class BoundCall:
+    """The arguments of `flash_attention`, all of them, as the extension takes them."""
 
-    def __init__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        layout: str = "BNSD",
-        head_num: int = 0,
-        scale: float | None = None,
-        mask: Mask | None = None,
-        dense_mask: Any = None,
-        query_rope: Any = None,
-        key_rope: Any = None,
-        pse: Any = None,
-        pse_type: int = 1,
-        q_start: int = 0,
-        kv_start: int = 0,
-        keep_prob: float = 1.0,
-        drop_mask: Any = None,
-        seed: int | None = None,
-        offset: int = 0,
-        sink: Any = None,
-        softcap: float = 0.0,
-        cu_q: Iterable[int] | None = None,
-        cu_kv: Iterable[int] | None = None,
-        context: Context | None = None,
-    ) -> None:
-        biases = {"q_rope": query_rope, "k_rope": key_rope, "pse": pse, "sink": sink}
-        check_arrays(q=q, k=k, v=v, optional=biases, names=NAMES)
-        self.layout, self.heads = layout, head_num
-        self.arrays = {
-            "q": q,
-            "k": k,
-            "v": v,
-            **biases,
-            "dense_mask": dense_mask,
-            "drop_mask": drop_mask,
-        }
-        options = _fa.AttentionOptions(
-            layout=layout,
-            heads=head_num,
-            scale=scale,
-            mask=Mask.none() if mask is None else mask,
-            pse_type=pse_type,
-            q_start=q_start,
-            kv_start=kv_start,
-            softcap=softcap,
-            keep_prob=keep_prob,
-            seed=seed,
-            offset=offset,
-        )
+    def __init__(self, given: dict[str, Any]) -> None:
+        cu_q, cu_kv, context = given.pop("cu_q"), given.pop("cu_kv"), given.pop("context")
+        self.arrays = arrays_of(given, _ARRAYS)
+        q, k, v, *biases = self.arrays.values()
+        check_arrays(q=q, k=k, v=v, optional=dict(zip(_SHAPED, biases, strict=False)), names=NAMES)
+        self.layout, self.heads = given["layout"], given["head_num"]
+        options = options_of(_fa.AttentionOptions, given)
         self.rest = options, integers(cu_q, "cu_q"), integers(cu_kv, "cu_kv"), chosen_context(context, q)
         self.empty = empty_like_of(q)
-        self.pse_is_slopes = pse_type >= 2
+        self.pse_is_slopes = given["pse_type"] >= 2
 
-    def results(self) -> tuple[Any, Any, Any]:
+    def results(self) -> dict[str, Any]:
         """out and the statistics."""
         query, key, value = (tuple(self.arrays[name].shape) for name in ("q", "k", "v"))
         out = output_shape(self.layout, self.heads, query, key, value)
         statistics = statistics_shape(self.layout, self.heads, query)
-        dtype = self.arrays["q"].dtype
-        return self.empty(out, dtype), self.empty(statistics, None), self.empty(statistics, None)
+        return {
+            "out": self.empty(out, self.arrays["q"].dtype),
+            "softmax_max": self.empty(statistics, None),
+            "softmax_sum": self.empty(statistics, None),
+        }
+
+    def gradients(self, dpse: bool, dsink: bool) -> AttentionGradients:
+        """Without contents; those of pse and sink only if they are wanted."""
+        wanted = {"pse": dpse, "sink": dsink}
+        sources = (self.arrays[name] if wanted.get(name, True) else None for name in ("q", "k", "v", *_SHAPED))
+        return AttentionGradients(*(None if t is None else self.empty(t.shape, t.dtype) for t in sources))
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
         """The gradients with the library's names. The gradient of pse has two names."""
@@ -449,3 +401,16 @@ class _Call:
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")
         return named
+
+
+def keywords_of_attention(given: dict[str, Any]) -> dict[str, Any]:
+    """All keywords of `flash_attention`, with defaults where none is given. Raises TypeError for an unknown one."""
+    for name in given:
+        if name not in _DEFAULTS:
+            raise TypeError(f"flash_attention() got an unexpected keyword argument {name!r}")
+    return _DEFAULTS | given
+
+
+_DEFAULTS: dict[str, Any] = flash_attention.__kwdefaults__ or {}
+_SHAPED = ("q_rope", "k_rope", "pse", "sink")
+_ARRAYS = {name: NAMES.get(name, name) for name in ("q", "k", "v", *_SHAPED, "dense_mask", "drop_mask")}

@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _fa
-from ._attention import check_arrays, compute, empty_like_of, integers
+from ._attention import arrays_of, check_arrays, compute, empty_like_of, integers, options_of
 from ._context import chosen_context
 from ._fa import Context, Mask
 from ._layout import decode_output_shape, statistics_shape
+from ._prompt import ARRAYS as PROMPT_ARRAYS
 from ._prompt import output_dtype
+
+
+_ARRAYS = PROMPT_ARRAYS | {name: name for name in ("block_table", "antiquant_scale", "antiquant_offset")}
 
 
 def listed(name: str, keys: Any) -> Any:
@@ -100,36 +104,14 @@ def decode_attention(
     Raises:
         As `flash_attention`.
     """
+    given = dict(locals())  # all arguments, because there are no other variables yet
+    arrays = arrays_of(given, _ARRAYS)
+    del given["lengths_q"], given["lengths_kv"], given["context"], given["return_lse"]
     check_arrays(q=q, optional={"sink": sink, "pse": pse, "query_rope": query_rope})
-    k, v = listed("k", k), listed("v", v)
-    key_rope = None if key_rope is None else listed("key_rope", key_rope)
+    arrays["k"], arrays["v"] = listed("k", k), listed("v", v)
+    arrays["k_rope"] = None if key_rope is None else listed("key_rope", key_rope)
+    options = options_of(_fa.DecodeAttentionOptions, given)
     empty = empty_like_of(q)
-    arrays = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "q_rope": query_rope,
-        "k_rope": key_rope,
-        "block_table": block_table,
-        "antiquant_scale": antiquant_scale,
-        "antiquant_offset": antiquant_offset,
-        "deq_scale1": deq_scale1,
-        "quant_scale1": quant_scale1,
-        "deq_scale2": deq_scale2,
-        "pse": pse,
-        "dense_mask": dense_mask,
-        "sink": sink,
-        "quant_scale2": quant_scale2,
-        "quant_offset2": quant_offset2,
-    }
-    options = _fa.DecodeAttentionOptions(
-        layout=layout,
-        heads=head_num,
-        scale=scale,
-        mask=Mask.none() if mask is None else mask,
-        softcap=softcap,
-        antiquant_per_token=antiquant_per_token,
-    )
     shape = decode_output_shape(layout, head_num, q.shape, shape_of(k), shape_of(v), block_table is not None)
     out = empty(shape, output_dtype(q, quant_scale2))
     lse = empty(statistics_shape(layout, head_num, q.shape), None) if return_lse else None

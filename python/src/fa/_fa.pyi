@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 __version__: str
 OPERATORS: tuple[str, ...]
@@ -40,21 +40,7 @@ class Mask:
     ) -> Mask: ...
 
 class AttentionOptions:
-    def __init__(
-        self,
-        *,
-        layout: str,
-        heads: int,
-        scale: float | None,
-        mask: Mask,
-        pse_type: int,
-        q_start: int,
-        kv_start: int,
-        softcap: float,
-        keep_prob: float,
-        seed: int | None,
-        offset: int,
-    ) -> None: ...
+    def __init__(self, *, layout: str, **others: Any) -> None: ...
 
 class Shards:
     def __init__(
@@ -76,14 +62,7 @@ class RankedForward:
     ) -> tuple[int, int, int, int]: ...
 
 class RankedBackward:
-    def __init__(
-        self,
-        arrays: dict[str, Any],
-        options: AttentionOptions,
-        lengths_q: Sequence[int],
-        lengths_kv: Sequence[int],
-        context: Context | None,
-    ) -> None: ...
+    def __init__(self, *arguments: Any) -> None: ...  # those of RankedForward
     def run(
         self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None
     ) -> tuple[int, int, int, int]: ...
@@ -96,31 +75,10 @@ def ranked_call_tags() -> int:
     """The number of message tags that a call has for itself."""
 
 class PromptAttentionOptions:
-    def __init__(
-        self,
-        *,
-        layout: str,
-        heads: int,
-        heads_kv: int,
-        scale: float | None,
-        mask: Mask,
-        pse_type: int,
-        q_start: int,
-        kv_start: int,
-        softcap: float,
-    ) -> None: ...
+    def __init__(self, *, layout: str, **others: Any) -> None: ...
 
 class DecodeAttentionOptions:
-    def __init__(
-        self,
-        *,
-        layout: str,
-        heads: int,
-        scale: float | None,
-        mask: Mask,
-        softcap: float,
-        antiquant_per_token: bool,
-    ) -> None: ...
+    def __init__(self, *, layout: str, **others: Any) -> None: ...
 
 class SparseAttentionOptions:
     def __init__(
@@ -186,165 +144,39 @@ class PlanDescription:
     @property
     def efficiency(self) -> float: ...
 
-def forward(
-    arrays: dict[str, Any],
-    options: AttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def backward(
-    arrays: dict[str, Any],
-    options: AttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
+_Options = TypeVar("_Options")
+_Run = Callable[[dict[str, Any], _Options, Sequence[int], Sequence[int], Context | None], None]
+_Plan = Callable[[dict[str, Any], _Options, Sequence[int], Sequence[int], Context | None], PlanDescription]
+
+# Of arrays, options, lengths_q, lengths_kv and context.
+forward: _Run[AttentionOptions]
+backward: _Run[AttentionOptions]
+prompt: _Run[PromptAttentionOptions]
+decode: _Run[DecodeAttentionOptions]
+sparse_forward: _Run[SparseAttentionOptions]
+sparse_backward: _Run[SparseAttentionOptions]
+indexer: _Run[LightningIndexerOptions]
+indexer_backward: _Run[LightningIndexerGradOptions]
+dense_indexer_lse: _Run[DenseIndexerLseOptions]
+sparse_indexer_loss: _Run[SparseIndexerLossOptions]
+dense_indexer_loss: _Run[DenseIndexerLossOptions]
+plan_forward: _Plan[AttentionOptions]
+plan_backward: _Plan[AttentionOptions]
+plan_prompt: _Plan[PromptAttentionOptions]
+plan_decode: _Plan[DecodeAttentionOptions]
+plan_sparse_forward: _Plan[SparseAttentionOptions]
+plan_sparse_backward: _Plan[SparseAttentionOptions]
+plan_indexer: _Plan[LightningIndexerOptions]
+plan_indexer_backward: _Plan[LightningIndexerGradOptions]
+plan_dense_indexer_lse: _Plan[DenseIndexerLseOptions]
+plan_sparse_indexer_loss: _Plan[SparseIndexerLossOptions]
+plan_dense_indexer_loss: _Plan[DenseIndexerLossOptions]
+
 def merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> None: ...
+def plan_merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> PlanDescription: ...
 def dropout_mask(
     arrays: dict[str, Any], seed: int, offset: int, keep_prob: float, bits: int, context: Context | None
 ) -> None: ...
-def prompt(
-    arrays: dict[str, Any],
-    options: PromptAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def decode(
-    arrays: dict[str, Any],
-    options: DecodeAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def sparse_forward(
-    arrays: dict[str, Any],
-    options: SparseAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def sparse_backward(
-    arrays: dict[str, Any],
-    options: SparseAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def indexer(
-    arrays: dict[str, Any],
-    options: LightningIndexerOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def indexer_backward(
-    arrays: dict[str, Any],
-    options: LightningIndexerGradOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def dense_indexer_lse(
-    arrays: dict[str, Any],
-    options: DenseIndexerLseOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def sparse_indexer_loss(
-    arrays: dict[str, Any],
-    options: SparseIndexerLossOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def dense_indexer_loss(
-    arrays: dict[str, Any],
-    options: DenseIndexerLossOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> None: ...
-def plan_forward(
-    arrays: dict[str, Any],
-    options: AttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_backward(
-    arrays: dict[str, Any],
-    options: AttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_prompt(
-    arrays: dict[str, Any],
-    options: PromptAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_decode(
-    arrays: dict[str, Any],
-    options: DecodeAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_sparse_forward(
-    arrays: dict[str, Any],
-    options: SparseAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_sparse_backward(
-    arrays: dict[str, Any],
-    options: SparseAttentionOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_indexer(
-    arrays: dict[str, Any],
-    options: LightningIndexerOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_indexer_backward(
-    arrays: dict[str, Any],
-    options: LightningIndexerGradOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_dense_indexer_lse(
-    arrays: dict[str, Any],
-    options: DenseIndexerLseOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_sparse_indexer_loss(
-    arrays: dict[str, Any],
-    options: SparseIndexerLossOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_dense_indexer_loss(
-    arrays: dict[str, Any],
-    options: DenseIndexerLossOptions,
-    lengths_q: Sequence[int],
-    lengths_kv: Sequence[int],
-    context: Context | None,
-) -> PlanDescription: ...
-def plan_merge(arrays: dict[str, Any], layout: str, heads: int, context: Context | None) -> PlanDescription: ...
 def use_torch(
     classes: Sequence[type],
     keys_of: Callable[[Any], Any],

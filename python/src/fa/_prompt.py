@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 
 from . import _fa
-from ._attention import NAMES, check_arrays, compute, empty_like_of, integers
+from ._attention import NAMES, arrays_of, check_arrays, compute, empty_like_of, integers, options_of
 from ._context import chosen_context, torch_of
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
-
 # Packed layouts take lengths and prefix sums by one argument.
 _NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
+_QUANTIZATION = ("deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2")
+ARRAYS = {
+    name: NAMES.get(name, name)
+    for name in ("q", "k", "v", "q_rope", "k_rope", "pse", "dense_mask", "sink", *_QUANTIZATION)
+}
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
@@ -96,34 +100,14 @@ def prompt_flash_attention(
     Raises:
         As `flash_attention`.
     """
+    given = dict(locals())  # all arguments, because there are no other variables yet
+    arrays = arrays_of(given, ARRAYS)
+    del given["lengths_q"], given["lengths_kv"], given["context"], given["return_statistics"]
     check_arrays(q=q, k=k, v=v)
+    arrays |= {name: _unsigned(arrays[name]) for name in ("deq_scale1", "deq_scale2")}
+    given["heads_kv"] = given.pop("head_num_kv")
+    options = options_of(_fa.PromptAttentionOptions, given)
     empty = empty_like_of(q)
-    arrays = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "q_rope": query_rope,
-        "k_rope": key_rope,
-        "pse": pse,
-        "dense_mask": dense_mask,
-        "sink": sink,
-        "deq_scale1": _unsigned(deq_scale1),
-        "quant_scale1": quant_scale1,
-        "deq_scale2": _unsigned(deq_scale2),
-        "quant_scale2": quant_scale2,
-        "quant_offset2": quant_offset2,
-    }
-    options = _fa.PromptAttentionOptions(
-        layout=layout,
-        heads=head_num,
-        heads_kv=head_num_kv,
-        scale=scale,
-        mask=Mask.none() if mask is None else mask,
-        pse_type=pse_type,
-        q_start=q_start,
-        kv_start=kv_start,
-        softcap=softcap,
-    )
     out = empty(output_shape(layout, head_num, q.shape, k.shape, v.shape), output_dtype(q, quant_scale2))
     lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
     results = {"out": out}

@@ -30,18 +30,16 @@ from ._errors import own_names
 from ._npu.calls import (
     GRAD_NAMES,
     GRAD_V1_NAMES,
+    NAMES,
     PROMPT_NAMES,
     RING_NAMES,
     V1_NAMES,
     Forward,
+    as_newest,
     backward,
-    biases,
     checked,
     forward,
     forward_on_tensors,
-    lengths,
-    scalars,
-    state_of,
 )
 from ._npu.decode import (
     _npu_paged_attention,
@@ -139,19 +137,7 @@ def npu_fusion_attention(
     Raises:
         ValueError: an argument is wrong; the device's checks of sparse_mode, pre_tockens, next_tockens and prefix hold.
     """
-    return forward(
-        query,
-        key,
-        value,
-        head_num,
-        input_layout,
-        biases(pse, atten_mask, sink),
-        scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
-        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-        dropout=(dropout_mask, seed, offset),
-        softmax_layout=softmax_layout,
-        names=V1_NAMES,
-    )
+    return forward(as_newest(locals()), V1_NAMES)
 
 
 @checked
@@ -196,18 +182,7 @@ def npu_fusion_attention_v2(
         q_start_idx, kv_start_idx: for pse types 2 and 3, their first entries are added to the positions. Without
             kv_start_idx neither is added.
     """
-    return forward(
-        query,
-        key,
-        value,
-        head_num,
-        input_layout,
-        biases(pse, atten_mask, sink, query_rope, key_rope),
-        scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
-        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-        dropout=(dropout_mask, seed, offset),
-        softmax_layout=softmax_layout,
-    )
+    return forward(locals(), NAMES)
 
 
 @checked
@@ -250,17 +225,7 @@ def npu_fusion_attention_grad(
         softmax_max, softmax_sum, attention_in: results of the forward. attention_in is its attention_out.
         seed, offset: results of the forward, needed if keep_prob < 1.
     """
-    dq, dk, dv, dpse, _, _, dsink = backward(
-        (query, key, value, attention_in, dy, softmax_max, softmax_sum),
-        head_num,
-        input_layout,
-        biases(pse, atten_mask, sink),
-        scalars(scale_value, keep_prob, sparse_mode, pre_tockens, next_tockens),
-        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-        seed_and_offset=(seed, offset),
-        softmax_layout=softmax_layout,
-        names=GRAD_V1_NAMES,
-    )
+    dq, dk, dv, dpse, _, _, dsink = backward(as_newest(locals()), GRAD_V1_NAMES)
     return dq, dk, dv, dpse, dsink
 
 
@@ -307,17 +272,7 @@ def npu_fusion_attention_grad_v2(
     A gradient is None if its argument is absent. The arguments are those of `npu_fusion_attention_grad`, and query_rope
     and key_rope [B, N, S, Drope] in the input layout.
     """
-    return backward(
-        (query, key, value, attention_in, dy, softmax_max, softmax_sum),
-        head_num,
-        input_layout,
-        biases(pse, atten_mask, sink, query_rope, key_rope),
-        scalars(scale_value, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type, q_start_idx, kv_start_idx),
-        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-        seed_and_offset=(seed, offset),
-        softmax_layout=softmax_layout,
-        names=GRAD_NAMES,
-    )
+    return backward(locals(), GRAD_NAMES)
 
 
 @checked
@@ -350,17 +305,7 @@ def npu_fusion_attention_v3(
         attention_out [B, N, Sq, Dv] in the input layout, softmax_max, softmax_sum, softmax_out (empty), seed, offset.
         The last two are int64 [1], for `npu_fusion_attention_grad_v3`.
     """
-    return forward_on_tensors(
-        query,
-        key,
-        value,
-        head_num,
-        input_layout,
-        biases(pse, atten_mask, sink),
-        scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
-        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-        softmax_layout=softmax_layout,
-    )
+    return forward_on_tensors(as_newest(locals()), V1_NAMES)
 
 
 @checked
@@ -400,17 +345,7 @@ def npu_fusion_attention_grad_v3(
     The arguments are those of `npu_fusion_attention_grad` (dy [B, N, S, D]), but seed and offset are int64 [1], as the
     forward returned them.
     """
-    dq, dk, dv, dpse, _, _, dsink = backward(
-        (query, key, value, attention_in, dy, softmax_max, softmax_sum),
-        head_num,
-        input_layout,
-        biases(pse, atten_mask, sink),
-        scalars(scale_value, keep_prob, sparse_mode, pre_tockens, next_tockens),
-        lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-        state=state_of(seed, offset, keep_prob),
-        softmax_layout=softmax_layout,
-        names=GRAD_V1_NAMES,
-    )
+    dq, dk, dv, dpse, _, _, dsink = backward(as_newest(locals()), GRAD_V1_NAMES)
     return dq, dk, dv, dpse, dsink
 
 

@@ -25,6 +25,7 @@ from ._model.calls import count, report
 from ._model.masks import mask_of_model
 from ._model.model_mask import ModelMask
 from ._model.ops import ModelCall, inside, model_attention, rows_of_sequences
+from ._pytorch import version_of
 from ._torch.dropout import new_state
 from ._torch.shapes import keys_side_by_side
 
@@ -153,7 +154,7 @@ def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)
     copied = getattr(position_bias, _COPY, None)
-    of = (position_bias._version, bias.shape, bias.dtype)
+    of = (version_of(position_bias), bias.shape, bias.dtype)
     if copied is None or copied[0] != of:
         copied = of, keys_side_by_side(bias)
         if copied[1] is not bias:

@@ -6,7 +6,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fa.torch_npu as torch_npu
-from fa._npu import calls as _npu_calls
+from fa._torch import operators as _torch_operators
+from fa._torch import ops as _torch_ops
 from fa._torch import sdpa as _torch_sdpa
 from fa.torch import scaled_dot_product_attention
 
@@ -101,7 +102,9 @@ def test_the_device_s_face_goes_past_the_dispatcher_in_inference_alone(monkeypat
     for given in ((q.clone().requires_grad_(), pse), (q, pse.clone().requires_grad_())):
         recorded = call(*given)
         assert recorded[0].requires_grad and all(map(torch.equal, recorded, watched))
-    monkeypatch.setattr(_npu_calls._torch_ops, "attention", None)
+    kernel = _torch_operators._KERNELS[_torch_ops.attention]
+    monkeypatch.setattr(_torch_ops, "attention", None)
+    monkeypatch.setattr(_torch_operators, "_KERNELS", {None: kernel})
     assert all(map(torch.equal, call(q, pse), watched))
 
 

@@ -12,9 +12,9 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
 
 import fa
 import fa.torch_npu as torch_npu
+from fa._torch import operators as _torch_operators
 from fa._torch import ops as _torch_ops
 from fa._torch import sparse_ops as _torch_sparse_ops
-from fa._torch import vmap as _torch_vmap
 from fa.flash_attn import flash_attn_with_kvcache
 from fa.torch import scaled_dot_product_attention
 
@@ -427,19 +427,11 @@ def test_rule_of_prompt_attention(vmapped_mask):
         assert_all_equal(vmap(prompt, (0, 0, 0, None))(*inputs, masks[0]), want)
 
 
-# Of fa.flash_attn: computed sample by sample.
-WITHOUT_A_RULE = {
-    "append_cache_attention",
-    "cache_attention",
-    "flash_attention",
-    "flash_attention_backward",
-    "flash_probabilities",
-}
-
-
-def test_every_other_operator_has_a_rule():
-    operators = {name for name in dir(torch.ops.fa) if not name.startswith("_") and name != "name"}
-    assert set(_torch_vmap.RULES) == operators - WITHOUT_A_RULE
+def test_every_operator_is_registered_whole():
+    """By the one function that also registers a rule of vmap."""
+    operators = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fa::")}
+    assert len(operators) > 12
+    assert {operator.name() for operator in _torch_operators._KERNELS} == operators
 
 
 @pytest.mark.parametrize("dim", [0, 1, 3])

@@ -159,7 +159,7 @@ def test_only_within_the_replacement_scripts_take_it_for_pytorchs():
 
 def test_a_default_device_at_import_changes_nothing():
     script = (
-        "import torch; torch.set_default_device('meta'); import fa.torch; from fa._torch.direct import possible; "
+        "import torch; torch.set_default_device('meta'); import fa.torch; from fa._torch.engine import possible; "
         "torch.set_default_device(None); print(possible(torch.empty(0)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

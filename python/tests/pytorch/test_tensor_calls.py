@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import fa
 from fa import _fa
-from fa._torch import direct as _torch_direct
+from fa._torch import engine as _torch_engine
 from fa.flash_attn import flash_attn_func, flash_attn_interface
 from fa.torch import decode_attention, scaled_dot_product_attention
 
@@ -205,7 +205,7 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
     for name in ("attend", "attend_masked", "attend_backward", "attend_cache"):
         monkeypatch.setattr(_fa, name, lambda *_: None)
     monkeypatch.setattr(_fa, "attends", lambda *_: False)
-    monkeypatch.setattr(_torch_direct, "_READ_IN_PLACE", False)
+    monkeypatch.setattr(_torch_engine, "_READ_IN_PLACE", False)
     for got, w in zip(results(), want, strict=True):
         assert torch.equal(got, w)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+
+from .._pytorch import no_torch_function, tree_leaves, tree_map, wrapper_of, written_arguments
 
 _ATEN = torch.ops.aten
 _COPIES = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.clone.default, _ATEN.lift_fresh.default)
@@ -27,12 +28,12 @@ class ModelMask(Tensor):
     """
 
     held: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = no_torch_function
 
     @staticmethod
     def __new__(cls, held: Tensor, heads: int, keys: int, dtype: torch.dtype) -> ModelMask:
         shape = (held.shape[0], heads, held.shape[2], keys)
-        return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=held.device)
+        return wrapper_of(cls, shape, dtype=dtype, device=held.device)
 
     def __init__(self, held: Tensor, heads: int, keys: int, dtype: torch.dtype) -> None:
         self.held = held
@@ -142,9 +143,7 @@ def _cut(
 
 def _check_unchanged(function: Any, arguments: tuple, keywords: dict[str, Any]) -> None:
     """ValueError for a function that would write into a mask of rules."""
-    wanted = function._schema.arguments
-    given = [*zip(wanted, arguments, strict=False), *((a, keywords[a.name]) for a in wanted if a.name in keywords)]
-    for argument, value in given:
-        written = argument.alias_info is not None and argument.alias_info.is_write
+    for place, (argument, written) in enumerate(written_arguments(function)):
+        value = arguments[place] if place < len(arguments) else keywords.get(argument.name)
         if written and any(isinstance(leaf, ModelMask) for leaf in tree_leaves(value)):
             raise ValueError(_WRITTEN.format(function))

@@ -14,9 +14,10 @@ from torch import Tensor
 from .. import _context, _fa
 from .._errors import own_names
 from .._fa import Mask
-from .._torch.autograd import register_autograd, register_no_derivative
-from .._torch.direct import arrays_of, possible
-from .._torch.ops import LIBRARY, UNSIGNED_64, operator
+from .._torch import autograd
+from .._torch.call import UNSIGNED_64
+from .._torch.engine import attend, attend_backward, compute, possible
+from .._torch.operators import operator, schema_of, tensors_of
 from .._torch.shapes import inverted
 
 # The arguments of fa.transformers that the library calls otherwise.
@@ -55,12 +56,28 @@ class ModelCall(NamedTuple):
     softcap: float = 0.0
     keep_prob: float = 1.0
 
+    def options(self, query: Tensor) -> _fa.AttentionOptions:
+        """Of the dense engine."""
+        seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()
+        return _fa.AttentionOptions(
+            layout="BNSD",
+            mask=_rule(self, query),
+            pse_type=0,
+            keep_prob=self.keep_prob,
+            seed=None if seed is None else seed & UNSIGNED_64,
+            offset=offset & UNSIGNED_64,
+            **self._of_scores(),
+        )
 
-_SCHEMA = (
-    "Tensor? rows, Tensor? dense_mask, Tensor? pse, Tensor? sink, Tensor? dropout_state, bool is_causal, "
-    "bool statistics, float? scale, float softcap, float keep_prob"
-)
-_TENSORS = ModelCall._fields.index("is_causal")
+    def decode_options(self, layout: str, mask: Mask) -> _fa.DecodeAttentionOptions:
+        """Of the engine of few rows."""
+        return _fa.DecodeAttentionOptions(layout=layout, mask=mask, **self._of_scores())
+
+    def _of_scores(self) -> dict[str, Any]:
+        return {"scale": self.scale, "softcap": self.softcap}
+
+
+_TENSORS = tensors_of(ModelCall)
 _ROWS_OF_DECODE = 16  # keys of so many are cut into parts, for any number of rows below the same kernels
 _EVERY_KEY, _CAUSAL = Mask.none(), Mask.causal_top_left()
 
@@ -92,44 +109,20 @@ def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
     return rows.expand(want)
 
 
-def _options(call: ModelCall, query: Tensor) -> _fa.AttentionOptions:
-    seed, offset = (None, 0) if call.dropout_state is None else call.dropout_state.tolist()
-    return _fa.AttentionOptions(
-        layout="BNSD",
-        heads=0,
-        scale=call.scale,
-        mask=_rule(call, query),
-        pse_type=0,
-        q_start=0,
-        kv_start=0,
-        softcap=call.softcap,
-        keep_prob=call.keep_prob,
-        seed=None if seed is None else seed & UNSIGNED_64,
-        offset=offset & UNSIGNED_64,
-    )
-
-
-def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> dict[str, Tensor | None]:
+def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple[Tensor | None, ...]:
+    """As `engine.attend` takes them."""
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
-    return {"q": query, "k": key, "v": value, "dense_mask": dropped, "pse": call.pse, "sink": call.sink}
-
-
-def _forward(query: Tensor, key: Tensor, value: Tensor, call: ModelCall, **statistics: Tensor) -> Tensor:
-    batch, heads, rows, _ = query.shape
-    inputs, options, context = _inputs(query, key, value, call), _options(call, query), _context.context_of_tensors()
-    with own_names(NAMES):
-        out = None if statistics else _fa.attend(*inputs.values(), options, True, False, context)
-        if out is not None:
-            return out.transpose(1, 2)
-        out = query.new_empty((batch, rows, heads, value.shape[3]))
-        _fa.forward(arrays_of(inputs, {"out": out.transpose(1, 2), **statistics}), options, [], [], context)
-    return out
+    return query, key, value, dropped, call.pse, call.sink
 
 
 def _without_statistics(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
     rows = query.shape[2]
     decodes = 0 < rows <= _ROWS_OF_DECODE and call.dropout_state is None and not (call.is_causal and rows > 1)
-    return (_decode if decodes else _forward)(query, key, value, call)
+    if decodes:
+        return _decode(query, key, value, call)
+    options = call.options(query)
+    with own_names(NAMES):
+        return attend(*_inputs(query, key, value, call), options, "by row", False).transpose(1, 2)
 
 
 def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
@@ -141,102 +134,70 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
         lengths = [min(max(end, 0), key.shape[2]) for end in ends[..., 1].amax((1, 2)).tolist()]
         if rows > 1 or bool((ends[..., 0] > 0).any()):
             mask = _rule(call, query)
-    options = _fa.DecodeAttentionOptions(
-        layout="BNSD",
-        heads=0,
-        scale=call.scale,
-        mask=mask,
-        softcap=call.softcap,
-        antiquant_per_token=False,
-    )
-    inputs, context = _inputs(query, key, value, call), _context.context_of_tensors()
+    options, context = call.decode_options("BNSD", mask), _context.context_of_tensors()
+    *_, dropped, pse, sink = _inputs(query, key, value, call)
     with own_names(NAMES):
-        others = inputs["dense_mask"], inputs["pse"], inputs["sink"]
-        out = _fa.attend_cache(query, key, value, None, *others, options, None, lengths, True, False, context)
+        others = dropped, pse, sink, options, None, lengths, True, False, context
+        out = _fa.attend_cache(query, key, value, None, *others)
         if out is not None:
             return out.transpose(1, 2)
         out = query.new_empty((batch, rows, heads, value.shape[3]))
-        _fa.decode(arrays_of(inputs, {"out": out.transpose(1, 2)}), options, [], lengths, context)
+        inputs = {"q": query, "k": key, "v": value, "dense_mask": dropped, "pse": pse, "sink": sink}
+        compute(_fa.decode, inputs, {"out": out.transpose(1, 2)}, options, (), lengths)
     return out
 
 
-@operator(f"model_attention(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor, Tensor, Tensor)")
-def attention_of_layer(query, key, value, *arguments):
-    """out [B,Sq,N,Dv], softmax_max, softmax_sum [B,N,Sq]."""
-    call = ModelCall(*arguments)
-    softmax_max, softmax_sum = _statistics(query, call)
-    if not call.statistics:
-        return _without_statistics(query, key, value, call), softmax_max, softmax_sum
-    statistics = {"softmax_max": softmax_max, "softmax_sum": softmax_sum}
-    return _forward(query, key, value, call, **statistics), softmax_max, softmax_sum
-
-
-def _statistics(query: Tensor, call: ModelCall) -> tuple[Tensor, Tensor]:
-    """Without contents."""
-    shape = query.shape[:3] if call.statistics else (0,)
-    return query.new_empty(shape, dtype=torch.float32), query.new_empty(shape, dtype=torch.float32)
-
-
-@torch.library.register_fake("fa::model_attention", lib=LIBRARY)
-def _(query, key, value, *arguments):
-    batch, heads, rows, _ = query.shape
-    out = query.new_empty((batch, rows, heads, value.shape[3]))
-    return out, *_statistics(query, ModelCall(*arguments))
+def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
+    call = ModelCall(*rest)
+    # As a layer's projections lie: [B, S, N, D] in memory.
+    of_heads = (t.new_empty(t.transpose(1, 2).shape).transpose(1, 2) for t in (query, key, value))
+    dpse = call.pse.new_empty(call.pse.shape) if need_dpse else query.new_empty(0)
+    dsink = call.sink.new_empty(call.sink.shape) if need_dsink else query.new_empty(0)
+    return *of_heads, dpse, dsink
 
 
 @operator(
     "model_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor d_out, Tensor softmax_max, "
-    f"Tensor softmax_sum, bool need_dpse, bool need_dsink, {_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor softmax_sum, bool need_dpse, bool need_dsink, {schema_of(ModelCall)}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake_backward,
+    derivative=autograd.none("second derivative"),
 )
 def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
     """dq, dk, dv, dpse, dsink; those not asked for have no elements."""
     call = ModelCall(*rest)
-    gradients = _gradients(query, key, value, need_dpse, need_dsink, call)
-    named = dict(zip(("dq", "dk", "dv", "dpse", "dsink"), gradients, strict=True))
-    inputs = _inputs(query, key, value, call) | {
-        "out": out.transpose(1, 2),
-        "d_out": d_out.transpose(1, 2),
-        "softmax_max": softmax_max,
-        "softmax_sum": softmax_sum,
-    }
-    wanted = {name: gradient for name, gradient in named.items() if gradient.dim() > 1 or gradient.numel() > 0}
+    results, d_out = (out.transpose(1, 2), softmax_max, softmax_sum), d_out.transpose(1, 2)
+    options = call.options(query)
     with own_names(NAMES):
-        _fa.backward(arrays_of(inputs, wanted), _options(call, query), [], [], _context.context_of_tensors())
-    return gradients
+        inputs = _inputs(query, key, value, call)
+        gradients = attend_backward(inputs, results, d_out, options, True, need_dpse, need_dsink)
+    return tuple(gradients.get(name, query.new_empty(0)) for name in ("dq", "dk", "dv", "dpse", "dsink"))
 
 
-def _gradients(query, key, value, need_dpse, need_dsink, call: ModelCall) -> tuple[Tensor, ...]:
-    """Without contents. As a layer's projections lie: [B, S, N, D] in memory."""
-    of_heads = (t.new_empty(t.transpose(1, 2).shape).transpose(1, 2) for t in (query, key, value))
-    dpse = query.new_empty(0) if call.pse is None or not need_dpse else call.pse.new_empty(call.pse.shape)
-    dsink = query.new_empty(0) if call.sink is None or not need_dsink else call.sink.new_empty(call.sink.shape)
-    return *of_heads, dpse, dsink
+def _fake_attention(query, key, value, *arguments):
+    batch, heads, rows, _ = query.shape
+    shape = query.shape[:3] if ModelCall(*arguments).statistics else (0,)
+    out = query.new_empty((batch, rows, heads, value.shape[3]))
+    return out, *(query.new_empty(shape, dtype=torch.float32) for _ in range(2))
 
 
-@torch.library.register_fake("fa::model_attention_backward", lib=LIBRARY)
-def _(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
-    return _gradients(query, key, value, need_dpse, need_dsink, ModelCall(*rest))
-
-
-def _setup_context(ctx, inputs, output):
-    query, key, value, *arguments = inputs
-    ctx.save_for_backward(query, key, value, *output, *arguments[:_TENSORS])
-    ctx.settings = arguments[_TENSORS:]
-    ctx.mark_non_differentiable(*output[1:])
-
-
-def _backward(ctx, needs_input_grad, d_out, *_):
-    query, key, value, out, softmax_max, softmax_sum, *tensors = ctx.saved_tensors
-    needs = ModelCall(*needs_input_grad[3:])
-    arguments = (query, key, value, out, d_out, softmax_max, softmax_sum, needs.pse, needs.sink)
-    dq, dk, dv, dpse, dsink = attention_of_layer_backward(*arguments, *tensors, *ctx.settings)
-    of_call: dict[str, Any] = dict.fromkeys(ModelCall._fields)
-    of_call |= {"pse": dpse if needs.pse else None, "sink": dsink if needs.sink else None}
-    return dq, dk, dv, *of_call.values()
-
-
-register_autograd(LIBRARY, attention_of_layer, _setup_context, _backward)
-register_no_derivative(LIBRARY, attention_of_layer_backward, "second derivative")
+@operator(
+    f"model_attention(Tensor query, Tensor key, Tensor value, {schema_of(ModelCall)}) -> (Tensor, Tensor, Tensor)",
+    fake=_fake_attention,
+    derivative=autograd.of_attention(
+        ModelCall, _TENSORS, attention_of_layer_backward, others=("pse", "sink"), asked=("pse", "sink")
+    ),
+)
+def attention_of_layer(query, key, value, *arguments):
+    """out [B,Sq,N,Dv], softmax_max, softmax_sum [B,N,Sq]."""
+    call = ModelCall(*arguments)
+    if not call.statistics:
+        none = (query.new_empty(0, dtype=torch.float32) for _ in range(2))
+        return _without_statistics(query, key, value, call), *none
+    options = call.options(query)
+    with own_names(NAMES):
+        out, *statistics = attend(*_inputs(query, key, value, call), options, "by row", True)
+    return out.transpose(1, 2), *statistics
 
 
 def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, window: int | None) -> Tensor:
@@ -262,7 +223,10 @@ def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return begins, ends, ends - begins == count
 
 
-@operator("rows_inside(Tensor rows, Tensor padding) -> Tensor")
+@operator(
+    "rows_inside(Tensor rows, Tensor padding) -> Tensor",
+    fake=lambda rows, padding: rows.new_empty((padding.shape[0], *rows.shape[1:])),
+)
 def rows_inside(rows, padding):
     """rows, int32 [B|1, 1, Sq, 2], inside what padding, bool [B, Sk], keeps. ValueError where that has gaps."""
     begins, ends, whole = kept_interval(padding)
@@ -278,9 +242,3 @@ def rows_inside(rows, padding):
 def inside(rows: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
     """[..., 2] of [begin, end), cut to [begins, ends)."""
     return torch.stack((torch.maximum(rows[..., 0], begins), torch.minimum(rows[..., 1], ends)), -1)
-
-
-@torch.library.register_fake("fa::rows_inside", lib=LIBRARY)
-def _(rows, padding):
-    return rows.new_empty((padding.shape[0], *rows.shape[1:]))
-

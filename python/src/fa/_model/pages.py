@@ -17,10 +17,10 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
-from .. import _context, _fa
+from .. import _fa
 from .._errors import own_names
 from .._fa import Mask
-from .._torch.direct import arrays_of
+from .._torch.engine import compute
 from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 
@@ -78,14 +78,6 @@ def _decode_pages(
         batch = len(group.lengths)
         of_group = tokens[group.rows]
         result = out[group.rows] if isinstance(group.rows, slice) else of_group.new_empty(batch, *out.shape[1:])
-        options = _fa.DecodeAttentionOptions(
-            layout="BSND",
-            heads=0,
-            scale=call.scale,
-            mask=Mask.causal(),
-            softcap=call.softcap,
-            antiquant_per_token=False,
-        )
         inputs = {
             "q": of_group.unflatten(0, (batch, -1)),
             "k": k_pages,
@@ -93,9 +85,9 @@ def _decode_pages(
             "block_table": group.block_table,
             "sink": call.sink,
         }
-        arrays = arrays_of(inputs, {"out": result.unflatten(0, (batch, -1))})
+        results = {"out": result.unflatten(0, (batch, -1))}
         with own_names(NAMES):
-            _fa.decode(arrays, options, [], group.lengths, _context.context_of_tensors())
+            compute(_fa.decode, inputs, results, call.decode_options("BSND", Mask.causal()), (), group.lengths)
         if not isinstance(group.rows, slice):
             out[group.rows] = result
     return out[None]
@@ -114,7 +106,7 @@ def attend_pages(
     """[1, S, N, Dv] of the tokens of all requests; their keys and values [1, Nkv, S, D] go into the cache.
 
     Args:
-        call: scale, softcap and sink.
+        call: options of scores, and a sink.
         keywords: what transformers says of the batch: read_index, write_index, cu_seq_lens_q, cu_seq_lens_k.
     """
     allocator = cache.layer_to_allocator[layer]

@@ -20,8 +20,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 from .._errors import in_names
 from .._fa import Mask
 from .._torch.agreement import Agreed, Proposal, agree
+from .._torch.call import EVERY_KEY, Call
 from .._torch.dropout import new_state
-from .._torch.ops import EVERY_KEY, Call
 from .._torch.ranked import NAMES, Attention, Ranks, attend, ranks_of
 from .._torch.ranked_models import current
 from .._torch.sdpa import autocast
@@ -75,11 +75,11 @@ def attention_forward(
         check_keywords(module, others)
         count(module)
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        mask, rows = None, None
+        more, rows = {"softcap": softcap or 0.0}, None
         if attention_mask is None:
-            mask = Mask.causal_top_left() if causal else Mask.none()
+            more["mask"] = Mask.causal_top_left() if causal else Mask.none()
         elif attention_mask.dtype == torch.int64 and attention_mask.shape == (1, 1, 1, 2):
-            mask = _mask(*attention_mask.flatten().tolist())
+            more["mask"] = _mask(*attention_mask.flatten().tolist())
         else:
             rows = attention_mask
         q, k, v, rows = autocast(query, key, value, rows)
@@ -95,7 +95,7 @@ def attention_forward(
             keep_prob=1.0 - dropout,
             **rows_in_memory(rows, shapes, "attention_mask"),
         )
-        return ranks, Attention(q, k, v, call, out=out, mask=mask, softcap=softcap or 0.0)
+        return ranks, Attention(q, k, v, call, out=out, more=more)
 
     out = attend(settings["group"], prepare, lambda error: in_names(error, _NAMES))[0]
     return out.transpose(1, 2), None

@@ -11,6 +11,7 @@ from torch.nn import Module
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from .._pytorch import forward_hooks, is_compiled
 from .calls import has_called
 
 _logger = logging.get_logger("transformers.fa")
@@ -59,7 +60,7 @@ def check_model(model: PreTrainedModel, name: str) -> None:
             f'code of its own ({why}). Use attn_implementation="eager", or name the parts of a model: '
             '{"text_config": "fa", "vision_config": "eager"}'
         )
-    model._forward_hooks.setdefault(_HOOK, _warn_unless_called)
+    forward_hooks(model).setdefault(_HOOK, _warn_unless_called)
 
 
 _HOOK = -1  # next to the numbers that PyTorch gives
@@ -69,15 +70,10 @@ def _warn_unless_called(model: PreTrainedModel, *_: Any) -> None:
     """After a model's first forward. Compiled models and parts do not count their calls."""
     if torch.compiler.is_compiling():
         return
-    model._forward_hooks.pop(_HOOK, None)
+    forward_hooks(model).pop(_HOOK, None)
     asked = (model.config._attn_implementation or "").removeprefix("paged|") == "fa"
-    if asked and not has_called(model) and not any(map(_is_compiled, model.modules())):
+    if asked and not has_called(model) and not any(map(is_compiled, model.modules())):
         _logger.warning(f'{type(model).__name__} was given attn_implementation="fa" and calls no attention function')
-
-
-def _is_compiled(module: Module) -> bool:
-    """By module.compile(), torch.compile(module) or module.forward = torch.compile(module.forward)."""
-    return module._compiled_call_impl is not None or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
 
 
 def refuse_others(name: str) -> None:

@@ -12,15 +12,16 @@ from torch import Tensor
 from .._attention import integers
 from .._errors import own_names
 from .._torch import ops as _torch_ops
-from .._torch.direct import possible, recorded
+from .._torch.call import SEQUENCE_AXIS, UNSIGNED_64, Call
 from .._torch.dtensors import as_everywhere, register_shardings
-from .._torch.ops import SEQUENCE_AXIS, UNSIGNED_64, Call
+from .._torch.operators import call as call_operator
+from .._torch.operators import tensors_of
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
 # The library's argument names, and torch_npu's.
 TENSOR_NAMES = {"q": "query", "k": "key", "v": "value", "q_rope": "query_rope", "k_rope": "key_rope"}
-_NAMES = TENSOR_NAMES | {
+NAMES = TENSOR_NAMES | {
     "dense_mask": "atten_mask",
     "drop_mask": "dropout_mask",
     "heads": "head_num",
@@ -34,7 +35,7 @@ _NAMES = TENSOR_NAMES | {
     "cu_kv": "actual_seq_kvlen",
     "dropout": "seed",
 }
-PROMPT_NAMES = _NAMES | {
+PROMPT_NAMES = NAMES | {
     "heads": "num_heads",
     "heads_kv": "num_key_value_heads",
     "pse": "pse_shift",
@@ -55,9 +56,9 @@ RING_NAMES = {
     "cur_sum": "cur_softmax_sum",
     "cu_q": "actual_seq_qlen",
 }
-V1_NAMES = _NAMES | {"mask.pre": "pre_tockens", "mask.next": "next_tockens"}
+V1_NAMES = NAMES | {"mask.pre": "pre_tockens", "mask.next": "next_tockens"}
 _GRAD = {"scale": "scale_value", "out": "attention_in", "d_out": "dy"}
-GRAD_NAMES = _NAMES | _GRAD
+GRAD_NAMES = NAMES | _GRAD
 GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
@@ -79,22 +80,9 @@ def checked(function: Callable) -> Callable:
     return call
 
 
-def biases(pse, atten_mask, sink, query_rope=None, key_rope=None):
-    return {"pse": pse, "dense_mask": atten_mask, "sink": sink, "query_rope": query_rope, "key_rope": key_rope}
-
-
-def scalars(scale, keep_prob, sparse_mode, pre_tokens, next_tokens, pse_type=1, q_start_idx=None, kv_start_idx=None):
-    starts = kv_start_idx and pse_type >= 2  # the device ignores both without kv_start_idx
-    return {
-        "scale": scale,
-        "keep_prob": keep_prob,
-        "sparse_mode": sparse_mode,
-        "pre_tokens": pre_tokens,
-        "next_tokens": next_tokens,
-        "pse_type": pse_type,
-        "q_start": q_start_idx[0] if starts and q_start_idx else 0,
-        "kv_start": kv_start_idx[0] if starts else 0,
-    }
+def as_newest(given: dict) -> dict:
+    """The arguments of an older version by the newest version's names."""
+    return given | {name: given[name.replace("tokens", "tockens")] for name in ("pre_tokens", "next_tokens")}
 
 
 def _without_padding(sums: list[int]) -> list[int]:
@@ -106,15 +94,12 @@ def _without_padding(sums: list[int]) -> list[int]:
     return sums[:used] + [sums[used - 1]] * (len(sums) - used) if used else sums
 
 
-def lengths(prefix, actual_seq_qlen, actual_seq_kvlen):
-    return {
-        "prefix": integers(prefix, "prefix"),
-        "cu_q": _without_padding(integers(actual_seq_qlen, "actual_seq_qlen")),
-        "cu_kv": _without_padding(integers(actual_seq_kvlen, "actual_seq_kvlen")),
-    }
-
-
-def npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, dropout_state):
+def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
+    """The call of npu_fusion_attention_v2's arguments, or of its gradient's. Older versions lack some."""
+    prefix = integers(given["prefix"], "prefix")
+    cu_q, cu_kv = (_without_padding(integers(given[name], name)) for name in ("actual_seq_qlen", "actual_seq_kvlen"))
+    head_num, input_layout, softmax_layout = given["head_num"], given["input_layout"], given["softmax_layout"]
+    sparse_mode, pse_type, mask = given["sparse_mode"], given.get("pse_type", 1), given["atten_mask"]
     layout = input_layout.upper()
     if layout not in ("BNSD", "BSND", "BSH", "SBH", "TND"):
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BNSD, BSND, BSH, SBH or TND')
@@ -122,21 +107,33 @@ def npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, d
         raise ValueError(f'invalid argument: softmax_layout="{softmax_layout}", want "", "TND" or "same_as_input"')
     if head_num <= 0:
         raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
-    if not 0 <= scalars["sparse_mode"] <= 8:
-        raise ValueError(f"invalid argument: sparse_mode={scalars['sparse_mode']}, want 0..8")
-    biases = {**biases, "pse": _pse(biases["pse"], layout, scalars["pse_type"])}
-    if biases["dense_mask"] is None:
-        # In training the device computes all pairs in every mode without a mask.
-        scalars = {**scalars, "sparse_mode": 0}
-        lengths = {**lengths, "prefix": []}
+    if not 0 <= sparse_mode <= 8:
+        raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
+    if mask is None:  # in training the device computes all pairs in every mode without a mask
+        sparse_mode, prefix = 0, []
+    drop_mask, q_start, kv_start = (given.get(name) for name in ("dropout_mask", "q_start_idx", "kv_start_idx"))
+    starts = kv_start and pse_type >= 2  # the device ignores both without kv_start_idx
     return Call(
-        **biases,
-        **scalars,
-        **lengths,
-        layout=layout,
-        heads=head_num,
+        query_rope=given.get("query_rope"),
+        key_rope=given.get("key_rope"),
+        pse=_pse(given["pse"], layout, pse_type),
+        dense_mask=mask,
         drop_mask=None if drop_mask is None else drop_mask.reshape(-1),
         dropout_state=dropout_state,
+        sink=given["sink"],
+        layout=layout,
+        heads=head_num,
+        scale=given["scale"] if "scale" in given else given["scale_value"],
+        sparse_mode=sparse_mode,
+        pre_tokens=given["pre_tokens"],
+        next_tokens=given["next_tokens"],
+        prefix=prefix,
+        cu_q=cu_q,
+        cu_kv=cu_kv,
+        pse_type=pse_type,
+        q_start=q_start[0] if starts and q_start else 0,
+        kv_start=kv_start[0] if starts else 0,
+        keep_prob=given["keep_prob"],
         statistics="by_sequence" if layout == "TND" and softmax_layout == "" else "copies",
     )
 
@@ -171,52 +168,49 @@ def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
     return query.shape[1 if call.layout == "SBH" else 0] * call.heads * sq * sk
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs the operator. Where nothing watches or records, it runs without PyTorch's dispatcher, which costs several
-    times what a tiny call computes."""
-    tensors = (query, key, value, *call[: Call._fields.index("layout")])
-    if possible(*tensors) and not recorded(*tensors):
-        return _torch_ops.attention_kernel(query, key, value, *call)
-    return _torch_ops.attention(query, key, value, *call)
+_TENSORS = tensors_of(Call)
 
 
-def forward(
-    query, key, value, head_num, input_layout, biases, scalars, lengths, *, dropout, softmax_layout, names=_NAMES
-) -> Forward:
-    drop_mask, seed, offset = dropout
-    state = None
-    if scalars["keep_prob"] == 1:
+def _attend(given: dict, state: Tensor | None, names: dict[str, str]) -> tuple[Call, tuple[Tensor, ...]]:
+    """The call, and attention_out, softmax_max, softmax_sum and softmax_out."""
+    inputs = given["query"], given["key"], given["value"]
+    with own_names(names):
+        call = npu_call(given, state)
+        results = call_operator(_torch_ops.attention, (*inputs, *call[:_TENSORS]), *inputs, *call)
+    return call, (*results, given["query"].new_empty(0))
+
+
+def forward(given: dict, names: dict[str, str]) -> Forward:
+    """npu_fusion_attention_v2 with these arguments. Errors use `names`."""
+    query, key, seed, offset, state = *(given[name] for name in ("query", "key", "seed", "offset")), None
+    if given["keep_prob"] == 1:
         seed = offset = 0
-    elif drop_mask is None:
+    elif given["dropout_mask"] is None:
         if seed == 0 and offset == 0:
             seed = int(torch.randint(1, 1 << 62, (), device="cpu"))
         state = _state(seed, offset, query)
-    with own_names(names):
-        call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, drop_mask, state)
-        out, softmax_max, softmax_sum = _attend(query, key, value, call)
-    return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset, _numels(call, query, key)
+    call, results = _attend(given, state, names)
+    return *results, seed, offset, _numels(call, query, key)
 
 
-def forward_on_tensors(
-    query, key, value, head_num, input_layout, biases, scalars, lengths, *, softmax_layout
-) -> tuple[Tensor, ...]:
-    """Runs as `forward`, but seed and offset are tensors, and the seed comes from PyTorch's generator."""
+def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]:
+    """As `forward`, but seed and offset are tensors, and the seed comes from PyTorch's generator."""
     seed, offset = (torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(2))
     state = None
-    if scalars["keep_prob"] != 1:
+    if given["keep_prob"] != 1:
         seed = torch.randint(1, 1 << 62, (1,), device="cpu")
-        state = as_everywhere(torch.cat([seed, offset]), query)
-    with own_names(V1_NAMES):
-        call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
-        out, softmax_max, softmax_sum = _attend(query, key, value, call)
-    return out, softmax_max, softmax_sum, query.new_empty(0), seed, offset
+        state = as_everywhere(torch.cat([seed, offset]), given["query"])
+    return *_attend(given, state, names)[1], seed, offset
 
 
-def state_of(seed: Tensor | None, offset: Tensor | None, keep_prob: float) -> Tensor | None:
-    """The dropout state of a backward call whose seed and offset are tensors. Raises ValueError if dropout lacks them.
-    """
-    if keep_prob == 1:
+def _state_of(given: dict) -> Tensor | None:
+    """The dropout state of a gradient's arguments, whose seed and offset are integers or tensors. ValueError if dropout
+    lacks them."""
+    seed, offset = given["seed"], given["offset"]
+    if given["keep_prob"] == 1:
         return None
+    if not any(number is None or isinstance(number, Tensor) for number in (seed, offset)):
+        return _state(seed, offset, given["query"])
     for name, tensor in (("seed", seed), ("offset", offset)):
         if tensor is None or tensor.numel() != 1 or tensor.dtype != torch.int64:
             got = "missing" if tensor is None else f"{tensor.dtype} of {list(tensor.shape)}"
@@ -224,18 +218,17 @@ def state_of(seed: Tensor | None, offset: Tensor | None, keep_prob: float) -> Te
     return torch.cat([seed.reshape(1), offset.reshape(1)])
 
 
-def backward(
-    tensors, head_num, input_layout, biases, scalars, lengths, *, softmax_layout, names, seed_and_offset=None, state=None
-):
-    """Gradients of a forward. seed_and_offset are integers; otherwise `state` has seed and offset."""
-    for name, tensor in zip(("attention_in", "dy", "softmax_max", "softmax_sum"), tensors[3:], strict=True):
-        if tensor is None:
+def backward(given: dict, names: dict[str, str]) -> tuple[Tensor | None, ...]:
+    """npu_fusion_attention_grad_v2 with these arguments. Errors use `names`."""
+    results = ("attention_in", "dy", "softmax_max", "softmax_sum")
+    for name in results:
+        if given[name] is None:
             raise ValueError(f"invalid argument: {name}: missing")
-    if scalars["keep_prob"] != 1 and seed_and_offset is not None:
-        state = _state(*seed_and_offset, tensors[0])
-    needs = biases["pse"] is not None, biases["sink"] is not None
+    state = _state_of(given)
+    needs = given["pse"] is not None, given["sink"] is not None
+    tensors = (given[name] for name in ("query", "key", "value", *results))
     with own_names(names):
-        call = npu_call(head_num, input_layout, biases, scalars, lengths, softmax_layout, None, state)
+        call = npu_call(given, state)
         dq, dk, dv, dq_rope, dk_rope, dpse, dsink = _torch_ops.attention_backward(*tensors, *needs, *call)
     dq_rope, dk_rope = (None if call.query_rope is None else rope for rope in (dq_rope, dk_rope))
     return dq, dk, dv, dpse if needs[0] else None, dq_rope, dk_rope, dsink if needs[1] else None

@@ -91,27 +91,8 @@ def npu_incre_flash_attention(
         raise ValueError(f'invalid argument: input_layout="{input_layout}", want BSH, BSND or BNSD')
     if atten_mask is not None and atten_mask.dim() == 2:
         atten_mask = atten_mask[:, None]
-    call = Inference(
-        query,
-        key,
-        value,
-        _INCRE_NAMES,
-        input_layout.upper(),
-        num_heads,
-        num_key_value_heads,
-        scale_value,
-        pse=pse_shift,
-        dense_mask=atten_mask,
-        lengths_kv=actual_seq_lengths,
-        block_table=block_table,
-        block_size=block_size,
-        antiquant_scale=antiquant_scale,
-        antiquant_offset=antiquant_offset,
-        product_scales=(dequant_scale1, quant_scale1, dequant_scale2),
-        quant_scale2=quant_scale2,
-        quant_offset2=quant_offset2,
-    )
-    return attend(call)[0]
+    scales = dequant_scale1, quant_scale1, dequant_scale2
+    return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales))[0]
 
 
 def _antiquant(
@@ -236,35 +217,9 @@ def npu_fused_infer_attention_score(
         antiquant_scale, per_token = _antiquant(key_antiquant_scale, value_antiquant_scale, *modes, scales)
         offsets = tuple(name.format("offset") for name in names)
         antiquant_offset, _ = _antiquant(key_antiquant_offset, value_antiquant_offset, *modes, offsets)
-    call = Inference(
-        query,
-        key,
-        value,
-        _FUSED_NAMES,
-        input_layout.upper(),
-        num_heads,
-        num_key_value_heads,
-        scale,
-        query_rope=query_rope,
-        key_rope=key_rope,
-        pse=pse_shift,
-        dense_mask=atten_mask,
-        lengths_q=actual_seq_lengths,
-        lengths_kv=actual_seq_lengths_kv,
-        block_table=block_table,
-        block_size=block_size,
-        antiquant_scale=antiquant_scale,
-        antiquant_offset=antiquant_offset,
-        antiquant_per_token=per_token,
-        product_scales=(dequant_scale1, quant_scale1, dequant_scale2),
-        quant_scale2=quant_scale2,
-        quant_offset2=quant_offset2,
-        sparse_mode=sparse_mode,
-        pre_tokens=pre_tokens,
-        next_tokens=next_tokens,
-        return_lse=softmax_lse_flag,
-    )
-    return attend(call)
+    scales = dequant_scale1, quant_scale1, dequant_scale2
+    own = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset, "antiquant_per_token": per_token}
+    return attend(Inference.of(locals(), _FUSED_NAMES, product_scales=scales, **own))
 
 
 @checked
@@ -345,37 +300,10 @@ def npu_fused_infer_attention_score_v2(
     mode_names = ("key_quant_mode", "value_quant_mode")
     scale_names = ("dequant_scale_key", "dequant_scale_value", *mode_names)
     offset_names = ("dequant_offset_key", "dequant_offset_value", *mode_names)
-    scale, per_token = _antiquant(dequant_scale_key, dequant_scale_value, *modes, scale_names)
-    offset, _ = _antiquant(dequant_offset_key, dequant_offset_value, *modes, offset_names)
-    call = Inference(
-        query,
-        key,
-        value,
-        _FUSED_V2_NAMES,
-        input_layout.upper(),
-        num_query_heads,
-        num_key_value_heads,
-        softmax_scale,
-        query_rope=query_rope,
-        key_rope=key_rope,
-        pse=pse_shift,
-        dense_mask=atten_mask,
-        lengths_q=actual_seq_qlen,
-        lengths_kv=actual_seq_kvlen,
-        block_table=block_table,
-        block_size=block_size,
-        antiquant_scale=scale,
-        antiquant_offset=offset,
-        antiquant_per_token=per_token,
-        quant_scale2=quant_scale_out,
-        quant_offset2=quant_offset_out,
-        sink=learnable_sink,
-        sparse_mode=sparse_mode,
-        pre_tokens=pre_tokens,
-        next_tokens=next_tokens,
-        return_lse=return_softmax_lse,
-    )
-    return attend(call)
+    antiquant_scale, per_token = _antiquant(dequant_scale_key, dequant_scale_value, *modes, scale_names)
+    antiquant_offset, _ = _antiquant(dequant_offset_key, dequant_offset_value, *modes, offset_names)
+    own = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset, "antiquant_per_token": per_token}
+    return attend(Inference.of(locals(), _FUSED_V2_NAMES, product_scales=(None, None, None), **own))
 
 
 @checked

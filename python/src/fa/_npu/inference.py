@@ -13,9 +13,11 @@ from torch.nn.functional import pad
 
 from .._attention import integers
 from .._errors import own_names
+from .._pytorch import version_of
 from .._torch import ops as _torch_ops
+from .._torch.call import Call
 from .._torch.decode import UNLIMITED, DecodeCall, attend_cached
-from .._torch.ops import Call, PromptCall
+from .._torch.ops import PromptCall
 
 Lengths = Optional[Tensor | Sequence[int]]
 MAX_TOKENS = 2147483647
@@ -57,6 +59,15 @@ class Inference(NamedTuple):
     pre_tokens: int = MAX_TOKENS
     next_tokens: int = MAX_TOKENS
     return_lse: bool = False
+
+    @classmethod
+    def of(cls, given: dict[str, Any], names: dict[str, str], **own: Any) -> Inference:
+        """The call of a function's arguments, whose names are `names`' where they are not the members'. `own` members are
+        not read from them."""
+        own["names"] = names
+        members = (name for name in cls._fields if names.get(name, name) in given and name not in own)
+        call = cls(**own, **{name: given[names.get(name, name)] for name in members})
+        return call._replace(layout=call.layout.upper())
 
     def refuse(self, name: str, why: str) -> ValueError:
         return ValueError(f"invalid argument: {self.names.get(name, name)}{why}")
@@ -205,7 +216,7 @@ def _check_triangle(call: Inference) -> None:
         raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [2048,2048] (sparse_mode {call.sparse_mode})")
     if torch.compiler.is_compiling() or mask.is_meta or type(mask) is not Tensor:
         return
-    key = (mask.data_ptr(), mask.dtype, mask._version)
+    key = (mask.data_ptr(), mask.dtype, version_of(mask))
     if _verified.get(key) is mask:
         return
     if not torch.equal(mask.reshape(2048, 2048).bool(), torch.ones(2048, 2048, dtype=torch.bool).triu(1)):

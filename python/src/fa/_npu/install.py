@@ -13,7 +13,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode
+
+from .._pytorch import function_modes, pop_function_mode, push_function_mode
 
 
 class _CpuForNpu(TorchFunctionMode):
@@ -57,7 +59,7 @@ def install(force: bool = False) -> None:
     _set_module(_undo, "torch.npu", npu)
     for owner, value in ((torch, npu), (own, npu), (torch.Tensor, _itself), (torch.nn.Module, _itself)):
         _set_attribute(_undo, owner, "npu", value)
-    _push_mode(_mode)
+    push_function_mode(_mode)
 
 
 def uninstall() -> None:
@@ -69,14 +71,14 @@ def uninstall() -> None:
     global _undo
     if _undo is None:
         return
-    modes = _get_current_function_mode_stack()
+    modes = function_modes()
     if _mode not in modes:
         raise RuntimeError("uninstall: another thread called install, want the same thread")
     above = modes[modes.index(_mode) + 1 :]
     for _ in (_mode, *above):
-        _pop_mode()
+        pop_function_mode()
     for mode in above:
-        _push_mode(mode)
+        push_function_mode(mode)
     _undo.close()
     _undo = None
 

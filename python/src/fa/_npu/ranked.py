@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .._errors import in_names, own_names
 from .._torch.agreement import process_group
-from .._torch.ops import UNSIGNED_64
+from .._torch.call import UNSIGNED_64
 from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of
-from .calls import V1_NAMES, Forward, biases, checked, lengths, npu_call, pairs, scalars, signed
+from .calls import V1_NAMES, Forward, as_newest, checked, npu_call, pairs, signed
 
 _MAX_TOKENS = 2147483647
 _NAMES = NAMES | V1_NAMES | {"mask": "sparse_mode", "mask.kind": "sparse_mode", "mask.sparse_mode": "sparse_mode"}
@@ -71,6 +71,7 @@ def npu_fusion_attention(
     Raises:
         As scaled_dot_product_attention.
     """
+    given = as_newest(locals())
     group = process_group(group)
     call = None
 
@@ -93,16 +94,7 @@ def npu_fusion_attention(
             own = (int(torch.randint(1, 1 << 62, (), device="cpu")), 0) if drawn else (signed(seed), signed(offset))
             state = torch.tensor(own, dtype=torch.int64, device="cpu")
             facts = {"seed": seed, "offset": offset}
-        call = npu_call(
-            head_num,
-            input_layout,
-            biases(pse, atten_mask, sink),
-            scalars(scale, keep_prob, sparse_mode, pre_tockens, next_tockens),
-            lengths(prefix, actual_seq_qlen, actual_seq_kvlen),
-            softmax_layout,
-            dropout_mask,
-            state,
-        )
+        call = npu_call(given, state)
         if call.statistics == "by_sequence":
             raise ValueError('invalid argument: softmax_layout="", want "TND": rows of a rank are no whole sequences')
         return Attention(query, key, value, call, facts=facts)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._fa import ranked_call_tags
+from .._pytorch import default_group
 
 _NUMBERS = 4  # that a rank may add to its record
 # Tags of messages: programs use small ones, and MPICH has none above.
@@ -47,7 +48,7 @@ def process_group(group: Any) -> dist.ProcessGroup:
     """The group, that of a DeviceMesh of one dimension, or for None the default one. TypeError for another object, and
     where this process is not in the group."""
     if group is None:
-        return dist.distributed_c10d._get_default_group()
+        return default_group()
     if hasattr(group, "get_group"):
         group = group.get_group()
     if not isinstance(group, dist.ProcessGroup):

@@ -2,8 +2,8 @@
 several threads on one graph), torch.func.grad and vjp, create_graph, and forward mode, which is refused.
 
 torch.library.register_autograd serves backward alone. torch.func refuses its formulas, forward mode passes them by and
-drops the tangents, and two threads that walk one graph change the same context. So the formulas are registered here as
-what PyTorch's own operators have: kernels of the dispatch key Autograd, on which torch.func builds.
+drops the tangents, and two threads that walk one graph change the same context. So a derivative is what PyTorch's own
+operators have: a kernel of the dispatch key Autograd, on which torch.func builds.
 """
 
 from __future__ import annotations
@@ -13,98 +13,135 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _after_autograd_keyset, _any_requires_grad, _are_functorch_transforms_active
-from torch._C import _AutoDispatchBelowAutograd as below_autograd
-from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from .._pytorch import (
+    after_autograd,
+    any_requires_grad,
+    below_autograd,
+    in_forward_mode,
+    on_one_level,
+    transforms_are_active,
+    with_forward_mode,
+)
+
+Derivative = Callable[[Any], Callable]  # makes the kernel of an operator
 SetupContext = Callable[[Any, tuple, Any], None]  # (ctx, inputs, output)
 Backward = Callable[..., tuple]  # (ctx, needs_input_grad, *gradients of the outputs) -> one gradient per input
 
 
-def register_autograd(
-    library: torch.library.Library, operator: Any, setup_context: SetupContext, backward: Backward
-) -> None:
-    """Gives `operator`, of `library`, a derivative in reverse mode.
+def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
+    """A derivative in reverse mode.
 
     Args:
         setup_context: saves on ctx what backward needs, and marks outputs that have no gradient.
         backward: is called if anything depends on an output that has a gradient; those of other outputs are None.
     """
 
-    def below(keyset, arguments):
-        with below_autograd():
-            return operator.redispatch(keyset & _after_autograd_keyset, *arguments)
+    def derivative(operator):
+        def below(keyset, arguments):
+            with below_autograd():
+                return operator.redispatch(keyset & after_autograd, *arguments)
 
-    def forward(ctx, keyset, *arguments):
-        # PyTorch calls this with gradients switched off. Under torch.func it stands for the innermost transform, and
-        # those around it are to find what they switched on.
-        if _are_functorch_transforms_active():
-            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        def forward(ctx, keyset, *arguments):
+            # PyTorch calls this with gradients switched off. Under torch.func it stands for the innermost transform,
+            # and those around it are to find what they switched on.
+            if transforms_are_active():
+                with torch.enable_grad(), with_forward_mode(True):
+                    output = below(keyset, arguments)
+            else:
                 output = below(keyset, arguments)
-        else:
-            output = below(keyset, arguments)
-        ctx.set_materialize_grads(False)
-        setup_context(ctx, arguments, output)
-        return output
+            ctx.set_materialize_grads(False)
+            setup_context(ctx, arguments, output)
+            return output
 
-    def gradients(ctx, *d_outputs):
-        if all(d is None for d in d_outputs):
-            return (None,) * len(ctx.needs_input_grad)
-        return None, *backward(ctx, ctx.needs_input_grad[1:], *d_outputs)
+        def gradients(ctx, *d_outputs):
+            if all(d is None for d in d_outputs):
+                return (None,) * len(ctx.needs_input_grad)
+            return None, *backward(ctx, ctx.needs_input_grad[1:], *d_outputs)
 
-    formula = type(
-        f"{operator.name()}_formula",
-        (torch.autograd.Function,),
-        {
-            "forward": staticmethod(forward),
-            "backward": staticmethod(gradients),
-            "jvp": staticmethod(_refusal(operator, "forward-mode derivatives are not implemented, want reverse mode")),
-        },
-    )
+        refuse = _refusal(operator, "forward-mode derivatives are not implemented, want reverse mode")
+        methods = {"forward": forward, "backward": gradients, "jvp": refuse}
+        statics = {name: staticmethod(method) for name, method in methods.items()}
+        formula = type(f"{operator.name()}_formula", (torch.autograd.Function,), statics)
 
-    def kernel(keyset, *arguments):
-        recorded = torch.is_grad_enabled() and _any_requires_grad(*arguments)
-        if not recorded and forward_ad._current_level < 0:
-            return below(keyset, arguments)
-        if not _are_functorch_transforms_active():
-            return formula.apply(keyset, *arguments)
-        # A transform has chosen its level, and calls the kernel for this level alone.
-        with enable_single_level_autograd_function():
-            return super(torch.autograd.Function, formula).apply(keyset, *arguments)
+        def kernel(keyset, *arguments):
+            recorded = torch.is_grad_enabled() and any_requires_grad(*arguments)
+            if not recorded and not in_forward_mode():
+                return below(keyset, arguments)
+            if not transforms_are_active():
+                return formula.apply(keyset, *arguments)
+            # A transform has chosen its level, and calls the kernel for this level alone.
+            with on_one_level():
+                return super(torch.autograd.Function, formula).apply(keyset, *arguments)
 
-    library.impl(operator.name().partition("::")[2], kernel, "Autograd", with_keyset=True)
+        return kernel
+
+    return derivative
 
 
-def register_no_derivative(library: torch.library.Library, operator: Any, what: str) -> None:
-    """Gives `operator` a backward that raises NotImplementedError, which says that there is no `what`."""
-    register_autograd(library, operator, lambda ctx, inputs, output: None, _refusal(operator, f"there is no {what}"))
+def none(what: str) -> Derivative:
+    """A backward that raises NotImplementedError, which says that there is no `what`."""
+    return lambda operator: reverse(lambda *_: None, _refusal(operator, f"there is no {what}"))(operator)
 
 
-def refuse_derivatives(library: torch.library.Library, operator: Any) -> None:
-    """Makes `operator`, which takes lists of tensors, raise NotImplementedError wherever a derivative is recorded. (The
+def constant(operator: Any) -> Callable:
+    """The derivative of an operator whose results are constants to autograd."""
+
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
+
+    return reverse(setup_context, _refusal(operator, "its results are constants"))(operator)
+
+
+def none_of_lists(operator: Any) -> Callable:
+    """The derivative of an operator that takes lists of tensors: NotImplementedError wherever one is recorded. (The
     formulas above do not look into lists.)"""
 
     def kernel(keyset, *arguments):
         tensors = [t for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(t, Tensor)]
-        recorded = torch.is_grad_enabled() and _any_requires_grad(*tensors)
-        dual = forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+        recorded = torch.is_grad_enabled() and any_requires_grad(*tensors)
+        dual = in_forward_mode() and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
         if recorded or dual:
             raise NotImplementedError(f"{operator.name()}: there is no gradient")
         with below_autograd():
-            return operator.redispatch(keyset & _after_autograd_keyset, *arguments)
+            return operator.redispatch(keyset & after_autograd, *arguments)
 
-    library.impl(operator.name().partition("::")[2], kernel, "Autograd", with_keyset=True)
+    return kernel
 
 
-def register_constant(library: torch.library.Library, operator: Any) -> None:
-    """Makes the results of `operator` constants to autograd."""
-    register_autograd(
-        library,
-        operator,
-        lambda ctx, inputs, output: ctx.mark_non_differentiable(*output),
-        _refusal(operator, "its results are constants"),
-    )
+def of_attention(
+    call: type,
+    tensors: int,
+    backward: Callable[..., tuple],
+    others: tuple[str, ...] = (),
+    asked: tuple[str, ...] = (),
+) -> Derivative:
+    """The derivative of an operator (query, key, value, *call) -> (out, *statistics).
+
+    Args:
+        call: the tuple of the operator's further arguments, of which the first are `tensors`.
+        backward: (query, key, value, out, d_out, *statistics, whether each of `asked` is wanted, *call) gives dq, dk,
+            dv and the gradients of `others`.
+    """
+    inputs = 3 + tensors
+
+    def setup_context(ctx, given, output):
+        ctx.save_for_backward(*given[:inputs], *output)
+        ctx.settings = given[inputs:]
+        ctx.mark_non_differentiable(*output[1:])
+
+    def pull(ctx, needs, d_out, *_):
+        saved = ctx.saved_tensors
+        wanted = dict(zip(call._fields, needs[3:], strict=True))
+        out, *statistics = saved[inputs:]
+        arguments = (*saved[:3], out, d_out, *statistics, *(wanted[name] for name in asked))
+        gradients = backward(*arguments, *saved[3:inputs], *ctx.settings)
+        of_call = dict.fromkeys(call._fields) | dict(zip(others, gradients[3:], strict=True))
+        every = (*gradients[:3], *of_call.values())
+        return tuple(gradient if need else None for gradient, need in zip(every, needs, strict=True))
+
+    return reverse(setup_context, pull)
 
 
 def _refusal(operator: Any, reason: str) -> Callable:

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from .. import _context, _decode, _fa
 from .._attention import integers
-from .._errors import ERRORS, in_names
+from .._errors import own_names
 from .._fa import Mask
 from .._layout import decode_output_shape, statistics_shape
 from .._prompt import output_dtype
-from .autograd import refuse_derivatives
-from .direct import arrays_of, possible, recorded, unwatched
-from .ops import LIBRARY, operator
+from .._pytorch import unwatched
+from . import autograd
+from .engine import compute, possible, recorded
+from .operators import operator, schema_of
 
 UNLIMITED = 2**63 - 1
 
@@ -59,6 +60,14 @@ class DecodeCall(NamedTuple):
         return {name: getattr(self, name) for name in DecodeCall._fields[2:14]}
 
 
+# The members that the function's arguments have the names of.
+_ALIKE = frozenset(DecodeCall._fields[2:])
+
+# The options among the members, from layout on, and those that the library calls alike.
+_OPTIONS = slice(DecodeCall._fields.index("layout"), DecodeCall._fields.index("return_lse"))
+_NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.stop]
+
+
 def _shapes(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[tuple, tuple]:
     """Of the output and of lse."""
     keys = _decode.shape_of(key), _decode.shape_of(value)
@@ -76,53 +85,26 @@ def _one_or_all(tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
 
 
 @operator(
-    "decode_attention(Tensor query, Tensor[] key, Tensor[] value, Tensor? lengths_q, Tensor? lengths_kv, "
-    "Tensor? query_rope, Tensor? block_table, Tensor? antiquant_scale, Tensor? antiquant_offset, Tensor? deq_scale1, "
-    "Tensor? quant_scale1, Tensor? deq_scale2, Tensor? pse, Tensor? dense_mask, Tensor? sink, "
-    " Tensor? quant_scale2, Tensor? quant_offset2, str layout, SymInt heads, float? scale, str rule, "
-    "SymInt pre, SymInt next, float softcap, bool antiquant_per_token, bool return_lse, "
-    "Tensor[] key_rope) -> (Tensor, Tensor)"
+    f"decode_attention(Tensor query, Tensor[] key, Tensor[] value, {schema_of(DecodeCall)}) -> (Tensor, Tensor)",
+    fake=lambda query, key, value, *arguments: _results(query, key, value, DecodeCall(*arguments)),
+    derivative=autograd.none_of_lists,
 )
 def decode_operator(query, key, value, *arguments):
     """The output and lse, which has no elements without return_lse. There is no gradient."""
     call = DecodeCall(*arguments)
-    result = _decode.decode_attention(
-        query,
-        _one_or_all(key),
-        _one_or_all(value),
-        key_rope=_one_or_all(call.key_rope) if call.key_rope else None,
-        layout=call.layout,
-        head_num=call.heads,
-        scale=call.scale,
-        mask=call.mask(),
-        softcap=call.softcap,
-        lengths_q=call.lengths_q,
-        lengths_kv=call.lengths_kv,
-        antiquant_per_token=call.antiquant_per_token,
-        return_lse=call.return_lse,
-        **call.tensors(),
-    )
+    given = call._asdict()
+    del given["rule"], given["pre"], given["next"]
+    given["head_num"], given["mask"] = given.pop("heads"), call.mask()
+    given["key_rope"] = _one_or_all(call.key_rope) if call.key_rope else None
+    result = _decode.decode_attention(query, _one_or_all(key), _one_or_all(value), **given)
     return result if call.return_lse else (result, query.new_empty(0, dtype=torch.float32))
 
 
-refuse_derivatives(LIBRARY, decode_operator)
-
-
-@torch.library.register_fake("fa::decode_attention", lib=LIBRARY)
-def _(query, key, value, *arguments):
-    return _results(query, key, value, DecodeCall(*arguments))
-
-
 @functools.lru_cache
-def _options(layout, heads, scale, rule, pre, next_, softcap, antiquant_per_token) -> _fa.DecodeAttentionOptions:
-    return _fa.DecodeAttentionOptions(
-        layout=layout,
-        heads=heads,
-        scale=scale,
-        mask=DecodeCall(rule=rule, pre=pre, next=next_).mask(),
-        softcap=softcap,
-        antiquant_per_token=antiquant_per_token,
-    )
+def _options(layout, heads, scale, rule, pre, next_, *numbers) -> _fa.DecodeAttentionOptions:
+    given = dict(zip(_NUMBERS, numbers, strict=True))
+    mask = DecodeCall(rule=rule, pre=pre, next=next_).mask()
+    return _fa.DecodeAttentionOptions(layout=layout, heads=heads, scale=scale, mask=mask, **given)
 
 
 def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
@@ -132,8 +114,8 @@ def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tup
     inputs["q_rope"] = inputs.pop("query_rope")
     inputs["k"], inputs["v"] = _one_or_all(key), _one_or_all(value)
     inputs["k_rope"] = _one_or_all(call.key_rope) if call.key_rope else None
-    arrays = arrays_of(inputs, {"out": out, "lse": lse} if call.return_lse else {"out": out})
-    _fa.decode(arrays, _options(*call[14:22]), lengths_q, lengths_kv, _context.context_of_tensors())
+    results = {"out": out, "lse": lse} if call.return_lse else {"out": out}
+    compute(_fa.decode, inputs, results, _options(*call[_OPTIONS]), lengths_q, lengths_kv)
     return out, lse
 
 
@@ -224,39 +206,14 @@ def decode_attention(
         found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)
         if found is not None:
             return found
+    given = {name: value for name, value in locals().items() if name in _ALIKE}
     keys, values = _tensors("key", key), _tensors("value", value)
-    rule, pre, next_ = _rule(is_causal, window)
-    call = DecodeCall(
-        query_rope=query_rope,
-        key_rope=() if key_rope is None else _tensors("key_rope", key_rope),
-        block_table=block_table,
-        antiquant_scale=antiquant_scale,
-        antiquant_offset=antiquant_offset,
-        deq_scale1=deq_scale1,
-        quant_scale1=quant_scale1,
-        deq_scale2=deq_scale2,
-        pse=pse,
-        dense_mask=dense_mask,
-        sink=sink,
-        quant_scale2=quant_scale2,
-        quant_offset2=quant_offset2,
-        layout=layout,
-        heads=head_num,
-        scale=scale,
-        rule=rule,
-        pre=pre,
-        next=next_,
-        softcap=softcap,
-        antiquant_per_token=antiquant_per_token,
-        return_lse=return_lse,
-    )
+    given["key_rope"] = () if key_rope is None else _tensors("key_rope", key_rope)
+    given["rule"], given["pre"], given["next"] = _rule(is_causal, window)
+    call = DecodeCall(heads=head_num, **given)
     _check(query, keys, values, call)
-    try:
+    with own_names(_NAMES):
         out, lse = attend_cached(query, keys, values, lengths_q, lengths_kv, call)
-    except ERRORS as error:
-        if not hasattr(error, "parts"):
-            raise
-        raise in_names(error, _NAMES) from None
     return (out, lse) if return_lse else out
 
 

@@ -14,7 +14,8 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 from torch.distributed.tensor.placement_types import Placement
 
-from .ops import Call, attention, attention_backward, merge
+from .call import Call
+from .ops import attention, attention_backward, merge
 
 _BATCH_AXIS = {"BNSD": 0, "BSND": 0, "BSH": 0, "SBH": 1}
 _HEAD_AXIS = {"BNSD": 1, "BSND": 2}

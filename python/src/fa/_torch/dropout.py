@@ -7,7 +7,8 @@ from torch import Tensor
 
 from .._attention import generate_dropout_mask
 from .._context import context_of_tensors
-from .ops import LIBRARY, UNSIGNED_64, operator
+from .call import UNSIGNED_64
+from .operators import operator
 
 
 def new_state(dropout_p: float) -> Tensor | None:
@@ -15,7 +16,15 @@ def new_state(dropout_p: float) -> Tensor | None:
     return torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64, device="cpu") if dropout_p > 0.0 else None
 
 
-@operator("dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor")
+def _fake_bits(dropout_state, keep_prob, pairs):
+    return dropout_state.new_empty((*dropout_state.shape[:-1], -(-pairs // 8)), dtype=torch.uint8)
+
+
+@operator(
+    "dropout_bits(Tensor dropout_state, float keep_prob, SymInt pairs) -> Tensor",
+    fake=_fake_bits,
+    vmap=lambda operator, _, in_dims, state, *others: (operator(state.movedim(in_dims[0], 0), *others), 0),
+)
 def dropout_bits(dropout_state, keep_prob, pairs):
     """The masks [..., bytes] of the states [..., 2], of `pairs` pairs each."""
     context = context_of_tensors()
@@ -24,11 +33,6 @@ def dropout_bits(dropout_state, keep_prob, pairs):
         for state in dropout_state.reshape(-1, 2).tolist()
     ]
     return torch.stack(masks).reshape(*dropout_state.shape[:-1], -(-pairs // 8))
-
-
-@torch.library.register_fake("fa::dropout_bits", lib=LIBRARY)
-def _(dropout_state, keep_prob, pairs):
-    return dropout_state.new_empty((*dropout_state.shape[:-1], -(-pairs // 8)), dtype=torch.uint8)
 
 
 def unpacked(bits: Tensor, pairs: int) -> Tensor:

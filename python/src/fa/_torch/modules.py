@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._pytorch import canonical_mask, in_projection, in_projection_packed, mha_shape_check, none_or_dtype
 from .dropout import dropout_bits, new_state, unpacked
 from .sdpa import attend
 from .shapes import check_types
@@ -48,7 +49,7 @@ def _with_weights(
     attn_mask: Tensor | None,
     **projection,
 ) -> tuple[Tensor, Tensor]:
-    batched = F._mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
+    batched = mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
@@ -70,14 +71,14 @@ def _merged_mask(query, key, num_heads, key_padding_mask, attn_mask) -> Tensor |
     """Both masks as one that is added, [B|1, N|1, L|1, S]."""
     rows, batch, _ = query.shape
     keys = key.shape[0]
-    padding = F._canonical_mask(
+    padding = canonical_mask(
         mask=key_padding_mask,
         mask_name="key_padding_mask",
-        other_type=F._none_or_dtype(attn_mask),
+        other_type=none_or_dtype(attn_mask),
         other_name="attn_mask",
         target_type=query.dtype,
     )
-    mask = F._canonical_mask(
+    mask = canonical_mask(
         mask=attn_mask,
         mask_name="attn_mask",
         other_type=None,
@@ -120,9 +121,9 @@ def _projected(
         raise ValueError(f"invalid argument: query.shape[-1]={query.shape[-1]}, want {embed_dim_to_check}")
     if use_separate_proj_weight:
         biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-        q, k, v = F._in_projection(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases)
+        q, k, v = in_projection(query, key, value, q_proj_weight, k_proj_weight, v_proj_weight, *biases)
     else:
-        q, k, v = F._in_projection_packed(query, key, value, in_proj_weight, in_proj_bias)
+        q, k, v = in_projection_packed(query, key, value, in_proj_weight, in_proj_bias)
     given = k.shape[0]
     if bias_k is not None:
         k, v = (torch.cat([t, b.to(t.dtype).expand(1, t.shape[1], -1)]) for t, b in ((k, bias_k), (v, bias_v)))

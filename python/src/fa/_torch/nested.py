@@ -6,15 +6,19 @@ sequences without gaps; a gap is passed as a sequence that has rows and no keys,
 
 from __future__ import annotations
 
+from typing import NamedTuple, Optional
+
 import torch
 from torch import Tensor
-from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 from torch.nn.functional import pad
 
 from .._errors import ERRORS
-from .autograd import register_autograd, register_no_derivative
+from .._pytorch import known_lengths, nested_view_from_values_offsets_lengths, ragged_axis
+from . import autograd
+from .call import CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .dropout import new_state
-from .ops import CAUSAL_TOP_LEFT, EVERY_KEY, LIBRARY, Call, attention, attention_backward, operator
+from .operators import operator, schema_of, tensors_of, without_contents
+from .ops import attention, attention_backward
 from .shapes import broadcast_heads, no_elements, own_arguments
 
 
@@ -45,8 +49,7 @@ def attend_nested(
     nested = nested_view_from_values_offsets_lengths(
         out if query.dim() == 4 else out.squeeze(1),
         *places[:2],
-        min_seqlen=query._maybe_min_seqlen,
-        max_seqlen=query._maybe_max_seqlen,
+        **known_lengths(query),
     )
     return nested.transpose(1, 2) if query.dim() == 4 else nested
 
@@ -56,7 +59,7 @@ def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | 
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not tensor.is_nested or tensor.layout != torch.jagged:
             raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")
-        if tensor.dim() not in (3, 4) or tensor._ragged_idx != tensor.dim() - 2 or tensor.dim() != query.dim():
+        if tensor.dim() not in (3, 4) or ragged_axis(tensor) != tensor.dim() - 2 or tensor.dim() != query.dim():
             want = "want [B, N, j, E] or [B, j, E], ragged in j, as query"
             raise ValueError(f"invalid argument: {name}.shape={tuple(tensor.shape)}, {want}")
     if attn_mask is not None or rule not in (EVERY_KEY, CAUSAL_TOP_LEFT):
@@ -100,10 +103,17 @@ def _with_heads(rows: Tensor, heads: int) -> Tensor:
     return rows.repeat_interleave(heads // own, 1)
 
 
-_SCHEMA = (
-    "Tensor offsets_q, Tensor? lengths_q, Tensor offsets_kv, Tensor? lengths_kv, Tensor? dropout_state, float? scale, "
-    "bool is_causal, float keep_prob"
-)
+class _JaggedCall(NamedTuple):
+    """Everything of a call but query, key and value, in the order of the operators' arguments."""
+
+    offsets_q: Tensor
+    lengths_q: Optional[Tensor]
+    offsets_kv: Tensor
+    lengths_kv: Optional[Tensor]
+    dropout_state: Optional[Tensor]
+    scale: Optional[float]
+    is_causal: bool
+    keep_prob: float
 
 
 def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
@@ -134,21 +144,11 @@ def _call(query, key, offsets_q, lengths_q, offsets_kv, lengths_kv, dropout_stat
     return Call.of_rule(CAUSAL_TOP_LEFT if is_causal else EVERY_KEY, "TND", scale, **others)
 
 
-@operator(f"jagged_attention(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor, Tensor, Tensor)")
-def jagged_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum of tensors [T,N,D]; 0 in gaps."""
-    return attention(query, key, value, *_call(query, key, *arguments))
-
-
-@torch.library.register_fake("fa::jagged_attention", lib=LIBRARY)
-def _(query, key, value, *_):
-    statistics = (query.new_empty(query.shape[:2], dtype=torch.float32) for _ in range(2))
-    return query.new_empty((*query.shape[:2], value.shape[-1])), *statistics
-
-
 @operator(
     "jagged_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor d_out, Tensor softmax_max, "
-    f"Tensor softmax_sum, {_SCHEMA}) -> (Tensor, Tensor, Tensor)"
+    f"Tensor softmax_sum, {schema_of(_JaggedCall)}) -> (Tensor, Tensor, Tensor)",
+    fake=lambda *arguments: without_contents(arguments[0], *arguments[:3]),
+    derivative=autograd.none("second derivative"),
 )
 def jagged_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     """dq, dk, dv."""
@@ -156,27 +156,16 @@ def jagged_attention_backward(query, key, value, out, d_out, softmax_max, softma
     return attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, False, False, *call)[:3]
 
 
-@torch.library.register_fake("fa::jagged_attention_backward", lib=LIBRARY)
-def _(query, key, value, *_):
-    return tuple(t.new_empty(t.shape) for t in (query, key, value))
+def _fake(query, key, value, *_):
+    statistics = (query.new_empty(query.shape[:2], dtype=torch.float32) for _ in range(2))
+    return query.new_empty((*query.shape[:2], value.shape[-1])), *statistics
 
 
-_TENSORS = 8  # query, key, value, the places and the dropout state
-
-
-def _setup_context(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:_TENSORS], *output)
-    ctx.settings = inputs[_TENSORS:]
-    ctx.mark_non_differentiable(*output[1:])
-
-
-def _backward(ctx, _, d_out, *__):
-    *tensors, out, softmax_max, softmax_sum = ctx.saved_tensors
-    gradients = jagged_attention_backward(
-        *tensors[:3], out, d_out, softmax_max, softmax_sum, *tensors[3:], *ctx.settings
-    )
-    return *gradients, *(None for _ in (*tensors[3:], *ctx.settings))
-
-
-register_autograd(LIBRARY, jagged_attention, _setup_context, _backward)
-register_no_derivative(LIBRARY, jagged_attention_backward, "second derivative")
+@operator(
+    f"jagged_attention(Tensor query, Tensor key, Tensor value, {schema_of(_JaggedCall)}) -> (Tensor, Tensor, Tensor)",
+    fake=_fake,
+    derivative=autograd.of_attention(_JaggedCall, tensors_of(_JaggedCall), jagged_attention_backward),
+)
+def jagged_attention(query, key, value, *arguments):
+    """out, softmax_max, softmax_sum of tensors [T,N,D]; 0 in gaps."""
+    return attention(query, key, value, *_call(query, key, *arguments))

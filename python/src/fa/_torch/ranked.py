@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .. import _fa
-from .._attention import AttentionGradients, _Call
+from .._attention import BoundCall, keywords_of_attention
 from .._errors import ERRORS, own_names
 from .agreement import Proposal, agree
-from .ops import SEQUENCE_AXIS, UNSIGNED_64, Call
+from .call import SEQUENCE_AXIS, UNSIGNED_64, Call
 
 Cut = str | Sequence[Sequence[tuple[int, int]]]
 
@@ -80,9 +80,8 @@ class Attention(NamedTuple):
     """dropout_state: own seed and offset; those of rank 0 count."""
     out: Tensor | None = None
     """Where the output goes; None: a new tensor."""
-    mask: _fa.Mask | None = None
-    """In place of the call's."""
-    softcap: float = 0.0
+    more: Mapping[str, Any] = {}
+    """Keywords of `fa.flash_attention` in place of the call's, or beside them."""
     facts: Mapping[str, Any] = {}
     """What else must be equal on all ranks."""
 
@@ -95,12 +94,10 @@ class Attention(NamedTuple):
         axis = SEQUENCE_AXIS[self.call.layout]
         return [self.query.shape[axis], self.key.shape[axis]]
 
-    def bound(self) -> _Call:
-        keywords = self.call.keywords() | {"softcap": self.softcap}
-        if self.mask is not None:
-            keywords["mask"] = self.mask
-        given = {name: _detached(value) for name, value in keywords.items()}
-        return _Call(*(t.detach() for t in (self.query, self.key, self.value)), **given)
+    def bound(self) -> BoundCall:
+        keywords = keywords_of_attention({**self.call.keywords(), **self.more})
+        given = {"q": self.query, "k": self.key, "v": self.value, **keywords}
+        return BoundCall({name: _detached(value) for name, value in given.items()})
 
 
 def _detached(value: Any) -> Any:
@@ -136,14 +133,13 @@ def attend(
         seed, offset = (0, 0) if state is None else state.tolist()
         with _told(renamed):
             bound = attention.bound()
-            out, *statistics = bound.results()
-            out = out if attention.out is None else attention.out
+            results = bound.results()
+            if attention.out is not None:
+                results["out"] = attention.out
             recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in attention.tensors())
-            results = (out, *statistics)
-            named = dict(zip(("out", "softmax_max", "softmax_sum"), results, strict=True))
-            ranked = _fa.RankedForward({**bound.arrays, **named}, *bound.rest)
+            ranked = _fa.RankedForward({**bound.arrays, **results}, *bound.rest)
         facts = {**ranks.facts(), **attention.facts, "requires_grad": recorded}
-        return Proposal((ranks, _Forward(attention, ranked, results)), facts, [*attention.rows(), seed, offset])
+        return Proposal((ranks, _Forward(attention, ranked, tuple(results.values()))), facts, [*attention.rows(), seed, offset])
 
     agreed = agree(group, "attention", propose)
     ranks, forward = agreed.prepared
@@ -197,10 +193,7 @@ class _Ranked(torch.autograd.Function):
         def propose() -> Proposal:
             with _told(run.renamed):
                 bound = attention.bound()
-                wanted = [t if i < 5 or needs[i] else None for i, t in enumerate(tensors)]
-                gradients = AttentionGradients(
-                    *(None if t is None else bound.empty(t.shape, t.dtype) for t in wanted)
-                )
+                gradients = bound.gradients(dpse=needs[5], dsink=needs[6])
                 arrays = {
                     **bound.arrays,
                     "out": out,

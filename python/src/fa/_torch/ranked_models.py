@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,14 +19,22 @@ _undo: contextlib.ExitStack | None = None
 
 
 @contextlib.contextmanager
-def enabled(attention: Callable[..., Tensor], group: Any, cut: Any, strategy: str) -> Iterator[None]:
-    """`attention` is PyTorch's function with the keywords group, cut and strategy."""
+def enabled(
+    attention: Callable[..., Tensor],
+    replace_in_models: Callable[[contextlib.ExitStack], None],
+    group: Any,
+    cut: Any,
+    strategy: str,
+) -> Iterator[None]:
+    """`attention` is PyTorch's function with the keywords group, cut and strategy. `replace_in_models` replaces what
+    other packages look up."""
     global _undo
     own = {"group": group, "cut": cut, "strategy": strategy}
     with _lock:
         if not _settings:
             _undo = contextlib.ExitStack()
             _replace(_undo, attention)
+            replace_in_models(_undo)
         _settings.append(own)
     try:
         yield
@@ -54,10 +61,6 @@ def _replace(undo: contextlib.ExitStack, attention: Callable[..., Tensor]) -> No
     _put(undo, functional, "multi_head_attention_forward", _without_weights(functional.multi_head_attention_forward))
     undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
     mha.set_fastpath_enabled(False)
-    if "transformers.masking_utils" in sys.modules:
-        from .._model import ranked
-
-        ranked.replace(undo)
 
 
 def _put(undo: contextlib.ExitStack, module: Any, name: str, function: Callable) -> None:

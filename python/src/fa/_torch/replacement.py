@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from torch.nested._internal.nested_tensor import NestedTensor
 from torch.overrides import has_torch_function
 
+from .._pytorch import NestedTensor, register_script_builtin, script_builtins
 from . import modules
 
 _REFUSALS = (ValueError, TypeError)  # raised before anything is computed
@@ -54,7 +54,7 @@ class Replacement:
             functional.scaled_dot_product_attention, functional.multi_head_attention_forward, fast = self._before
             mha.set_fastpath_enabled(fast)
             for attention, _ in self._own:
-                torch.jit._builtins._get_builtin_table().pop(id(attention), None)
+                script_builtins().pop(id(attention), None)
 
     def _choose(self) -> None:
         """Puts the functions with or without fallback in force, where neither is replaced in turn."""
@@ -89,7 +89,7 @@ def _or_else(own: Callable, pytorchs: Callable) -> Callable:
 
 def _give_scripts(attention: Callable, multi_head_attention_forward: Callable, pytorchs: Callable) -> None:
     """torch.jit.script, which compiles the source of Python functions, finds PyTorch's own behind the replacements."""
-    torch.jit._builtins._register_builtin(attention, "aten::scaled_dot_product_attention")
+    register_script_builtin(attention, "aten::scaled_dot_product_attention")
     # As torch.jit.script_if_tracing says what to compile in place of a function.
     own = {"__script_if_tracing_wrapper": True, "__original_fn": pytorchs}
     multi_head_attention_forward.__dict__.update(own)

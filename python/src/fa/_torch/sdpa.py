@@ -9,11 +9,13 @@ from torch.nn.functional import pad
 
 from .._errors import ERRORS
 from .._plan import plan
-from .direct import attend_directly, possible
+from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
+from .direct import attend_directly
 from .dropout import new_state
 from .dtensors import as_everywhere, register_shardings
+from .engine import possible
 from .nested import attend_nested, check_nested
-from .ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call, attention
+from .ops import attention
 from .shapes import (
     as_bnls,
     as_bnsd,

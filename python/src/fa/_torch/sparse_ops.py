@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from .. import _sparse
-from .autograd import register_autograd, register_constant, register_no_derivative
-from .ops import LIBRARY, operator
-
-_TENSORS_OF_CALL = 7  # of SparseCall, its first members
+from . import autograd
+from .operators import operator, schema_of, tensors_of, without_contents
+from .vmap import Rule, by_batch
 
 
 def _lengths(lengths: Tensor | None) -> list[int] | None:
@@ -37,44 +36,28 @@ class SparseCall(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """The arguments that forward and backward share."""
-        return {
-            "query_rope": self.query_rope,
-            "key_rope": self.key_rope,
-            "sink": self.sink,
-            "lengths_q": _lengths(self.lengths_q),
-            "lengths_kv": _lengths(self.lengths_kv),
-            "layout": self.layout,
-            "scale": self.scale,
-            "block_size": self.block_size,
-            "sparse_mode": self.sparse_mode,
-        }
+        given = self._asdict()
+        del given["sparse_indices"], given["block_table"]
+        return given | {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
 
 
-_SPARSE_SCHEMA = (
-    "Tensor? query_rope, Tensor? key_rope, Tensor? sink, Tensor sparse_indices, Tensor? block_table, "
-    "Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt block_size, SymInt sparse_mode"
-)
+def _of_sparse(first: int) -> Rule:
+    """The rule of an operator whose arguments from place `first` on are SparseCall's."""
+    alone = (first + i for i, name in enumerate(SparseCall._fields) if name in ("block_table", "sink"))
+    return by_batch(first + SparseCall._fields.index("layout"), tuple(alone))
 
 
-@operator(f"sparse_attention(Tensor query, Tensor key, Tensor? value, {_SPARSE_SCHEMA}) -> (Tensor, Tensor, Tensor)")
-def sparse_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum. Without a value, the first columns of key are the value."""
+def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     call = SparseCall(*arguments)
-    return _sparse.sparse_flash_attention(
-        query, key, value, call.sparse_indices, block_table=call.block_table, **call.keywords()
-    )[:3]
-
-
-@torch.library.register_fake("fa::sparse_attention", lib=LIBRARY)
-def _(query, key, value, *arguments):
-    size = query.shape[-1] if value is None else value.shape[-1]
-    statistics = (query.new_empty(_sparse.statistics_shape(query), dtype=torch.float32) for _ in range(2))
-    return query.new_empty((*query.shape[:-1], size)), *statistics
+    return without_contents(query, query, key, value, call.query_rope, call.key_rope, call.sink)
 
 
 @operator(
     "sparse_attention_backward(Tensor query, Tensor key, Tensor? value, Tensor out, Tensor d_out, Tensor softmax_max, "
-    f"Tensor softmax_sum, {_SPARSE_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor softmax_sum, {schema_of(SparseCall)}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake_backward,
+    vmap=_of_sparse(7),
+    derivative=autograd.none("second derivative"),
 )
 def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     """dq, dk, dv, dq_rope, dk_rope, dsink. A gradient without an argument has no elements."""
@@ -85,63 +68,45 @@ def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softma
     return tuple(query.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
-@torch.library.register_fake("fa::sparse_attention_backward", lib=LIBRARY)
-def _(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    call = SparseCall(*arguments)
-    wanted = (query, key, value, call.query_rope, call.key_rope, call.sink)
-    return tuple(query.new_empty(0) if source is None else source.new_empty(source.shape) for source in wanted)
-
-
-def _setup_attention(ctx, inputs, output):
-    query, key, value, *arguments = inputs
-    call = SparseCall(*arguments)
-    ctx.save_for_backward(query, key, value, *output, *call[:_TENSORS_OF_CALL])
-    ctx.settings = call[_TENSORS_OF_CALL:]
-    ctx.mark_non_differentiable(*output[1:])
-
-
-def _attention_backward(ctx, needs_input_grad, d_out, *_):
-    query, key, value, out, softmax_max, softmax_sum, *tensors = ctx.saved_tensors
-    call = SparseCall(*tensors, *ctx.settings)
-    if call.block_table is not None:
+def _check_not_paged(block_table: Tensor | None) -> None:
+    if block_table is not None:
         raise ValueError("invalid argument: block_table: keys in pages have no gradient")
-    gradients = sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *call)
-    wanted = (gradient if needed else None for gradient, needed in zip(gradients, needs_input_grad[:6], strict=True))
-    return *wanted, *(None for _ in SparseCall._fields[3:])
 
 
-register_autograd(LIBRARY, sparse_attention, _setup_attention, _attention_backward)
-register_no_derivative(LIBRARY, sparse_attention_backward, "second derivative")
+def _backward_of_rows(*arguments):
+    _check_not_paged(SparseCall(*arguments[7:]).block_table)
+    return sparse_attention_backward(*arguments)
+
+
+def _fake_attention(query, key, value, *arguments):
+    size = query.shape[-1] if value is None else value.shape[-1]
+    statistics = (query.new_empty(_sparse.statistics_shape(query), dtype=torch.float32) for _ in range(2))
+    return query.new_empty((*query.shape[:-1], size)), *statistics
 
 
 @operator(
-    "lightning_indexer(Tensor query, Tensor key, Tensor weights, Tensor? block_table, Tensor? lengths_q, "
-    "Tensor? lengths_kv, str layout, SymInt sparse_count, SymInt sparse_mode) -> (Tensor, Tensor)"
+    "sparse_attention(Tensor query, Tensor key, Tensor? value, "
+    f"{schema_of(SparseCall)}) -> (Tensor, Tensor, Tensor)",
+    fake=_fake_attention,
+    vmap=_of_sparse(3),
+    derivative=autograd.of_attention(
+        SparseCall, tensors_of(SparseCall), _backward_of_rows, others=("query_rope", "key_rope", "sink")
+    ),
 )
-def lightning_indexer(query, key, weights, block_table, lengths_q, lengths_kv, layout, sparse_count, sparse_mode):
-    """sparse_indices, sparse_values."""
-    return _sparse.lightning_indexer(
-        query,
-        key,
-        weights,
-        block_table=block_table,
-        lengths_q=_lengths(lengths_q),
-        lengths_kv=_lengths(lengths_kv),
-        layout=layout,
-        sparse_count=sparse_count,
-        sparse_mode=sparse_mode,
-    )
-
-
-@torch.library.register_fake("fa::lightning_indexer", lib=LIBRARY)
-def _(query, key, weights, block_table, lengths_q, lengths_kv, layout, sparse_count, sparse_mode):
-    shape = (*query.shape[:-2], 1, sparse_count)
-    return query.new_empty(shape, dtype=torch.int32), query.new_empty(shape)
+def sparse_attention(query, key, value, *arguments):
+    """out, softmax_max, softmax_sum. Without a value, the first columns of key are the value."""
+    call = SparseCall(*arguments)
+    return _sparse.sparse_flash_attention(
+        query, key, value, call.sparse_indices, block_table=call.block_table, **call.keywords()
+    )[:3]
 
 
 @operator(
     "lightning_indexer_backward(Tensor query, Tensor key, Tensor weights, Tensor sparse_indices, Tensor d_values, "
-    "Tensor? lengths_q, Tensor? lengths_kv, str layout, SymInt sparse_mode) -> (Tensor, Tensor, Tensor)"
+    "Tensor? lengths_q, Tensor? lengths_kv, str layout, SymInt sparse_mode) -> (Tensor, Tensor, Tensor)",
+    fake=lambda *arguments: without_contents(arguments[0], *arguments[:3]),
+    vmap=by_batch(7),
+    derivative=autograd.none("second derivative"),
 )
 def lightning_indexer_backward(
     query, key, weights, sparse_indices, d_values, lengths_q, lengths_kv, layout, sparse_mode
@@ -162,11 +127,6 @@ def lightning_indexer_backward(
     )
 
 
-@torch.library.register_fake("fa::lightning_indexer_backward", lib=LIBRARY)
-def _(query, key, weights, sparse_indices, d_values, lengths_q, lengths_kv, layout, sparse_mode):
-    return tuple(source.new_empty(source.shape) for source in (query, key, weights))
-
-
 def _setup_indexer(ctx, inputs, output):
     query, key, weights, block_table, lengths_q, lengths_kv, layout, _, sparse_mode = inputs
     ctx.save_for_backward(query, key, weights, output[0], block_table, lengths_q, lengths_kv)
@@ -176,16 +136,38 @@ def _setup_indexer(ctx, inputs, output):
 
 def _indexer_backward(ctx, needs_input_grad, _, d_values):
     query, key, weights, sparse_indices, block_table, lengths_q, lengths_kv = ctx.saved_tensors
-    if block_table is not None:
-        raise ValueError("invalid argument: block_table: keys in pages have no gradient")
+    _check_not_paged(block_table)
     gradients = lightning_indexer_backward(
         query, key, weights, sparse_indices, d_values, lengths_q, lengths_kv, *ctx.settings
     )
     return *gradients, *(None for _ in range(6))
 
 
-register_autograd(LIBRARY, lightning_indexer, _setup_indexer, _indexer_backward)
-register_no_derivative(LIBRARY, lightning_indexer_backward, "second derivative")
+def _fake_indexer(query, key, weights, block_table, lengths_q, lengths_kv, layout, sparse_count, sparse_mode):
+    shape = (*query.shape[:-2], 1, sparse_count)
+    return query.new_empty(shape, dtype=torch.int32), query.new_empty(shape)
+
+
+@operator(
+    "lightning_indexer(Tensor query, Tensor key, Tensor weights, Tensor? block_table, Tensor? lengths_q, "
+    "Tensor? lengths_kv, str layout, SymInt sparse_count, SymInt sparse_mode) -> (Tensor, Tensor)",
+    fake=_fake_indexer,
+    vmap=by_batch(6, unless=(3,)),
+    derivative=autograd.reverse(_setup_indexer, _indexer_backward),
+)
+def lightning_indexer(query, key, weights, block_table, lengths_q, lengths_kv, layout, sparse_count, sparse_mode):
+    """sparse_indices, sparse_values."""
+    return _sparse.lightning_indexer(
+        query,
+        key,
+        weights,
+        block_table=block_table,
+        lengths_q=_lengths(lengths_q),
+        lengths_kv=_lengths(lengths_kv),
+        layout=layout,
+        sparse_count=sparse_count,
+        sparse_mode=sparse_mode,
+    )
 
 
 class LossCall(NamedTuple):
@@ -210,50 +192,38 @@ class LossCall(NamedTuple):
 
 def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
     """dq_index, dk_index, dweights and the loss by `function`, which takes the tensors before query_rope in order."""
-    needed = call._fields.index("query_rope")
-    tensors = [None if tensor is None else tensor.detach() for tensor in call[: needed + 2]]
-    return tuple(
-        function(
-            *tensors[:needed],
-            query_rope=tensors[needed],
-            key_rope=tensors[needed + 1],
-            lengths_q=_lengths(call.lengths_q),
-            lengths_kv=_lengths(call.lengths_kv),
-            layout=call.layout,
-            scale=call.scale,
-            sparse_mode=call.sparse_mode,
-        )
-    )
+    given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
+    needed = [given.pop(name) for name in call._fields[: call._fields.index("query_rope")]]
+    lengths = {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
+    return tuple(function(*needed, **given | lengths))
 
 
-def _loss_without_contents(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
-    gradients = (source.new_empty(source.shape) for source in (call.query_index, call.key_index, call.weights))
+def _fake_loss(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
+    gradients = without_contents(call.query, call.query_index, call.key_index, call.weights)
     return *gradients, call.query.new_empty(1, dtype=torch.float32)
 
 
 @operator(
-    "sparse_indexer_loss(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, "
-    "Tensor sparse_indices, Tensor softmax_max, Tensor softmax_sum, Tensor? query_rope, Tensor? key_rope, "
-    "Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt sparse_mode) "
-    "-> (Tensor, Tensor, Tensor, Tensor)"
+    f"sparse_indexer_loss({schema_of(LossCall)}) -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=lambda *arguments: _fake_loss(LossCall(*arguments)),
+    derivative=autograd.constant,
 )
 def sparse_indexer_loss(*arguments):
     """dq_index, dk_index, dweights, loss. These have no gradients of their own."""
-    call = LossCall(*arguments)
-    return _loss(_sparse.sparse_lightning_indexer_grad_kl_loss, call)
+    return _loss(_sparse.sparse_lightning_indexer_grad_kl_loss, LossCall(*arguments))
 
 
-register_constant(LIBRARY, sparse_indexer_loss)
-
-
-@torch.library.register_fake("fa::sparse_indexer_loss", lib=LIBRARY)
-def _(*arguments):
-    return _loss_without_contents(LossCall(*arguments))
+def _fake_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
+    shape = _sparse.row_statistics_shape(query_index)
+    return tuple(query_index.new_empty(shape, dtype=torch.float32) for _ in range(2))
 
 
 @operator(
     "dense_indexer_lse(Tensor query_index, Tensor key_index, Tensor weights, Tensor? lengths_q, Tensor? lengths_kv, "
-    "str layout, SymInt sparse_mode) -> (Tensor, Tensor)"
+    "str layout, SymInt sparse_mode) -> (Tensor, Tensor)",
+    fake=_fake_lse,
+    vmap=by_batch(5),
+    derivative=autograd.constant,
 )
 def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
     """softmax_max_index, softmax_sum_index. They are constants of the loss, whose gradients count their changes in."""
@@ -266,15 +236,6 @@ def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, la
             sparse_mode=sparse_mode,
         )
     )
-
-
-register_constant(LIBRARY, dense_indexer_lse)
-
-
-@torch.library.register_fake("fa::dense_indexer_lse", lib=LIBRARY)
-def _(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
-    shape = _sparse.row_statistics_shape(query_index)
-    return tuple(query_index.new_empty(shape, dtype=torch.float32) for _ in range(2))
 
 
 class DenseLossCall(NamedTuple):
@@ -299,20 +260,10 @@ class DenseLossCall(NamedTuple):
 
 
 @operator(
-    "dense_indexer_loss(Tensor query, Tensor key, Tensor query_index, Tensor key_index, Tensor weights, "
-    "Tensor softmax_max, Tensor softmax_sum, Tensor softmax_max_index, Tensor softmax_sum_index, Tensor? query_rope, "
-    "Tensor? key_rope, Tensor? lengths_q, Tensor? lengths_kv, str layout, float scale, SymInt sparse_mode) "
-    "-> (Tensor, Tensor, Tensor, Tensor)"
+    f"dense_indexer_loss({schema_of(DenseLossCall)}) -> (Tensor, Tensor, Tensor, Tensor)",
+    fake=lambda *arguments: _fake_loss(DenseLossCall(*arguments)),
+    derivative=autograd.constant,
 )
 def dense_indexer_loss(*arguments):
     """dq_index, dk_index, dweights, loss. They are the gradients; there is none of them."""
-    call = DenseLossCall(*arguments)
-    return _loss(_sparse.dense_lightning_indexer_grad_kl_loss, call)
-
-
-register_constant(LIBRARY, dense_indexer_loss)
-
-
-@torch.library.register_fake("fa::dense_indexer_loss", lib=LIBRARY)
-def _(*arguments):
-    return _loss_without_contents(DenseLossCall(*arguments))
+    return _loss(_sparse.dense_lightning_indexer_grad_kl_loss, DenseLossCall(*arguments))

@@ -3,7 +3,6 @@ arguments as flash_attn spells them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,15 +94,6 @@ def check_head_sizes(**tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if not 1 <= tensor.shape[-1] <= 1024:
             raise invalid(f"{name}.shape[-1]", tensor.shape[-1], "1..1024")
-
-
-def check_numbers(softmax_scale: float | None, softcap: float, dropout_p: float = 0.0) -> None:
-    if not 0.0 <= dropout_p < 1.0:
-        raise invalid("dropout_p", dropout_p, "at least 0 and less than 1")
-    if softmax_scale is not None and not math.isfinite(softmax_scale):
-        raise invalid("softmax_scale", softmax_scale, "a finite number")
-    if not (math.isfinite(softcap) and softcap >= 0.0):
-        raise invalid("softcap", softcap, "a finite number of at least 0")
 
 
 def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:

@@ -14,17 +14,15 @@ from ._arguments import (
     check_heads,
     check_head_sizes,
     check_integers,
-    check_numbers,
     check_same_type,
     check_size,
-    check_slopes,
     check_tensor,
     invalid,
     renamed,
-    window,
 )
-from ._cache_ops import CacheCall, attend_by_operator
-from ._dense import Options, Packed, check_packed, check_qv, checked_sink, length
+from ._cache_ops import CachePlaces, attend_by_operator
+from ._call import FlashCall, Options
+from ._dense import Packed, check_packed, checked_options, length
 from .layers.rotary import check_rotation, packed_positions, rotated
 
 _INTEGERS = (torch.int32, torch.int64)
@@ -67,37 +65,23 @@ def attend_cache(
     cache = cache._replace(k=k, v=v)
     sequences = check_query(q, cache)
     check_cache(q, cache, sequences)
-    check_numbers(options.softmax_scale, options.softcap)
-    check_slopes(options.alibi_slopes, sequences, q.shape[-2])
-    check_qv(q, cache.v_cache, qv)
+    given = checked_options(q, cache.v_cache, qv, options, sequences)
     if qv is not None and cache.block_table is not None:
         raise invalid("qv", "given", "None with pages")
-    left, right = window(options.window_size, options.causal)
     if isinstance(cache.cache_seqlens, int):
         cache = cache._replace(cache_seqlens=torch.full((sequences,), cache.cache_seqlens, dtype=torch.int32))
     if rotary is not None:
         check_rotary(q, cache, rotary)
-        q, cache = _turned(q, cache, rotary, local=left >= 0 or right >= 0)
-    call = CacheCall(
-        qv=_constant(qv),
-        slopes=_constant(options.alibi_slopes),
-        sink=_constant(checked_sink(options.sink, q.shape[-2])),
-        cache_seqlens=cache.cache_seqlens,
-        cache_batch_idx=cache.cache_batch_idx,
-        cache_leftpad=cache.cache_leftpad,
-        block_table=cache.block_table,
+        q, cache = _turned(q, cache, rotary, local=given["left"] >= 0 or given["right"] >= 0)
+    call = FlashCall(
         cu_q=cache.cu_seqlens_q,
-        cu_new=cache.cu_seqlens_k_new,
+        cu_k=cache.cu_seqlens_k_new,
         max_q=q.shape[0] if cache.max_seqlen_q is None else length(cache.max_seqlen_q),
-        scale=options.softmax_scale,
-        left=left,
-        right=right,
-        chunk=options.attention_chunk,
-        softcap=options.softcap,
-        need_lse=need_lse,
+        **given | {name: _constant(given[name]) for name in ("qv", "sink")},
     )
+    where = CachePlaces(*cache[cache._fields.index("cache_seqlens") :][:4], need_lse)
     tensors = (_constant(t) for t in (q, cache.k_cache, cache.v_cache, cache.k, cache.v))
-    out, lse = attend_by_operator(*tensors, call)
+    out, lse = attend_by_operator(*tensors, where, call)
     if not need_lse:
         return out
     lse = torch.where(lse == -torch.inf, empty, lse)

@@ -3,14 +3,18 @@ call."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
 from .. import _fa
 from .._fa import Mask
-from .._torch.ops import UNSIGNED_64
+from .._torch.call import UNSIGNED_64
+from .._torch.operators import tensors_of
+from ._arguments import invalid, window
 from ._sequences import Piece, boundaries, check_longest, lengths_within, pieces_of, rows_of, runs_of
 
 FLT_MAX = torch.finfo(torch.float32).max
@@ -18,25 +22,66 @@ SLOPES, NO_BIAS = 2, 1  # pse types
 _UNLIMITED = (1 << 63) - 1
 
 
+class Options(NamedTuple):
+    """Options of both generations' functions by their names there. Some are of one generation only."""
+
+    causal: bool = False
+    window_size: Sequence[Optional[int]] = (-1, -1)
+    softmax_scale: Optional[float] = None
+    softcap: float = 0.0
+    dropout_p: float = 0.0
+    alibi_slopes: Optional[Tensor] = None
+    return_attn_probs: bool = False
+    qv: Optional[Tensor] = None
+    sink: Optional[Tensor] = None
+    attention_chunk: int = 0
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> Options:
+        """The options among a function's arguments."""
+        return cls(**{name: given[name] for name in cls._fields if name in given})
+
+    def check(self) -> None:
+        """ValueError for a number out of its range."""
+        if not 0.0 <= self.dropout_p < 1.0:
+            raise invalid("dropout_p", self.dropout_p, "at least 0 and less than 1")
+        if self.softmax_scale is not None and not math.isfinite(self.softmax_scale):
+            raise invalid("softmax_scale", self.softmax_scale, "a finite number")
+        if not (math.isfinite(self.softcap) and self.softcap >= 0.0):
+            raise invalid("softcap", self.softcap, "a finite number of at least 0")
+
+    def numbers(self) -> dict[str, Any]:
+        """The numbers of a `FlashCall`."""
+        left, right = window(self.window_size, self.causal)
+        return {
+            "scale": self.softmax_scale,
+            "left": left,
+            "right": right,
+            "chunk": self.attention_chunk,
+            "softcap": self.softcap,
+            "keep_prob": 1.0 - self.dropout_p,
+        }
+
+
 class FlashCall(NamedTuple):
     """All arguments of a call except q, k and v, in the order of the operators' arguments."""
 
-    qv: Optional[Tensor]  # [.., N, Dv]: scores get qv v^T too
-    slopes: Optional[Tensor]
-    sink: Optional[Tensor]
-    dropout_state: Optional[Tensor]  # int64 [2]: seed and offset
-    cu_q: Optional[Tensor]  # with it q is [total, N, D], otherwise [B, S, N, D]
-    cu_k: Optional[Tensor]
-    used_q: Optional[Tensor]
-    used_k: Optional[Tensor]
-    max_q: int
-    max_k: int
-    scale: Optional[float]
-    left: int
-    right: int
-    chunk: int  # only for packed sequences
-    softcap: float
-    keep_prob: float
+    qv: Optional[Tensor] = None  # [.., N, Dv]: scores get qv v^T too
+    slopes: Optional[Tensor] = None
+    sink: Optional[Tensor] = None
+    dropout_state: Optional[Tensor] = None  # int64 [2]: seed and offset
+    cu_q: Optional[Tensor] = None  # with it q is [total, N, D], otherwise [B, S, N, D]
+    cu_k: Optional[Tensor] = None  # of a cache: the boundaries of new keys
+    used_q: Optional[Tensor] = None
+    used_k: Optional[Tensor] = None
+    max_q: int = 0
+    max_k: int = 0
+    scale: Optional[float] = None
+    left: int = -1
+    right: int = -1
+    chunk: int = 0  # only for packed sequences
+    softcap: float = 0.0
+    keep_prob: float = 1.0
 
     def philox(self, run: int) -> tuple[int | None, int]:
         """Seed and offset of the dropout of a run of sequences."""
@@ -50,24 +95,24 @@ class FlashCall(NamedTuple):
         seed, philox_offset = self.philox(run)
         return _fa.AttentionOptions(
             layout=layout,
-            heads=0,
-            scale=self.scale,
             mask=mask_of(self.left, self.right),
             pse_type=NO_BIAS if self.slopes is None else SLOPES,
             q_start=0 if self.slopes is None else offset,
-            kv_start=0,
-            softcap=self.softcap,
             keep_prob=self.keep_prob,
             seed=seed,
             offset=philox_offset,
+            **self._of_scores(),
         )
 
+    def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
+        """The options of the engine of few rows."""
+        return _fa.DecodeAttentionOptions(layout="BSND", mask=mask, **self._of_scores())
 
-CALL_SCHEMA = (
-    "Tensor? qv, Tensor? slopes, Tensor? sink, Tensor? dropout_state, Tensor? cu_q, Tensor? cu_k, Tensor? used_q, "
-    "Tensor? used_k, SymInt max_q, SymInt max_k, float? scale, SymInt left, SymInt right, SymInt chunk, "
-    "float softcap, float keep_prob"
-)
+    def _of_scores(self) -> dict[str, Any]:
+        return {"scale": self.scale, "softcap": self.softcap}
+
+
+TENSORS = tensors_of(FlashCall)
 
 
 def mask_of(left: int, right: int, back: int = 0) -> Mask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -14,14 +13,12 @@ from ._arguments import (
     autocast,
     check_attention,
     check_integers,
-    check_numbers,
     check_size,
     check_slopes,
     check_tensor,
     invalid,
-    window,
 )
-from ._call import FlashCall, logsumexp
+from ._call import FlashCall, Options, logsumexp
 from ._ops import attend_by_operator
 from ._probabilities import flash_probabilities
 
@@ -35,21 +32,6 @@ class Packed(NamedTuple):
     max_seqlen_k: int
     seqused_q: Optional[Tensor] = None
     seqused_k: Optional[Tensor] = None
-
-
-class Options(NamedTuple):
-    """Options of both generations' functions, some of which only one generation has."""
-
-    dropout_p: float = 0.0
-    softmax_scale: Optional[float] = None
-    causal: bool = False
-    window_size: Sequence[Optional[int]] = (-1, -1)
-    softcap: float = 0.0
-    alibi_slopes: Optional[Tensor] = None
-    return_attn_probs: bool = False
-    qv: Optional[Tensor] = None
-    sink: Optional[Tensor] = None
-    attention_chunk: int = 0
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None, empty: float) -> Any:
@@ -73,16 +55,9 @@ def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, pack
     if packed is not None:
         packed = check_packed(packed)
     batch = q.shape[0] if packed is None else packed.cu_seqlens_q.shape[0] - 1
-    heads = q.shape[-2]
-    check_numbers(options.softmax_scale, options.softcap, options.dropout_p)
-    check_slopes(options.alibi_slopes, batch, heads)
-    check_qv(q, v, qv)
-    left, right = window(options.window_size, options.causal)
+    numbers = checked_options(q, v, qv, options, batch)
     lengths = packed or Packed(None, None, 0, 0)
     return FlashCall(
-        qv=qv,
-        slopes=None if options.alibi_slopes is None else options.alibi_slopes.detach(),
-        sink=checked_sink(options.sink, heads),
         dropout_state=new_state(options.dropout_p),
         cu_q=lengths.cu_seqlens_q,
         cu_k=lengths.cu_seqlens_k,
@@ -90,13 +65,18 @@ def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, pack
         used_k=lengths.seqused_k,
         max_q=lengths.max_seqlen_q,
         max_k=lengths.max_seqlen_k,
-        scale=options.softmax_scale,
-        left=left,
-        right=right,
-        chunk=options.attention_chunk,
-        softcap=options.softcap,
-        keep_prob=1.0 - options.dropout_p,
+        **numbers,
     )
+
+
+def checked_options(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, batch: int) -> dict[str, Any]:
+    """The members of a `FlashCall` that are no lengths."""
+    options.check()
+    check_slopes(options.alibi_slopes, batch, q.shape[-2])
+    check_qv(q, v, qv)
+    numbers = options.numbers()
+    slopes = None if options.alibi_slopes is None else options.alibi_slopes.detach()
+    return {"qv": qv, "slopes": slopes, "sink": checked_sink(options.sink, q.shape[-2]), **numbers}
 
 
 def check_packed(packed: Packed) -> Packed:

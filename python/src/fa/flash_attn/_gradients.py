@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _context, _fa
-from .._torch.autograd import register_no_derivative
-from .._torch.direct import arrays_of
-from .._torch.ops import LIBRARY, operator
+from .. import _fa
+from .._torch import autograd
+from .._torch.engine import compute
+from .._torch.operators import operator, schema_of
 from .._torch.shapes import empty_like
-from ._call import CALL_SCHEMA, FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
+from ._call import FlashCall, compacted, engine_inputs, pieces_for, runs_for, spread
 from ._sequences import Piece, is_cover
 
 
@@ -38,8 +38,7 @@ def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: di
     inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
         gradients = {**gradients, "dsink": torch.empty_like(call.sink)}
-    arrays = arrays_of(inputs, gradients)
-    _fa.backward(arrays, options, list(cu_q), list(cu_k), _context.context_of_tensors())
+    compute(_fa.backward, inputs, gradients, options, cu_q, cu_k)
     return gradients.get("dsink")
 
 
@@ -69,9 +68,17 @@ def _backward_packed(saved: Saved, call: FlashCall, pieces: list[Piece]) -> tupl
     return gradients, None if call.sink is None else sum(dsinks)
 
 
+def _fake(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
+    call = FlashCall(*arguments)
+    optional = (query.new_empty(0) if t is None else torch.empty_like(t) for t in (call.qv, call.sink))
+    return *(empty_like(t) for t in (query, key, value)), *optional
+
+
 @operator(
     "flash_attention_backward(Tensor query, Tensor key, Tensor value, Tensor out, Tensor d_out, Tensor softmax_max, "
-    f"Tensor softmax_sum, {CALL_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor softmax_sum, {schema_of(FlashCall)}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    fake=_fake,
+    derivative=autograd.none("second derivative"),
 )
 def flash_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     """Gradients of query, key, value, qv and sink. The gradient of an absent argument is empty."""
@@ -91,13 +98,3 @@ def flash_attention_backward(query, key, value, out, d_out, softmax_max, softmax
         nothing if call.qv is None else gradients["dq_rope"],
         query.new_empty(0) if dsink is None else dsink,
     )
-
-
-@torch.library.register_fake("fa::flash_attention_backward", lib=LIBRARY)
-def _(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    call = FlashCall(*arguments)
-    optional = (query.new_empty(0) if t is None else torch.empty_like(t) for t in (call.qv, call.sink))
-    return *(empty_like(t) for t in (query, key, value)), *optional
-
-
-register_no_derivative(LIBRARY, flash_attention_backward, "second derivative")

@@ -8,15 +8,24 @@ from torch import Tensor
 
 from .._attention import generate_dropout_mask
 from .._context import context_of_tensors
-from .._torch.autograd import register_constant
+from .._torch import autograd
 from .._torch.dropout import unpacked
-from .._torch.ops import LIBRARY, operator
-from ._call import CALL_SCHEMA, FlashCall, logsumexp, pieces_for, runs_for
+from .._torch.operators import operator, schema_of
+from ._call import FlashCall, logsumexp, pieces_for, runs_for
+
+
+def _fake(query, key, softmax_max, softmax_sum, *arguments):
+    call = FlashCall(*arguments)
+    if call.cu_q is None:
+        return query.new_empty((query.shape[0], query.shape[2], query.shape[1], key.shape[1]))
+    return query.new_empty((call.cu_q.shape[0] - 1, query.shape[1], call.max_q, call.max_k))
 
 
 @operator(
-    "flash_probabilities(Tensor query, Tensor key, Tensor softmax_max, Tensor softmax_sum, "
-    f"{CALL_SCHEMA}) -> Tensor"
+    f"flash_probabilities(Tensor query, Tensor key, Tensor softmax_max, Tensor softmax_sum, {schema_of(FlashCall)}) "
+    "-> Tensor",
+    fake=_fake,
+    derivative=autograd.constant,
 )
 def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
     """The probabilities [B, N, Sq, Sk] in query's type, or for packed sequences [B, N, max_q, max_k] with 0 past their
@@ -41,17 +50,6 @@ def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
             part = _signed(q, k, own, slopes, call, block.view(heads, rows, keys))
             result[piece.owner, :, :rows, :keys] = part
     return result
-
-
-@torch.library.register_fake("fa::flash_probabilities", lib=LIBRARY)
-def _(query, key, softmax_max, softmax_sum, *arguments):
-    call = FlashCall(*arguments)
-    if call.cu_q is None:
-        return query.new_empty((query.shape[0], query.shape[2], query.shape[1], key.shape[1]))
-    return query.new_empty((call.cu_q.shape[0] - 1, query.shape[1], call.max_q, call.max_k))
-
-
-register_constant(LIBRARY, flash_probabilities)
 
 
 def _slopes(call: FlashCall, sequence: int) -> Tensor | None:

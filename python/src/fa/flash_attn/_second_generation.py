@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ._arguments import check_size, check_tensor, renamed
 from ._cache import Cache, Rotary, attend_cache, attend_pages
-from ._dense import Options, Packed, attend
+from ._call import Options
+from ._dense import Packed, attend
 from ._ops import attend_plainly, lying_as
 
 EMPTY = torch.inf  # the softmax_lse of rows without keys
@@ -52,10 +53,10 @@ def flash_attn_func(
         ValueError: an argument is wrong; the message names it. TypeError: an argument is no tensor.
     """
     if dropout_p == 0.0 and alibi_slopes is None and not return_attn_probs:
-        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap, "as query")
+        out = attend_plainly(q, k, v, "as query", causal, window_size, softmax_scale, softcap)
         if out is not None:
             return out
-    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    options = Options.among(locals())
     return lying_as(q, attend(q, k, v, options, None, EMPTY))
 
 
@@ -73,7 +74,7 @@ def flash_attn_kvpacked_func(
 ) -> Any:
     """`flash_attn_func` with k and v in one tensor, [B, Sk, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[B, S, 2, N, D]", 2)
-    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    options = Options.among(locals())
     return _named({"k": "kv", "v": "kv"}, q, k, v, options, None)
 
 
@@ -90,7 +91,7 @@ def flash_attn_qkvpacked_func(
 ) -> Any:
     """`flash_attn_func` with q, k and v in one tensor, [B, S, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[B, S, 3, N, D]", 3)
-    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    options = Options.among(locals())
     return _named({"q": "qkv", "k": "qkv", "v": "qkv"}, q, k, v, options, None)
 
 
@@ -126,7 +127,7 @@ def flash_attn_varlen_func(
         [N, total_q], S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows of no sequence are 0.
     """
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    options = Options.among(locals())
     if block_table is not None:
         return lying_as(q, attend_pages(q, k, v, options, packed, block_table, EMPTY))
     return lying_as(q, attend(q, k, v, options, packed, EMPTY))
@@ -151,7 +152,7 @@ def flash_attn_varlen_kvpacked_func(
     """`flash_attn_varlen_func` with k and v in one tensor, [total_k, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[total, 2, N, D]", 2)
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    options = Options.among(locals())
     return _named({"k": "kv", "v": "kv"}, q, k, v, options, packed)
 
 
@@ -171,7 +172,7 @@ def flash_attn_varlen_qkvpacked_func(
     """`flash_attn_varlen_func` with q, k and v in one tensor, [total, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[total, 3, N, D]", 3)
     packed = Packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    options = Options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs)
+    options = Options.among(locals())
     whole = {"q": "qkv", "k": "qkv", "v": "qkv"}
     lengths = {f"{name}_{of}": name for name in ("cu_seqlens", "max_seqlen") for of in "qk"}
     return _named({**whole, **lengths}, q, k, v, options, packed)
@@ -222,8 +223,7 @@ def flash_attn_with_kvcache(
         raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
     cache = Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved)
-    options = Options(0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return lying_as(q, attend_cache(q, cache, rotary, options, return_softmax_lse, EMPTY))
+    return lying_as(q, attend_cache(q, cache, rotary, Options.among(locals()), return_softmax_lse, EMPTY))
 
 
 def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, ...]:

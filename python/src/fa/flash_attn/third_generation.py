@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ._arguments import at, check_none, check_size, check_tensor, invalid, renamed
 from ._cache import Cache, Rotary, attend_cache
-from ._dense import Options, Packed, attend
+from ._call import Options
+from ._dense import Packed, attend
 from ._ops import attend_plainly
 
 EMPTY = -torch.inf  # the softmax_lse of rows without keys
@@ -63,13 +64,13 @@ def flash_attn_func(
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     plain = qv is None and learnable_sink is None and s_aux is None and attention_chunk == 0
     if plain and not return_attn_probs:
-        out = attend_plainly(q, k, v, softmax_scale, causal, window_size, softcap, "dense")
+        out = attend_plainly(q, k, v, "dense", causal, window_size, softmax_scale, softcap)
         if out is not None:
             return out
-    options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
+    options = _options(locals())
     if options.attention_chunk > 0 and isinstance(q, Tensor) and isinstance(k, Tensor):
-        return _in_chunks(q, k, v, options, return_attn_probs)
-    result = attend(q, k, v, options._replace(return_attn_probs=return_attn_probs), None, EMPTY)
+        return _in_chunks(q, k, v, options)
+    result = attend(q, k, v, options, None, EMPTY)
     return result[:2] if return_attn_probs else result
 
 
@@ -111,9 +112,9 @@ def flash_attn_varlen_func(
         out [total_q, N, Dv], or with return_attn_probs (out, softmax_lse float32 [N, total_q]). Unused rows are 0.
     """
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
-    options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
+    options = _options(locals())
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k)
-    result = attend(q, k, v, options._replace(return_attn_probs=return_attn_probs), packed, EMPTY)
+    result = attend(q, k, v, options, packed, EMPTY)
     return result[:2] if return_attn_probs else result
 
 
@@ -165,7 +166,7 @@ def flash_attn_with_kvcache(
         out, or with return_softmax_lse (out, softmax_lse float32 [B, N, Sq] or [N, total]).
     """
     check_none(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
-    options = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux)
+    options = _options(locals())
     places = cache_seqlens, cache_batch_idx, cache_leftpad, page_table, cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
     if (rotary_cos is None) != (rotary_sin is None):
         raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
@@ -214,23 +215,17 @@ def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
     """Returns None, because calls are scheduled when they come."""
 
 
-def _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, learnable_sink, s_aux) -> Options:
-    if learnable_sink is not None and s_aux is not None:
+def _options(given: dict[str, Any]) -> Options:
+    """The options among a function's arguments."""
+    sink, s_aux, chunk = (given[name] for name in ("learnable_sink", "s_aux", "attention_chunk"))
+    if sink is not None and s_aux is not None:
         raise ValueError("invalid argument: s_aux: given together with learnable_sink, want one of them")
-    if attention_chunk < 0:
-        raise invalid("attention_chunk", attention_chunk, "at least 0")
-    return Options(
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        qv=qv,
-        sink=s_aux if learnable_sink is None else learnable_sink,
-        attention_chunk=attention_chunk,
-    )
+    if chunk < 0:
+        raise invalid("attention_chunk", chunk, "at least 0")
+    return Options.among(given)._replace(sink=sink if s_aux is None else s_aux)
 
 
-def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options, return_attn_probs: bool) -> Any:
+def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Any:
     """Computes chunks, for which batch elements become packed sequences."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[B, S, N, D]")
@@ -238,9 +233,9 @@ def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options, return_attn_pr
     check_size("v", v, 0, k.shape[0], at("k.shape[0]"))
     batch = torch.arange(q.shape[0] + 1, dtype=torch.int32)
     packed = Packed(batch * q.shape[1], batch * k.shape[1], q.shape[1], k.shape[1])
-    options = options._replace(qv=None if options.qv is None else options.qv.flatten(0, 1), return_attn_probs=True)
-    out, lse, _ = attend(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), options, packed, EMPTY)
+    flat = options._replace(qv=None if options.qv is None else options.qv.flatten(0, 1), return_attn_probs=True)
+    out, lse, _ = attend(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), flat, packed, EMPTY)
     out = out.unflatten(0, q.shape[:2])
-    if not return_attn_probs:
+    if not options.return_attn_probs:
         return out
     return out, lse.unflatten(1, q.shape[:2]).transpose(0, 1).contiguous()

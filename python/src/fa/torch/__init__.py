@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Iterator
 
 from torch import Tensor
-from torch.nested._internal.nested_tensor import NestedTensor
 from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from .._pytorch import NestedTensor, unwatched
+from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
 from .._torch.decode import decode_attention
-from .._torch.direct import attend_plainly, unwatched
-from .._torch.ops import CAUSAL_TOP_LEFT, EVERY_KEY
+from .._torch.direct import attend_plainly
 from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 

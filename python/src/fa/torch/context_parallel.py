@@ -20,6 +20,7 @@ anything has moved. What the group raises, for example after its time-out where 
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
 import torch
@@ -29,8 +30,8 @@ from torch.nn.functional import pad
 
 from .._npu.ranked import npu_fusion_attention
 from .._torch.agreement import process_group
+from .._torch.call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .._torch.dropout import new_state
-from .._torch.ops import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .._torch.ranked import NAMES, Attention, Cut, Ranks, attend, ranks_of, traffic
 from .._torch.ranked_models import enabled
 from .._torch.sdpa import autocast, check_arguments
@@ -169,4 +170,11 @@ def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> co
 
     Every attention in the model is over all ranks. Backward may run outside. Contexts nest; the innermost counts.
     """
-    return enabled(scaled_dot_product_attention, process_group(group), cut, strategy)
+    return enabled(scaled_dot_product_attention, _replace_in_models, process_group(group), cut, strategy)
+
+
+def _replace_in_models(undo: contextlib.ExitStack) -> None:
+    if "transformers.masking_utils" in sys.modules:
+        from .._model import ranked
+
+        ranked.replace(undo)

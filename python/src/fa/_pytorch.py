@@ -1,0 +1,80 @@
+"""All that this package uses of PyTorch's private interfaces. tests/pytorch/test_private.py says what each is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._C import _after_autograd_keyset as after_autograd
+from torch._C import _any_requires_grad as any_requires_grad
+from torch._C import _are_functorch_transforms_active as transforms_are_active
+from torch._C import _AutoDispatchBelowAutograd as below_autograd
+from torch._C import _disabled_torch_function_impl as no_torch_function
+from torch._C import _dispatch_keys as dispatch_keys
+from torch._C import _get_tracing_state, _is_torch_function_mode_enabled, _len_torch_dispatch_stack
+from torch._C import _is_fwd_grad_enabled as forward_mode_is_enabled
+from torch._functorch.autograd_function import enable_single_level_autograd_function as on_one_level
+from torch.autograd import _profiler_enabled, forward_ad
+from torch.compiler import is_compiling
+from torch.distributed.distributed_c10d import _get_default_group as default_group
+from torch.jit._builtins import _get_builtin_table as script_builtins
+from torch.jit._builtins import _register_builtin as register_script_builtin
+from torch.nested._internal.nested_tensor import NestedTensor, nested_view_from_values_offsets_lengths
+from torch.overrides import _get_current_function_mode_stack as function_modes
+from torch.overrides import _pop_mode as pop_function_mode
+from torch.overrides import _push_mode as push_function_mode
+from torch.utils._pytree import tree_leaves, tree_map
+
+with_forward_mode = forward_ad._set_fwd_grad_enabled
+wrapper_of = Tensor._make_wrapper_subclass
+mha_shape_check, canonical_mask, none_or_dtype = F._mha_shape_check, F._canonical_mask, F._none_or_dtype
+in_projection, in_projection_packed = F._in_projection, F._in_projection_packed
+
+
+def in_forward_mode() -> bool:
+    """Whether the thread computes forward-mode derivatives."""
+    return forward_ad._current_level >= 0
+
+
+def unwatched() -> bool:
+    """Whether nothing but autograd's backward looks on at calls in this thread."""
+    return not (
+        is_compiling()
+        or transforms_are_active()
+        or _len_torch_dispatch_stack() > 0
+        or _is_torch_function_mode_enabled()
+        or forward_ad._current_level >= 0
+        or _get_tracing_state() is not None
+        or _profiler_enabled()
+    )
+
+
+def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
+    """The arguments of an operator's schema, and whether the operator writes them."""
+    for argument in operator._schema.arguments:
+        yield argument, argument.alias_info is not None and argument.alias_info.is_write
+
+
+def version_of(tensor: Tensor) -> int:
+    """A number that grows whenever the tensor is written in place."""
+    return tensor._version
+
+
+def ragged_axis(nested: Tensor) -> int:
+    return nested._ragged_idx
+
+
+def known_lengths(nested: Tensor) -> dict[str, Any]:
+    """The shortest and longest sequence of a nested tensor, if it knows them."""
+    return {"min_seqlen": nested._maybe_min_seqlen, "max_seqlen": nested._maybe_max_seqlen}
+
+
+def forward_hooks(module: nn.Module) -> dict[Any, Any]:
+    return module._forward_hooks
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether it is, by module.compile(), torch.compile(module) or module.forward = torch.compile(module.forward)."""
+    return module._compiled_call_impl is not None or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")

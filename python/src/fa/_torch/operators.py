@@ -1,0 +1,98 @@
+"""PyTorch's operators of this package. One registration gives an operator its kernel, the shapes of its results, its
+rule under torch.vmap and its derivative."""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from .._pytorch import any_requires_grad, written_arguments
+from .autograd import Derivative
+from .engine import possible
+from .vmap import Rule, of_no_samples, one_by_one
+
+LIBRARY = torch.library.Library("fa", "FRAGMENT")
+_KERNELS: dict[Any, Callable] = {}
+
+_TYPES = {
+    Tensor: "Tensor",
+    Optional[Tensor]: "Tensor?",
+    Sequence[Tensor]: "Tensor[]",
+    int: "SymInt",
+    list[int]: "SymInt[]",
+    float: "float",
+    Optional[float]: "float?",
+    bool: "bool",
+    str: "str",
+}
+
+
+def schema_of(call: type) -> str:
+    """The arguments of an operator that are the members of this tuple."""
+    return ", ".join(f"{_TYPES[kind]} {name}" for name, kind in typing.get_type_hints(call).items())
+
+
+@functools.cache
+def tensors_of(call: type) -> int:
+    """The number of tensors with which this tuple begins."""
+    kinds = list(typing.get_type_hints(call).values())
+    return next(i for i, kind in enumerate(kinds) if kind not in (Tensor, Optional[Tensor]))
+
+
+def operator(
+    schema: str, *, fake: Callable, vmap: Rule = one_by_one, derivative: Derivative | None = None
+) -> Callable[[Callable], Any]:
+    """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
+    torch._dynamo in the first call, which takes a second.)
+
+    Args:
+        fake: makes results without contents from the operator's arguments.
+        vmap: computes all samples, rule(operator, info, in_dims, *arguments).
+        derivative: None means that the inputs never require one.
+    """
+    name = schema[: schema.index("(")]
+
+    def register(kernel: Callable) -> Any:
+        LIBRARY.define(schema)
+        LIBRARY.impl(name, kernel, "CPU")
+        made = getattr(torch.ops.fa, name).default
+
+        def rule(info, in_dims, *arguments):
+            _check_samples_are_written_apart(made, in_dims)
+            if info.batch_size == 0:
+                return of_no_samples(made, in_dims, arguments)
+            return vmap(made, info, in_dims, *arguments)
+
+        torch.library.register_fake(f"fa::{name}", fake, lib=LIBRARY)
+        torch.library.register_vmap(f"fa::{name}", rule, lib=LIBRARY)
+        if derivative is not None:
+            LIBRARY.impl(name, derivative(made), "Autograd", with_keyset=True)
+        _KERNELS[made] = kernel
+        return made
+
+    return register
+
+
+def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> Any:
+    """The operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher. The
+    dispatcher costs several times what a tiny call computes. `tensors` are those of the arguments."""
+    if possible(*tensors) and not (torch.is_grad_enabled() and any_requires_grad(*tensors)):
+        return _KERNELS[operator](*arguments)
+    return operator(*arguments)
+
+
+def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...]:
+    """Gradients of the sources. A gradient without a source has no elements."""
+    return tuple(like.new_empty(0) if source is None else source.new_empty(source.shape) for source in sources)
+
+
+def _check_samples_are_written_apart(operator: Any, in_dims: tuple) -> None:
+    """RuntimeError, as PyTorch's own operators raise it under vmap, for a tensor that all samples would write."""
+    for (argument, written), dim in zip(written_arguments(operator), in_dims, strict=True):
+        if written and dim is None:
+            raise RuntimeError(f"vmap: {operator.name()} writes {argument.name} in place, which all samples share")
