@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterable
@@ -295,17 +296,25 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
         raise in_names(error, names) from None
 
 
+@functools.cache
+def _of_pytorch() -> Any:
+    """The private interfaces of PyTorch, which is imported already."""
+    from . import _pytorch
+
+    return _pytorch
+
+
 def _check_no_derivative_is_lost(arrays: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    tensors = [(name, array) for name, array in _one_by_one(arrays) if isinstance(array, torch.Tensor)]
-    if not tensors:
+    private = _of_pytorch()
+    backward, forward = torch.is_grad_enabled(), private.in_forward_mode() and private.forward_mode_is_enabled()
+    if not backward and not forward:
         return
-    from . import _pytorch
-
-    backward, forward = torch.is_grad_enabled(), _pytorch.in_forward_mode() and _pytorch.forward_mode_is_enabled()
-    for name, array in tensors if backward or forward else ():
+    for name, array in _one_by_one(arrays):
+        if not isinstance(array, torch.Tensor):
+            continue
         if backward and array.requires_grad:
             want = "here want a detached tensor, or torch.no_grad()"
             words = f": requires a gradient, which fa.torch and fa.torch_npu compute; {want}"

@@ -82,7 +82,7 @@ def checked(function: Callable) -> Callable:
 
 def as_newest(given: dict) -> dict:
     """The arguments of an older version by the newest version's names."""
-    return given | {name: given[name.replace("tokens", "tockens")] for name in ("pre_tokens", "next_tokens")}
+    return {**given, "pre_tokens": given["pre_tockens"], "next_tokens": given["next_tockens"]}
 
 
 def _without_padding(sums: list[int]) -> list[int]:
