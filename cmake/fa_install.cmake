@@ -1,4 +1,4 @@
-# Installs libfa, libfa_aclnn, their headers, the CMake package and fa.pc. The prefix may be moved afterwards. Components:
+# Installs libfa, libfa_aclnn, their headers, the CMake package, fa.pc and fa_aclnn.pc. The prefix may be moved afterwards. Components:
 # runtime (shared libraries), mpi (libfa_mpi), development (headers, archives, links, packages), tools (the command line
 # tool), mpi_tools (the command line tool fa-mpi).
 
@@ -19,7 +19,7 @@ if(TARGET fa_aclnn)
   fa_install_libraries(fa_targets runtime fa fa_aclnn)
 else()
   fa_install_libraries(fa_targets runtime fa)
-  list(APPEND fa_absent_headers REGEX "/acl(nn|nnop)?\$" EXCLUDE)
+  list(APPEND fa_absent_headers REGEX "/(acl|aclnn|aclnnop|securec.h)\$" EXCLUDE)
 endif()
 if(TARGET fa_mpi)
   # Component mpi of the package: MPI is required only of a consumer that asks for this component.
@@ -53,5 +53,11 @@ else()
   set(fa_pc_libraries " tbb hwloc openblas")
   set(fa_pc_cflags " -DFA_STATIC_DEFINE")
 endif()
-configure_file(${PROJECT_SOURCE_DIR}/cmake/fa.pc.in ${PROJECT_BINARY_DIR}/fa.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/fa.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+set(fa_pc_modules fa)
+if(TARGET fa_aclnn)
+  list(APPEND fa_pc_modules fa_aclnn)
+endif()
+foreach(module ${fa_pc_modules})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/${module}.pc.in ${PROJECT_BINARY_DIR}/${module}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${module}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+endforeach()

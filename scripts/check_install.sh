@@ -66,11 +66,13 @@ for programs in cpp aclnn; do
   ctest --test-dir "$scratch/$programs" --output-on-failure --no-tests=error
 done
 if [ -e "$libdir/libfa_aclnn.so" ]; then
-  # A program links one library, and C compiles the headers.
+  # A program links one library, which its rpath finds, and C compiles the headers.
   program=$source/examples/aclnn/flash_attention_score
-  "$cxx" -I"$libdir/../include" "$program.cc" -o "$scratch/program" -L"$libdir" -lfa_aclnn
-  LD_LIBRARY_PATH=$libdir "$@" "$scratch/program" | cmp - "$source/examples/aclnn/expected/flash_attention_score.txt"
+  # shellcheck disable=SC2046  # a list of flags
+  "$cxx" "$program.cc" -o "$scratch/program" $(pkg-config --cflags --libs fa_aclnn) -Wl,-rpath,"$libdir"
+  "$@" "$scratch/program" | cmp - "$source/examples/aclnn/expected/flash_attention_score.txt"
 fi
-for header in "$libdir"/../include/acl/*.h "$libdir"/../include/aclnn/*.h "$libdir"/../include/aclnnop/*.h; do
+include=$libdir/../include
+for header in "$include"/acl/*.h "$include"/aclnn/*.h "$include"/aclnnop/*.h "$include/securec.h"; do
   printf '#include "%s"\n' "$header"
-done | "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$libdir/../include" -x c -
+done | "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$include" -x c -

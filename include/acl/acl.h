@@ -2,6 +2,37 @@
 #define FA_ACL_ACL_H_
 
 /// The acl runtime on a CPU: programs written for the device compile against it and link libfa_aclnn.
+///
+/// These functions exist, here and in the headers that this one includes:
+/// - aclInit, aclFinalize, aclGetRecentErrMsg, aclDataTypeSize, aclFloat16ToFloat, aclFloatToFloat16;
+/// - aclrtSetDevice, aclrtResetDevice, aclrtGetDevice, aclrtGetDeviceCount, aclrtGetSocName, aclrtGetRunMode,
+///   aclrtGetMemInfo, aclrtSynchronizeDevice, aclrtSynchronizeDeviceWithTimeout;
+/// - aclrtCreateContext, aclrtDestroyContext, aclrtSetCurrentContext, aclrtGetCurrentContext, aclrtCtxSetSysParamOpt,
+///   aclrtCtxGetSysParamOpt;
+/// - aclrtCreateStream, aclrtCreateStreamWithConfig, aclrtDestroyStream, aclrtSynchronizeStream,
+///   aclrtSynchronizeStreamWithTimeout, aclrtStreamQuery, aclrtStreamWaitEvent;
+/// - aclrtCreateEvent, aclrtCreateEventWithFlag, aclrtDestroyEvent, aclrtRecordEvent, aclrtResetEvent,
+///   aclrtQueryEventStatus, aclrtSynchronizeEvent, aclrtEventElapsedTime;
+/// - aclrtMalloc, aclrtMallocAlign32, aclrtFree, aclrtMallocHost, aclrtFreeHost, aclrtMemcpy, aclrtMemcpy2d,
+///   aclrtMemcpyAsync, aclrtMemset, aclrtMemsetAsync;
+/// - aclCreateTensor, aclCreateTensorList, aclCreateScalar, aclCreateIntArray, aclCreateFloatArray, aclCreateBoolArray;
+/// - aclDestroyTensor, aclDestroyTensorList, aclDestroyScalar, aclDestroyIntArray, aclDestroyFloatArray,
+///   aclDestroyBoolArray;
+/// - aclGetViewShape, aclGetDataType, aclGetIntArraySize;
+/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr.
+///
+/// aclSetInputTensorAddr and aclSetOutputTensorAddr do not exist: aclSetTensorAddr counts inputs and outputs together.
+/// aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
+///
+/// Differences from the device:
+/// - There is one device under any number. Streams and memory belong to the process, not to a context.
+/// - Each stream has one thread; the work runs on the library's threads.
+/// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, aclrtDestroyStream for its own. Waiting for an
+///   event that was never recorded does not block.
+/// - Using or destroying a destroyed handle gives a return code.
+/// - exit waits for queued work. dlclose leaves the library in memory.
+/// - A forked child has a default stream of its own and may make others. Tensors, memory and executors of the parent
+///   keep working there. The parent's streams, and events they had not passed, are ACL_ERROR_INVALID_PARAM.
 #include "acl/acl_base.h"
 #include "acl/acl_rt.h"
 #include "aclnn/acl_meta.h"

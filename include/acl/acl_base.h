@@ -15,6 +15,8 @@ typedef int aclError;
 typedef void* aclrtStream;
 typedef void* aclrtEvent;
 typedef void* aclrtContext;
+/// The bits of an IEEE 754 binary16 number.
+typedef uint16_t aclFloat16;
 
 #define ACL_SUCCESS 0
 #define ACL_ERROR_NONE 0
@@ -51,12 +53,23 @@ typedef enum {
   ACL_FORMAT_ND = 2,
   ACL_FORMAT_NC1HWC0 = 3,
   ACL_FORMAT_FRACTAL_Z = 4,
+  ACL_FORMAT_NC1HWC0_C04 = 12,
+  ACL_FORMAT_HWCN = 16,
+  ACL_FORMAT_NDHWC = 27,
   ACL_FORMAT_FRACTAL_NZ = 29,
   ACL_FORMAT_NCDHW = 30,
+  ACL_FORMAT_NDC1HWC0 = 32,
+  ACL_FRACTAL_Z_3D = 33,
+  ACL_FORMAT_NC = 35,
+  ACL_FORMAT_NCL = 47,
 } aclFormat;
 
 /// Bytes of one element; 0 for a type without a fixed size.
 ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
+
+ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
+/// Rounds to nearest even. A number beyond the largest, 65504, becomes infinite.
+ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
 
 /// The text of the last failure that this thread was told of, or "". It is valid until the thread's next call.
 ACL_FUNC_VISIBILITY const char* aclGetRecentErrMsg(void);

@@ -74,6 +74,12 @@ def test_seeds_are_pytorchs(installed):
         assert torch.equal(drawn, torch.rand(3))
 
 
+def test_other_names_of_torch_npu_are_refused_by_name(installed):
+    assert not hasattr(torch.npu, "Stream")
+    with pytest.raises(AttributeError, match=r"torch.npu.Event is not served by fa.torch_npu.install\(\)"):
+        torch.npu.Event(enable_timing=True)
+
+
 def is_clean():
     stack = torch.overrides._get_current_function_mode_stack()
     named = [hasattr(owner, "npu") for owner in (torch, torch.Tensor, torch.nn.Module, fa.torch_npu)]

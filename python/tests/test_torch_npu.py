@@ -388,7 +388,7 @@ def test_ring_update_of_packed_sequences_in_both_orders():
         ({"sparse_mode": 2, "atten_mask": ~TRIANGLE}, r"atten_mask\[0\]\[0\]=1, want 0"),
         ({"sparse_mode": 4, "atten_mask": TRIANGLE, "pre_tockens": -50}, "pre_tockens=-50"),
         ({"sparse_mode": 7, "atten_mask": TRIANGLE}, r"sparse_mode=7, want 0\.\.6"),
-        ({"sparse_mode": 6, "atten_mask": torch.zeros(3072, 2048).bool()}, "prefix has 0 entries, want 2"),
+        ({"sparse_mode": 6, "atten_mask": torch.zeros(3072, 2048).bool()}, "prefix: missing, want 2 entries"),
         ({"keep_prob": 1.5}, "keep_prob"),
         ({"keep_prob": 0.5, "dropout_mask": torch.zeros(3, dtype=torch.uint8)}, r"dropout_mask\.shape\[0\]=3"),
         ({"softmax_layout": "BSH"}, 'softmax_layout="BSH", want "", "TND"'),

@@ -149,6 +149,8 @@ TEST_P(PackedBackward, GivesTheBitsOfCpp) {
     EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 7, .pre = 200, .next = -9}), version, softmax_layout));
     EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 8, .pre = 200, .next = 3}), version, softmax_layout));
     EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 1}, MaskForm::kPlane), version, softmax_layout));
+    c.forward.lengths = {{33, 70, 0, 0}, {40, 150, 0, 0}};
+    EXPECT_TRUE(SameAsCpp(c, version, softmax_layout)) << "sums {33, 103, 0, 0}";
   }
 }
 

@@ -199,6 +199,10 @@ TEST_P(PackedForward, GivesTheBitsOfCpp) {
     const reference::MaskRule band = {.mode = 0, .band = true, .pre = 20, .next = 9};
     EXPECT_TRUE(SameAsCpp(WithSparseMode(c, band, MaskForm::kPlane), version, softmax_layout));
     EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 1}, MaskForm::kPlane), version, softmax_layout));
+    c.lengths = {{33, 70, 0, 0}, {40, 150, 0, 0}};
+    EXPECT_TRUE(SameAsCpp(c, version, softmax_layout)) << "sums {33, 103, 0, 0}";
+    EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 6, .prefix = {11, 100, 0, 0}}), version, softmax_layout));
+    EXPECT_TRUE(SameAsCpp(WithSparseMode(c, {.mode = 7, .pre = 200, .next = -9}), version, softmax_layout));
   }
 }
 

@@ -11,6 +11,7 @@
 namespace fa::test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(ForwardCodes, SuccessLeavesAnExecutorAndASize) {
@@ -99,6 +100,24 @@ TEST(ForwardCodes, OutputsThatDisagreeAre161002AndNamed) {
   ExpectInvalid(call, "softmaxSum.dtype=f16, want f32");
 }
 
+TEST(ForwardCodes, HeadsThatDisagreeTellTheLayout) {
+  ShapedForward call;
+  call.p.layout = "BSND";
+  ExpectInvalid(call, "headNum=2, want 1024 (query.shape[2], inputLayout BSND)");
+}
+
+TEST(ForwardCodes, FormatsThatOnlyNameDimensionsAreTaken) {
+  ShapedForward call;
+  const int64_t shape[] = {1, 2, 1024, 16};
+  for (const aclFormat format : {ACL_FORMAT_UNDEFINED, ACL_FORMAT_NCHW, ACL_FORMAT_NHWC, ACL_FORMAT_HWCN,
+                                 ACL_FORMAT_NDHWC, ACL_FORMAT_NCDHW, ACL_FORMAT_NC, ACL_FORMAT_NCL}) {
+    aclTensor* tensor = aclCreateTensor(shape, 4, ACL_FLOAT, nullptr, 0, format, shape, 4, &call);
+    call.p.query = tensor;
+    ExpectAccepted(call);
+    aclDestroyTensor(tensor);
+  }
+}
+
 TEST(ForwardCodes, FractalFormatsAre161002) {
   ShapedForward call;
   const int64_t shape[] = {1, 2, 1024, 16};
@@ -144,6 +163,12 @@ TEST(ForwardCodes, LengthsThatDecreaseOrDisagreeAre161002) {
   ShapedForward call({}, "TND");
   call.SetLengths({5, -2}, {5, 1});
   ExpectInvalid(call, "actualSeqQLen[1]=3, want >= 5");
+  call.p.q_lengths = call.p.kv_lengths = call.Array({5, 0, 7, 0});
+  ExpectInvalid(call, "actualSeqQLen[1]=0, want >= 5");
+  call.p.q_lengths = call.p.kv_lengths = call.Array({0, 5, 7, 0, 0});
+  ExpectAccepted(call);
+  call.p.q_lengths = call.p.kv_lengths = call.Array({0, 0});
+  ExpectAccepted(call);
   call.SetLengths({5, 2}, {5});
   ExpectInvalid(call, "actualSeqKvLen has 1 entries, want 2 (actualSeqQLen)");
   call.SetLengths({1025}, {5});
@@ -206,6 +231,7 @@ TEST(ForwardCodes, DropMasksThatAreTooShortAre161002) {
   ShapedForward call;
   call.p.keep_prob = 0.5;
   ExpectInvalid(call, "keepProb=0.5, want dropMask");
+  EXPECT_THAT(aclGetRecentErrMsg(), EndsWith("dropMask")) << "the device has no dropout by seed";
   call.p.drop_mask = call.Tensor(ACL_UINT8, {2 * 1024 * 1024 / 8 - 1});
   ExpectInvalid(call, "dropMask.shape[0]=262143");
   call.p.drop_mask = call.Tensor(ACL_UINT8, {2, 1024, 128});

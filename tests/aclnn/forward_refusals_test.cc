@@ -136,7 +136,7 @@ TEST(ForwardRefuses, PrefixOfAnotherCountOrMissing) {
     call.p.prefix = call.Array({1536, 1536});
     ExpectInvalid(call, "prefix has 2 entries, want 3");
     call.p.prefix = nullptr;
-    ExpectInvalid(call, "prefix has 0 entries, want 3");
+    ExpectInvalid(call, "prefix: missing, want 3 entries (query.shape[0])");
   }
 }
 

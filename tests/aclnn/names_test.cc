@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -35,12 +36,17 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// The parameters of a function as its header declares it, by name.
-std::vector<std::string> ParametersOf(const std::string& header, const std::string& function) {
+/// The text of a header in include/aclnnop.
+std::string TextOf(const std::string& header) {
   std::ifstream file(std::string(FA_ACLNN_HEADERS) + "/" + header);
   std::ostringstream text;
   text << file.rdbuf();
-  const std::string all = text.str();
+  return text.str();
+}
+
+/// The parameters of a function as its header declares it, by name.
+std::vector<std::string> ParametersOf(const std::string& header, const std::string& function) {
+  const std::string all = TextOf(header);
   const size_t begin = all.find(function + "GetWorkspaceSize(");
   if (begin == std::string::npos) return {};
   const std::string list = all.substr(begin, all.find(';', begin) - begin);
@@ -161,6 +167,18 @@ TEST(AclnnNames, RenameArgumentsAndNothingElse) {
   EXPECT_EQ(Renamed(status, Names::kForward).message(),
             "invalid argument: key.shape[1]=3, want 2 (query.shape[1]): out of k");
   EXPECT_TRUE(Renamed(Status::Ok(), Names::kForward).ok());
+}
+
+TEST(RuntimeHeader, ListsEveryFunction) {
+  const std::string list = TextOf("../acl/acl.h");
+  const std::string declared = TextOf("../acl/acl_base.h") + TextOf("../acl/acl_rt.h") + TextOf("../aclnn/acl_meta.h");
+  const std::regex function("(acl\\w+)\\(");
+  const std::sregex_iterator begin(declared.begin(), declared.end(), function), end;
+  EXPECT_GT(std::distance(begin, end), 60);
+  for (auto at = begin; at != end; ++at) {
+    const std::string name = (*at)[1];
+    EXPECT_TRUE(std::regex_search(list, std::regex("\\b" + name + "\\b"))) << name;
+  }
 }
 
 }  // namespace

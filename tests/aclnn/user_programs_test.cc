@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "aclnn/calls/face_call.h"
+#include "aclnn/opdev/fp16_t.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
+#include "securec.h"
 
 namespace fa::test {
 namespace {
@@ -135,6 +137,32 @@ TEST_F(UserPrograms, UploadFloatBuffersForHalfTensors) {
   for (size_t i = 0; i < kElements; ++i) EXPECT_EQ(result[i], i % 2 == 0 ? 0x0000 : 0x3F80);
   program.DestroyTensors();
   program.FreeMemory();
+  EXPECT_EQ(aclrtDestroyStream(stream_), ACL_SUCCESS);
+}
+
+TEST_F(UserPrograms, UseTheHelpersOfPublishedPrograms) {
+  Program program;
+  program.CreateTensors();
+  const std::vector<op::fp16_t> twos(kElements, 2);
+  program.value = program.Upload(twos, {1, 1, kRows, kSize}, ACL_FLOAT16);
+  program.out =
+      program.Upload(std::vector<aclFloat16>(kElements, aclFloatToFloat16(0)), {1, 1, kRows, kSize}, ACL_FLOAT16);
+  char layout[5];
+  const errno_t copied = memcpy_s(layout, sizeof layout, "BNSD", 5);
+  ASSERT_EQ(copied, 0);
+  ASSERT_EQ(aclnnFlashAttentionScoreGetWorkspaceSize(program.query, program.key, program.value, nullptr, nullptr,
+                                                     nullptr, nullptr, nullptr, 0.25, 1.0, 65536, 65536, 1, layout, 0,
+                                                     0, program.max, program.sum, nullptr, program.out,
+                                                     &program.workspace_size, &program.executor),
+            ACLNN_SUCCESS);
+  ASSERT_EQ(program.Run(stream_), ACLNN_SUCCESS);
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  std::vector<op::fp16_t> result(kElements, 0);
+  ASSERT_EQ(aclrtMemcpy(result.data(), kElements * sizeof(result[0]), program.out_memory(), kElements * 2,
+                        ACL_MEMCPY_DEVICE_TO_HOST),
+            ACL_SUCCESS);
+  for (const op::fp16_t x : result) EXPECT_EQ(static_cast<float>(x), 2.0F);
+  EXPECT_EQ(aclFloat16ToFloat(result.back().val), 2.0F);
   EXPECT_EQ(aclrtDestroyStream(stream_), ACL_SUCCESS);
 }
 

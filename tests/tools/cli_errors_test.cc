@@ -266,7 +266,7 @@ TEST_F(CliErrors, MessagesSpeakOfFlags) {
       {"--keep-prob 0", "fa: --keep-prob: 0, want more than 0 and at most 1"},
       {"--softcap -1", "fa: --softcap: -1, want a finite number >= 0"},
       {"--scale nan", "fa: --scale: nan, want a finite number"},
-      {"--sparse-mode 4 --pre-tokens -3 --next-tokens -3", "fa: --pre-tokens: -3, want >= 3, minus --next-tokens"},
+      {"--sparse-mode 4 --pre-tokens -3 --next-tokens -3", "fa: --pre-tokens: -3, want >= 3 (minus --next-tokens"},
   };
   for (const auto& [flags, message] : mistakes) ExpectRefusal(flags, kBadArgument, message);
 }

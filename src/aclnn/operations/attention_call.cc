@@ -1,5 +1,6 @@
 #include "aclnn/operations/attention_call.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,12 @@ Status BindStarts(const AttentionCall& call, AttentionOptions& options) {
   return Status::Ok();
 }
 
+// Zeros at the end stand for sequences that take no part. They become sequences without rows.
+void FillWithLastSum(std::vector<int64_t>& sums) {
+  const auto end = std::find_if(sums.rbegin(), sums.rend(), [](int64_t sum) { return sum != 0; }).base();
+  if (end != sums.begin()) std::fill(end, sums.end(), end[-1]);
+}
+
 Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
   if (!call.packed) return Status::Ok();
   for (const auto& [name, array, lengths] : {std::tuple{"actualSeqQLen", call.actual_seq_q_len, &settings.cu_q},
@@ -57,6 +64,7 @@ Status BindLengths(const AttentionCall& call, AttentionSettings& settings) {
     auto values = ValuesOf(name, array);
     if (!values.ok()) return values.status();
     *lengths = std::move(*values);
+    FillWithLastSum(*lengths);
   }
   auto by_sequence = StatisticsBySequence(call);
   if (!by_sequence.ok()) return by_sequence.status();

@@ -165,8 +165,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
       if (size > 0) heads = shape[2] / size;
     }
     if (heads == settings_.heads_kv) return Status::Ok();
-    return Status::InvalidArgument("numKeyValueHeads: " + std::to_string(settings_.heads_kv) + " heads, but key has " +
-                                   std::to_string(heads));
+    return Status::InvalidArgument("numKeyValueHeads=" + std::to_string(settings_.heads_kv) + ", want " +
+                                   std::to_string(heads) + " (key)");
   }
 
   [[nodiscard]] Status CheckBlockSize(int64_t block_size) const {

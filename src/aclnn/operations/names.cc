@@ -34,7 +34,7 @@ constexpr Rename kAttentionNames[] = {
     {"mask.prefix", "prefix"},
     {"sparse_mode", "sparseMode"},
     {"layout", "inputLayout"},
-    {"dropout", "a dropout seed"},  // the device's operators have no such parameter
+    {"dropout", ""},  // the device's operators have no such parameter
 };
 constexpr Rename kForwardNames[] = {{"k_rope", "keyRope"}, {"pse", "realShift"}, {"out", "attentionOut"}};
 constexpr Rename kBackwardNames[] = {
@@ -158,7 +158,11 @@ Status Renamed(const Status& status, Names names) {
   const auto say = [&](std::string_view argument, std::string_view member, std::string_view index) {
     return std::string(ParameterOf(names, argument)).append(member).append(index);
   };
-  return {status.code(), std::string_view(status.what().Retold(say))};
+  std::string text = status.what().Retold(say);
+  // An error may offer a parameter that does not exist: "want dropMask or ".
+  constexpr std::string_view kOr = " or ";
+  if (text.ends_with(kOr)) text.resize(text.size() - kOr.size());
+  return {status.code(), std::string_view(text)};
 }
 
 }  // namespace fa::aclnn

@@ -17,7 +17,8 @@ enum class Names : uint8_t {
 };
 
 /// The operator's parameter that stands for an argument of the library, without the endings Optional and Out. If the
-/// operator has no such parameter, it is the argument itself.
+/// operator has no such parameter, it is the argument itself, or "" if errors only offer the argument as an
+/// alternative.
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
 /// The same error with the names of the operator's parameters.
 [[nodiscard]] Status Renamed(const Status& status, Names names);

@@ -1,6 +1,8 @@
 #include "aclnn/runtime/descriptors.h"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -10,6 +12,14 @@
 struct aclScalar {
   aclDataType dtype = ACL_DT_UNDEFINED;
   unsigned char value[16] = {};  // as wide as the widest type, complex128
+};
+
+struct aclFloatArray {
+  std::vector<float> values;
+};
+
+struct aclBoolArray {
+  std::vector<bool> values;
 };
 
 struct aclTensorList {
@@ -22,12 +32,28 @@ namespace {
 template <typename T>
 constinit HandleTable<T> table;
 
+aclnnStatus NotAlive(const char* name) {
+  return Report({ACLNN_ERR_PARAM_INVALID, std::string(name) + ": not created, or destroyed"});
+}
+
 template <typename T>
 aclnnStatus Destroy(const char* name, const T* handle) {
   return Guarded([&]() -> aclnnStatus {
     if (const aclnnStatus error = CheckNotNull({{name, handle}}); error != ACLNN_SUCCESS) return error;
-    if (table<T>.Remove(handle) != nullptr) return ACLNN_SUCCESS;
-    return Report({ACLNN_ERR_PARAM_INVALID, std::string(name) + ": not created, or destroyed"});
+    return table<T>.Remove(handle) != nullptr ? ACLNN_SUCCESS : NotAlive(name);
+  });
+}
+
+// Calls get(object) for the object of the handle. @param results  where the results go
+template <typename T, typename Get>
+aclnnStatus GetOf(const char* name, const T* handle, std::initializer_list<NamedPointer> results, const Get& get) {
+  return Guarded([&]() -> aclnnStatus {
+    if (const aclnnStatus error = CheckNotNull({{name, handle}}); error != ACLNN_SUCCESS) return error;
+    if (const aclnnStatus error = CheckNotNull(results); error != ACLNN_SUCCESS) return error;
+    const auto found = table<T>.Find(handle);
+    if (found == nullptr) return NotAlive(name);
+    get(*found);
+    return ACLNN_SUCCESS;
   });
 }
 
@@ -45,6 +71,16 @@ auto Created(const Make& make) noexcept -> decltype(make()) {
 std::nullptr_t Refused(const char* message) {
   static_cast<void>(Report({ACLNN_ERR_PARAM_INVALID, message}));
   return nullptr;
+}
+
+template <typename Array, typename Value>
+Array* CreateArray(const Value* value, uint64_t size) {
+  return Created([&]() -> Array* {
+    if (value == nullptr && size > 0) return Refused("value: null");
+    auto array = std::make_shared<Array>();
+    if (size > 0) array->values.assign(value, value + size);
+    return table<Array>.Insert(std::move(array));
+  });
 }
 
 }  // namespace
@@ -114,14 +150,11 @@ aclScalar* aclCreateScalar(void* value, aclDataType dataType) {
   });
 }
 
-aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) {
-  return Created([&]() -> aclIntArray* {
-    if (value == nullptr && size > 0) return Refused("value: null");
-    auto array = std::make_shared<aclIntArray>();
-    if (size > 0) array->values.assign(value, value + size);
-    return table<aclIntArray>.Insert(std::move(array));
-  });
+aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t size) { return CreateArray<aclIntArray>(value, size); }
+aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size) {
+  return CreateArray<aclFloatArray>(value, size);
 }
+aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) { return CreateArray<aclBoolArray>(value, size); }
 
 aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size) {
   return Created([&]() -> aclTensorList* {
@@ -140,12 +173,30 @@ aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size)
 aclnnStatus aclDestroyTensor(const aclTensor* tensor) { return Destroy("tensor", tensor); }
 aclnnStatus aclDestroyScalar(const aclScalar* scalar) { return Destroy("scalar", scalar); }
 aclnnStatus aclDestroyIntArray(const aclIntArray* array) { return Destroy("array", array); }
+aclnnStatus aclDestroyFloatArray(const aclFloatArray* array) { return Destroy("array", array); }
+aclnnStatus aclDestroyBoolArray(const aclBoolArray* array) { return Destroy("array", array); }
+
+aclnnStatus aclGetViewShape(const aclTensor* tensor, int64_t** viewDims, uint64_t* viewDimsNum) {
+  return GetOf("tensor", tensor, {{"viewDims", viewDims}, {"viewDimsNum", viewDimsNum}}, [&](const aclTensor& found) {
+    *viewDims = new int64_t[static_cast<size_t>(found.shape.rank())];
+    std::copy(found.shape.begin(), found.shape.end(), *viewDims);
+    *viewDimsNum = static_cast<uint64_t>(found.shape.rank());
+  });
+}
+
+aclnnStatus aclGetDataType(const aclTensor* tensor, aclDataType* dataType) {
+  return GetOf("tensor", tensor, {{"dataType", dataType}}, [&](const aclTensor& found) { *dataType = found.dtype; });
+}
+
+aclnnStatus aclGetIntArraySize(const aclIntArray* array, uint64_t* size) {
+  return GetOf("array", array, {{"size", size}}, [&](const aclIntArray& found) { *size = found.values.size(); });
+}
 
 aclnnStatus aclDestroyTensorList(const aclTensorList* array) {
   return Guarded([&]() -> aclnnStatus {
     if (const aclnnStatus error = CheckNotNull({{"array", array}}); error != ACLNN_SUCCESS) return error;
     const auto list = table<aclTensorList>.Remove(array);
-    if (list == nullptr) return Report({ACLNN_ERR_PARAM_INVALID, "array: not created, or destroyed"});
+    if (list == nullptr) return NotAlive("array");
     for (const auto& tensor : list->tensors) table<aclTensor>.Remove(tensor.get());
     return ACLNN_SUCCESS;
   });

@@ -1,6 +1,7 @@
 // "Device" memory is mapped host memory, larger than asked for and zero-filled: programs for the device copy back up to
 // twice a tensor's bytes (an f16 tensor read as f32 or double). Untouched pages are not resident.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -114,22 +115,50 @@ struct Copy {
   size_t count;
 };
 
+aclError CheckKind(aclrtMemcpyKind kind) {
+  if (kind >= ACL_MEMCPY_HOST_TO_HOST && kind <= ACL_MEMCPY_DEFAULT) return ACL_SUCCESS;
+  return Invalid("kind=" + std::to_string(static_cast<int>(kind)) + ", want 0..4");
+}
+
+aclError CheckRoom(size_t count, const char* name, size_t room) {
+  if (count <= room) return ACL_SUCCESS;
+  return Invalid("count=" + std::to_string(count) + ", want <= " + std::to_string(room) + " (" + name + ")");
+}
+
 aclError CheckCopy(const Copy& copy, aclrtMemcpyKind kind) {
-  if (kind < ACL_MEMCPY_HOST_TO_HOST || kind > ACL_MEMCPY_DEFAULT) {
-    return Invalid("kind=" + std::to_string(static_cast<int>(kind)) + ", want 0..4");
-  }
+  if (const aclError error = CheckKind(kind); error != ACL_SUCCESS) return error;
   if (copy.count == 0) return ACL_SUCCESS;
   if (copy.dst == nullptr) return Invalid("dst: null");
   if (copy.src == nullptr) return Invalid("src: null");
-  const auto check = [&](const char* name, size_t room) -> aclError {
-    if (copy.count <= room) return ACL_SUCCESS;
-    return Invalid("count=" + std::to_string(copy.count) + ", want <= " + std::to_string(room) + " (" + name + ")");
-  };
-  if (const aclError error = check("destMax", copy.dst_max); error != ACL_SUCCESS) return error;
-  if (const aclError error = check("the memory at dst", mappings.Left(copy.dst)); error != ACL_SUCCESS) {
-    return error;
+  aclError error = CheckRoom(copy.count, "destMax", copy.dst_max);
+  if (error == ACL_SUCCESS) error = CheckRoom(copy.count, "the memory at dst", mappings.Left(copy.dst));
+  if (error == ACL_SUCCESS) error = CheckRoom(copy.count, "the memory at src", mappings.Left(copy.src));
+  return error;
+}
+
+/// Rows of `width` bytes that begin `pitch` bytes apart.
+struct Rows {
+  const char* name;
+  const char* pitch_name;
+  const void* memory;
+  size_t pitch, width, height;
+};
+
+aclError CheckRows(const Rows& rows) {
+  if (rows.width == 0 || rows.height == 0) return ACL_SUCCESS;
+  if (rows.memory == nullptr) return Invalid(std::string(rows.name) + ": null");
+  if (rows.pitch < rows.width) {
+    return Invalid("width=" + std::to_string(rows.width) + ", want <= " + std::to_string(rows.pitch) + " (" +
+                   rows.pitch_name + ")");
   }
-  return check("the memory at src", mappings.Left(copy.src));
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(rows.height - 1, rows.pitch, &bytes) ||
+      __builtin_add_overflow(bytes, rows.width, &bytes)) {
+    return Invalid("height=" + std::to_string(rows.height) + ", want fewer than 2^64 bytes");
+  }
+  const size_t room = mappings.Left(rows.memory);
+  if (bytes <= room) return ACL_SUCCESS;
+  return Invalid(std::string(rows.name) + " has " + std::to_string(room) + " bytes, want " + std::to_string(bytes));
 }
 
 struct Fill {
@@ -170,6 +199,10 @@ aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
   return fa::aclnn::Allocate(devPtr, size, policy != ACL_MEM_MALLOC_NORMAL_ONLY);
 }
 
+aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return aclrtMalloc(devPtr, size, policy);
+}
+
 aclError aclrtFree(void* devPtr) { return fa::aclnn::Free(devPtr); }
 
 aclError aclrtMallocHost(void** hostPtr, size_t size) { return fa::aclnn::Allocate(hostPtr, size, /*huge=*/false); }
@@ -191,6 +224,31 @@ aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t cou
     const fa::aclnn::Copy copy{dst, destMax, src, count};
     const aclError error = CheckCopy(copy, kind);
     return error == ACL_SUCCESS ? Enqueue(copy, stream) : error;
+  });
+}
+
+aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
+                       aclrtMemcpyKind kind) {
+  return Guarded([&]() -> aclError {
+    aclError error = fa::aclnn::CheckKind(kind);
+    if (error == ACL_SUCCESS) error = fa::aclnn::CheckRows({"dst", "dpitch", dst, dpitch, width, height});
+    if (error == ACL_SUCCESS) error = fa::aclnn::CheckRows({"src", "spitch", src, spitch, width, height});
+    if (error != ACL_SUCCESS) return error;
+    for (size_t row = 0; width > 0 && row < height; ++row) {
+      std::memmove(static_cast<char*>(dst) + row * dpitch, static_cast<const char*>(src) + row * spitch, width);
+    }
+    return ACL_SUCCESS;
+  });
+}
+
+aclError aclrtGetMemInfo(aclrtMemAttr /*attr*/, size_t* free, size_t* total) {
+  return Guarded([&]() -> aclError {
+    if (free == nullptr) return fa::aclnn::Invalid("free: null");
+    if (total == nullptr) return fa::aclnn::Invalid("total: null");
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    *free = page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
+    *total = page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+    return ACL_SUCCESS;
   });
 }
 

@@ -30,9 +30,20 @@ int64_t ElementsOf(const Dims& shape) {
   return elements;
 }
 
+// Whether the format only names the dimensions.
 bool SimpleFormat(aclFormat format) {
-  return format == ACL_FORMAT_ND || format == ACL_FORMAT_UNDEFINED || format == ACL_FORMAT_NCHW ||
-         format == ACL_FORMAT_NHWC || format == ACL_FORMAT_NCDHW;
+  switch (format) {
+    case ACL_FORMAT_UNDEFINED:
+    case ACL_FORMAT_ND:
+    case ACL_FORMAT_NCHW:
+    case ACL_FORMAT_NHWC:
+    case ACL_FORMAT_HWCN:
+    case ACL_FORMAT_NDHWC:
+    case ACL_FORMAT_NCDHW:
+    case ACL_FORMAT_NC:
+    case ACL_FORMAT_NCL: return true;
+    default: return false;
+  }
 }
 
 // Whether the bytes from the first to the last element fit into 63 bits. Strides are >= 0.

@@ -3,9 +3,11 @@
 #include <string>
 
 #include "acl/acl.h"
+#include "aclnn/runtime/default_fp_environment.h"
 #include "aclnn/runtime/handle_table.h"
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
+#include "fa/half.h"
 
 namespace fa::aclnn {
 namespace {
@@ -74,6 +76,16 @@ aclError aclrtGetDeviceCount(uint32_t* count) {
   });
 }
 
+const char* aclrtGetSocName() { return "CPU"; }
+
+aclError aclrtGetRunMode(aclrtRunMode* runMode) {
+  return Guarded([&]() -> aclError {
+    if (runMode == nullptr) return Invalid("runMode: null");
+    *runMode = ACL_HOST;
+    return ACL_SUCCESS;
+  });
+}
+
 aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId) {
   return Guarded([&]() -> aclError {
     if (context == nullptr) return Invalid("context: null");
@@ -123,6 +135,13 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
     *value = options[opt];
     return ACL_SUCCESS;
   });
+}
+
+float aclFloat16ToFloat(aclFloat16 value) { return fa::F32FromF16(value); }
+
+aclFloat16 aclFloatToFloat16(float value) {
+  const DefaultFpEnvironment environment;  // the library adds floats to round
+  return fa::F16FromF32(value);
 }
 
 size_t aclDataTypeSize(aclDataType dataType) {

@@ -74,6 +74,30 @@ aclError Synchronize(aclrtStream handle, std::optional<std::chrono::milliseconds
   });
 }
 
+std::optional<std::chrono::milliseconds> LimitOf(int32_t timeout) {
+  if (timeout < 0) return {};
+  return std::chrono::milliseconds(timeout);
+}
+
+aclError SynchronizeAll(std::optional<std::chrono::milliseconds> timeout) {
+  return Guarded([&]() -> aclError {
+    const auto begin = std::chrono::steady_clock::now();
+    bool in_time = true;
+    ForEachStreamOfThisProcess([&](Stream& stream) {
+      auto left = timeout;
+      if (left)
+        *left -= std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+      in_time = stream.Wait(left) && in_time;
+    });
+    if (!in_time) return Report({ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "device: timeout"});
+    Failure first;
+    ForEachStreamOfThisProcess([&](Stream& stream) {
+      if (first.code == ACL_SUCCESS) first = stream.TakeFailure();
+    });
+    return Report(first);
+  });
+}
+
 }  // namespace
 
 Stream::Stream() : fork_depth_(ForkDepth()), number_(++streams_made) {}
@@ -237,17 +261,20 @@ aclError aclrtDestroyStream(aclrtStream stream) {
 aclError aclrtSynchronizeStream(aclrtStream stream) { return Synchronize(stream, {}); }
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
-  if (timeout < 0) return Synchronize(stream, {});
-  return Synchronize(stream, std::chrono::milliseconds(timeout));
+  return Synchronize(stream, LimitOf(timeout));
 }
 
-aclError aclrtSynchronizeDevice() {
+aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
   return Guarded([&]() -> aclError {
-    WaitForAllStreams();
-    Failure first;
-    ForEachStreamOfThisProcess([&](Stream& stream) {
-      if (first.code == ACL_SUCCESS) first = stream.TakeFailure();
-    });
-    return Report(first);
+    if (status == nullptr) return Report({ACL_ERROR_INVALID_PARAM, "status: null"});
+    const std::shared_ptr<Stream> found = FindStream(stream);
+    if (found == nullptr) return ACL_ERROR_INVALID_PARAM;
+    const bool done = found->Wait(std::chrono::milliseconds(0));
+    *status = done ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
+    return ACL_SUCCESS;
   });
 }
+
+aclError aclrtSynchronizeDevice() { return SynchronizeAll({}); }
+
+aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) { return SynchronizeAll(LimitOf(timeout)); }

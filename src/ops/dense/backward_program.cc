@@ -5,6 +5,7 @@
 #include "core/run/executor.h"
 #include "ops/dense/backward_tile.h"
 #include "ops/dense/gradient_sums.h"
+#include "ops/dense/unused_rows.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/backward/backward_facts.h"
 #include "tiling/backward/make_backward_plan.h"
@@ -19,7 +20,9 @@ BackwardProgram::BackwardProgram(const Context& context, BoundAttentionGrad boun
       buffers_(bound_, plan_, table_, workspace_) {}
 
 tiling::PlanFacts BackwardProgram::Facts() const {
-  return FactsOf(bound_.forward.problem, machine_, plan_, {table_.widest().name});
+  tiling::PlanFacts facts = FactsOf(bound_.forward.problem, machine_, plan_, {table_.widest().name});
+  facts.problem += UnusedRowsLine(bound_.forward);
+  return facts;
 }
 
 Status BackwardProgram::Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/run/executor.h"
+#include "ops/dense/unused_rows.h"
 #include "ops/plan/plan_machine.h"
 #include "tiling/forward/forward_facts.h"
 #include "tiling/forward/make_forward_plan.h"
@@ -65,7 +66,11 @@ Status ForwardProgram::Run(const Plan::Impl& plan, const ForwardRows& rows, std:
   return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state, meanwhile);
 }
 
-tiling::PlanFacts ForwardProgram::Facts() const { return FactsOf(op_, bound_.problem, machine_, plan_, KernelNames()); }
+tiling::PlanFacts ForwardProgram::Facts() const {
+  tiling::PlanFacts facts = FactsOf(op_, bound_.problem, machine_, plan_, KernelNames());
+  facts.problem += UnusedRowsLine(bound_);
+  return facts;
+}
 
 std::vector<std::string> ForwardProgram::KernelNames() const {
   std::vector<std::string> names;

@@ -12,10 +12,12 @@ namespace {
 
 constexpr size_t kCopies = 8;
 
+// Running sums. Sequences without rows at the end get 0, as programs write it that fill up a list of fixed size.
 std::vector<int64_t> PrefixSums(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> sums;
   int64_t sum = 0;
   for (const int64_t length : lengths) sums.push_back(sum += length);
+  for (size_t i = lengths.size(); i-- > 0 && lengths[i] == 0;) sums[i] = 0;
   return sums;
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfenv>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -11,6 +13,9 @@
 #include <vector>
 
 #include "acl/acl.h"
+#include "aclnn/opdev/fp16_t.h"
+#include "reference/half.h"
+#include "securec.h"
 #include "support/execution/emulator.h"
 
 namespace fa::test {
@@ -27,6 +32,7 @@ static_assert(ACL_DOUBLE == 11 && aclDataType::ACL_BOOL == 12 && ACL_BF16 == 27 
 static_assert(ACL_FORMAT_UNDEFINED == -1 && aclFormat::ACL_FORMAT_NCHW == 0 && ACL_FORMAT_ND == 2);
 static_assert(ACL_MEMCPY_HOST_TO_HOST == 0 && ACL_MEMCPY_HOST_TO_DEVICE == 1 && ACL_MEMCPY_DEVICE_TO_HOST == 2);
 static_assert(ACL_MEMCPY_DEVICE_TO_DEVICE == 3 && ACL_MEM_MALLOC_HUGE_FIRST == 0 && ACL_MEM_MALLOC_HUGE_ONLY == 1);
+static_assert(ACL_MEM_MALLOC_HUGE_FIRST_P2P == 3 && ACL_FORMAT_NDHWC == 27 && ACL_FORMAT_NCL == 47);
 static_assert(ACL_MEM_MALLOC_NORMAL_ONLY == 2 && ACL_SUCCESS == 0 && ACLNN_SUCCESS == 0);
 static_assert(ACLNN_ERR_PARAM_NULLPTR == 161001 && ACLNN_ERR_PARAM_INVALID == 161002);
 static_assert(ACLNN_ERR_RUNTIME_ERROR == 361001 && ACLNN_ERR_INNER_NULLPTR == 561103);
@@ -58,6 +64,14 @@ TEST(Runtime, EveryDeviceIsThisMachineAndBelongsToItsThread) {
   EXPECT_EQ(count, 1U);
   EXPECT_EQ(aclrtResetDevice(7), ACL_SUCCESS);
   EXPECT_EQ(aclrtGetDevice(nullptr), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST(Runtime, ProgramsRunOnAHostWhoseDeviceIsACpu) {
+  EXPECT_STREQ(aclrtGetSocName(), "CPU");
+  aclrtRunMode mode = ACL_DEVICE;
+  EXPECT_EQ(aclrtGetRunMode(&mode), ACL_SUCCESS);
+  EXPECT_EQ(mode, ACL_HOST);
+  EXPECT_EQ(aclrtGetRunMode(nullptr), ACL_ERROR_INVALID_PARAM);
 }
 
 TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
@@ -178,6 +192,38 @@ TEST(Memory, CopiesAndFillsStayInside) {
   EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
 }
 
+TEST(Memory, CopiesOfRowsStayInside) {
+  void* memory = nullptr;
+  ASSERT_EQ(aclrtMallocAlign32(&memory, 16, ACL_MEM_MALLOC_HUGE_FIRST_P2P), ACL_SUCCESS);
+  const std::string rows = "ab.cd.ef";
+  const auto upload = [&](size_t dpitch, size_t spitch, size_t width, size_t height) {
+    return aclrtMemcpy2d(memory, dpitch, rows.data(), spitch, width, height, ACL_MEMCPY_HOST_TO_DEVICE);
+  };
+  EXPECT_EQ(upload(4, 3, 2, 3), ACL_SUCCESS);
+  const auto* copied = static_cast<const char*>(memory);
+  EXPECT_EQ(std::string(copied, 10), std::string("ab\0\0cd\0\0ef", 10));
+  EXPECT_EQ(upload(1, 3, 2, 3), ACL_ERROR_INVALID_PARAM);
+  EXPECT_STREQ(aclGetRecentErrMsg(), "width=2, want <= 1 (dpitch)");
+  EXPECT_EQ(upload(4, 1, 2, 3), ACL_ERROR_INVALID_PARAM);
+  EXPECT_STREQ(aclGetRecentErrMsg(), "width=2, want <= 1 (spitch)");
+  EXPECT_EQ(upload(kGranule, 3, 2, 3), ACL_ERROR_INVALID_PARAM) << "past the mapping";
+  EXPECT_STREQ(aclGetRecentErrMsg(), "dst has 2097152 bytes, want 4194306");
+  EXPECT_EQ(upload(SIZE_MAX, 3, 2, 3), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(std::string(copied, 10), std::string("ab\0\0cd\0\0ef", 10)) << "nothing was written";
+  EXPECT_EQ(upload(4, 3, 0, 3), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemcpy2d(memory, 4, nullptr, 3, 2, 3, ACL_MEMCPY_HOST_TO_DEVICE), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtFree(memory), ACL_SUCCESS);
+}
+
+TEST(Memory, TheMachineTellsItsMemory) {
+  size_t free = 0, total = 0;
+  EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &free, &total), ACL_SUCCESS);
+  EXPECT_GT(free, 0U);
+  EXPECT_GT(total, free);
+  EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, nullptr, &total), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &free, nullptr), ACL_ERROR_INVALID_PARAM);
+}
+
 TEST(Memory, AsynchronousCopiesRunInOrder) {
   aclrtStream stream = nullptr;
   ASSERT_EQ(aclrtCreateStream(&stream), ACL_SUCCESS);
@@ -247,6 +293,105 @@ TEST(Descriptors, AreDestroyedByOneOfTwoThreads) {
     EXPECT_EQ(std::min(first, second), ACLNN_SUCCESS);
     EXPECT_EQ(std::max(first, second), ACLNN_ERR_PARAM_INVALID);
   }
+}
+
+TEST(Descriptors, TellTheirShapeTypeAndSize) {
+  const int64_t shape[] = {2, 3};
+  const aclTensor* tensor = aclCreateTensor(shape, 2, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, shape, 2, nullptr);
+  int64_t* dims = nullptr;
+  uint64_t count = 0;
+  ASSERT_EQ(aclGetViewShape(tensor, &dims, &count), ACLNN_SUCCESS);
+  EXPECT_EQ(std::vector<int64_t>(dims, dims + count), std::vector<int64_t>({2, 3}));
+  delete[] dims;
+  aclDataType dtype = ACL_DT_UNDEFINED;
+  EXPECT_EQ(aclGetDataType(tensor, &dtype), ACLNN_SUCCESS);
+  EXPECT_EQ(dtype, ACL_BF16);
+  EXPECT_EQ(aclGetDataType(tensor, nullptr), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_EQ(aclGetViewShape(nullptr, &dims, &count), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_EQ(aclDestroyTensor(tensor), ACLNN_SUCCESS);
+  EXPECT_EQ(aclGetDataType(tensor, &dtype), ACLNN_ERR_PARAM_INVALID);
+  const aclIntArray* array = aclCreateIntArray(shape, 2);
+  EXPECT_EQ(aclGetIntArraySize(array, &count), ACLNN_SUCCESS);
+  EXPECT_EQ(count, 2U);
+  EXPECT_EQ(aclDestroyIntArray(array), ACLNN_SUCCESS);
+}
+
+TEST(Descriptors, ArraysOfOtherTypes) {
+  const float numbers[] = {0.5F};
+  const aclFloatArray* floats = aclCreateFloatArray(numbers, 1);
+  ASSERT_NE(floats, nullptr);
+  EXPECT_EQ(aclDestroyFloatArray(floats), ACLNN_SUCCESS);
+  EXPECT_EQ(aclDestroyFloatArray(floats), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(aclCreateFloatArray(nullptr, 1), nullptr);
+  const bool flags[] = {true, false};
+  const aclBoolArray* bools = aclCreateBoolArray(flags, 2);
+  ASSERT_NE(bools, nullptr);
+  EXPECT_EQ(aclDestroyBoolArray(bools), ACLNN_SUCCESS);
+  EXPECT_EQ(aclDestroyBoolArray(bools), ACLNN_ERR_PARAM_INVALID);
+}
+
+using reference::Format;
+
+TEST(Half, EveryPatternHasItsValueAndComesBack) {
+  for (uint32_t bits = 0; bits <= UINT16_MAX; ++bits) {
+    const auto half = static_cast<aclFloat16>(bits);
+    const float value = aclFloat16ToFloat(half);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(reference::Decode16(Format::kF16, half))) << bits;
+      EXPECT_TRUE(std::isnan(aclFloat16ToFloat(aclFloatToFloat16(value)))) << bits;
+      continue;
+    }
+    EXPECT_EQ(static_cast<double>(value), reference::Decode16(Format::kF16, half)) << bits;
+    EXPECT_EQ(aclFloatToFloat16(value), half);
+  }
+}
+
+TEST(Half, RoundsToNearestEven) {
+  const auto check = [](float value) {
+    EXPECT_EQ(aclFloatToFloat16(value), reference::Encode16(Format::kF16, static_cast<double>(value))) << value;
+  };
+  for (uint16_t bits = 0; bits < 0x7C00; ++bits) {  // every tie between two numbers, and its neighbours
+    const double above = bits == 0x7BFF ? 65536 : reference::Decode16(Format::kF16, static_cast<uint16_t>(bits + 1));
+    const auto tie = static_cast<float>((reference::Decode16(Format::kF16, bits) + above) / 2);
+    for (const float value : {std::nextafterf(tie, 0), tie, std::nextafterf(tie, 1e9F)}) {
+      check(value);
+      check(-value);
+    }
+  }
+  for (const float value : {1e-45F, 1e-30F, 1e30F, INFINITY, -INFINITY}) check(value);
+  std::fesetround(FE_UPWARD);
+  const aclFloat16 below_the_first_tie = aclFloatToFloat16(1e-8F);
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(below_the_first_tie, 0) << "the program's rounding mode has no effect";
+}
+
+TEST(Half, NumbersOfCppProgramsComputeAsFloats) {
+  const std::vector<op::fp16_t> ones(3, 1);
+  EXPECT_EQ(ones[2].val, 0x3C00);
+  op::fp16_t x = 0.5F;
+  x = x + ones[0] * 2.0;
+  EXPECT_EQ(static_cast<float>(x), 2.5F);
+  EXPECT_EQ(x.toFloat(), 2.5F);
+  EXPECT_LT(ones[0], x);
+  EXPECT_EQ(op::fp16_t(uint16_t{0x3C00}), ones[0]) << "bits";
+  static_assert(sizeof(op::fp16_t) == 2);
+}
+
+TEST(SecureCopies, RefuseWhatDoesNotFit) {
+  char text[5] = "....";
+  EXPECT_EQ(strcpy_s(text, sizeof text, "BNSD"), EOK);
+  EXPECT_STREQ(text, "BNSD");
+  EXPECT_EQ(strcpy_s(text, 4, "BSND"), ERANGE);
+  EXPECT_EQ(memcpy_s(text, 2, "BSND", 3), ERANGE);
+  EXPECT_EQ(memset_s(text, 2, 0, 3), ERANGE);
+  EXPECT_STREQ(text, "BNSD");
+  EXPECT_EQ(memcpy_s(text, 5, nullptr, 1), EINVAL);
+  EXPECT_EQ(strcpy_s(nullptr, 5, "TND"), EINVAL);
+  const errno_t copied = memcpy_s(text, sizeof text, "TND", sizeof "TND");
+  EXPECT_EQ(copied, EOK);
+  EXPECT_STREQ(text, "TND");
+  EXPECT_EQ(memset_s(text, sizeof text, '!', 2), EOK);
+  EXPECT_STREQ(text, "!!D");
 }
 
 TEST(Descriptors, SizesOfTypes) {

@@ -186,6 +186,30 @@ TEST_F(Streams, SynchroniseWithATimeout) {
   EXPECT_TRUE(call.Done());
 }
 
+TEST_F(Streams, SynchroniseTheDeviceWithATimeout) {
+  EXPECT_EQ(aclrtSynchronizeDeviceWithTimeout(0), ACL_SUCCESS) << "nothing to wait for";
+  SmallCall call(4096);
+  call.StartOften(stream_);
+  EXPECT_EQ(aclrtSynchronizeDeviceWithTimeout(0), ACL_ERROR_RT_STREAM_SYNC_TIMEOUT);
+  EXPECT_EQ(aclrtSynchronizeDeviceWithTimeout(-1), ACL_SUCCESS);
+  EXPECT_TRUE(call.Done());
+}
+
+TEST_F(Streams, QueryTellsWhetherAStreamIsDone) {
+  aclrtStreamStatus status = ACL_STREAM_STATUS_RESERVED;
+  EXPECT_EQ(aclrtStreamQuery(stream_, &status), ACL_SUCCESS);
+  EXPECT_EQ(status, ACL_STREAM_STATUS_COMPLETE);
+  SmallCall call(4096);
+  call.StartOften(stream_);
+  EXPECT_EQ(aclrtStreamQuery(stream_, &status), ACL_SUCCESS);
+  EXPECT_EQ(status, ACL_STREAM_STATUS_NOT_READY);
+  EXPECT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  EXPECT_EQ(aclrtStreamQuery(stream_, &status), ACL_SUCCESS);
+  EXPECT_EQ(status, ACL_STREAM_STATUS_COMPLETE);
+  EXPECT_EQ(aclrtStreamQuery(stream_, nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtStreamQuery(&call, &status), ACL_ERROR_INVALID_PARAM);
+}
+
 TEST_F(Streams, EventsTellWhenAStreamHasPassedThem) {
   aclrtEvent start = nullptr, end = nullptr;
   ASSERT_EQ(aclrtCreateEvent(&start), ACL_SUCCESS);

@@ -154,7 +154,7 @@ TEST(BindMask, PrefixHasOneEntryASequence) {
   call.options.mask = Mask::Prefix({1, 2, 3});
   EXPECT_TRUE(Refused(call, "mask.prefix has 3 entries, want 2 (q.shape[0])"));
   call.options.mask = Mask::Prefix({});
-  EXPECT_TRUE(Refused(call, "mask.prefix has 0 entries, want 2 (q.shape[0])"));
+  EXPECT_TRUE(Refused(call, "mask.prefix: missing, want 2 entries (q.shape[0])"));
   call = BindCall({.layout = Layout::kTND, .sq = 12, .sk = 10, .cu_q = {3, 12}, .cu_kv = {6, 10}});
   call.options.mask = Mask::Prefix({1});
   EXPECT_TRUE(Refused(call, "mask.prefix has 1 entries, want 2 (number of sequences)"));

@@ -145,7 +145,7 @@ TEST(BindShapes, HeadsAreComparedWhereTheTensorHasThem) {
   call.options.heads = 6;
   EXPECT_TRUE(Binds(call));
   call.options.heads = 5;
-  EXPECT_TRUE(Refused(call, "heads=5, want 6 (q.shape[1])"));
+  EXPECT_TRUE(Refused(call, "heads=5, want 6 (q.shape[1], layout BNSD)"));
 }
 
 TEST(BindShapes, HeadSizesAreOneTo1024AndIndependent) {

@@ -88,6 +88,23 @@ TEST(Verbose, SaysTheMaskAndWhyARunFailed) {
                            "fa: forward, f32: .*; 1 thread; failed: .*out.*\n"));
 }
 
+TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
+  const auto context = TwoThreads();
+  std::vector<float> values(64, 0.5f), out = values;
+  AttentionArgs args;
+  args.q = args.k = args.v = View(std::as_const(values).data(), {8, 1, 8});
+  args.out = View(out.data(), {8, 1, 8});
+  const std::vector<int64_t> lengths = {3, 5};  // of sequences that have 8 rows together: not their sums
+  args.cu_q = args.cu_kv = lengths;
+  ops::SetVerbose(true);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(FlashAttention(args, {.layout = Layout::kTND}, context.get()).ok());
+  const std::string text = testing::internal::GetCapturedStderr();
+  ops::SetVerbose(false);
+  EXPECT_THAT(text, HasSubstr("2 sequences, sq 2..3, sk 2..3, "));
+  EXPECT_THAT(text, HasSubstr("; 3 rows past the last sequence; "));
+}
+
 TEST(VerboseDeathTest, TheEnvironmentSwitchesItOn) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a new process, which has not read the variable
   const auto run_with = [](const char* value) {

@@ -96,8 +96,12 @@ def _npu_module() -> ModuleType:
     for name in ("device_count", "is_available", "set_device", "synchronize"):
         setattr(npu, name, getattr(torch.cpu, name))
     vars(npu).update(current_device=lambda: 0, empty_cache=lambda: None)
-    vars(npu).update(manual_seed=torch.manual_seed, manual_seed_all=torch.manual_seed)
+    vars(npu).update(manual_seed=torch.manual_seed, manual_seed_all=torch.manual_seed, __getattr__=_not_served)
     return npu
+
+
+def _not_served(name: str) -> Any:
+    raise AttributeError(f"torch.npu.{name} is not served by fa.torch_npu.install()")
 
 
 def _set_module(undo: ExitStack, name: str, module: ModuleType) -> None:

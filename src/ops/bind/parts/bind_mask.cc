@@ -87,8 +87,10 @@ Status CheckPrefixCount(const Binding& call) {
   if (mask.kind() != Mask::Kind::kPrefix || entries == call.sizes.sequences) return Status::Ok();
   const layout::Axes axes = layout::AxesOf(call.options.layout);
   const ErrorText source = call.packed() ? ErrorText("number of sequences") : Arg("q", ".shape", At(axes.batch));
-  return Status::InvalidArgument(Arg("mask.prefix").Has(std::to_string(entries)) + " entries, want " +
-                                 std::to_string(call.sizes.sequences) + " (" + source + ")");
+  const std::string want = ", want " + std::to_string(call.sizes.sequences);
+  const ErrorText what = entries == 0 ? Arg("mask.prefix").Says("missing" + want + " entries")
+                                      : Arg("mask.prefix").Has(std::to_string(entries) + " entries" + want);
+  return Status::InvalidArgument(what + " (" + source + ")");
 }
 
 Status WrongRowCount(const char* name, size_t entries, const ErrorText& want) {

@@ -108,7 +108,8 @@ Status BindQuery(Binding& call, const Axes& axes) {
     if (problem.heads == 0) return WrongSize("q", axes.head, 0, "want >= 1");
     if (heads > 0 && heads != problem.heads) {
       return Status::InvalidArgument(Arg("heads").Is(std::to_string(heads)) + ", want " +
-                                     std::to_string(problem.heads) + " (" + Arg("q", ".shape", At(axes.head)) + ")");
+                                     std::to_string(problem.heads) + " (" + Arg("q", ".shape", At(axes.head)) + ", " +
+                                     Arg("layout") + " " + Name(call.options.layout) + ")");
     }
   }
   call.sizes.q_rows = q.shape[axes.seq];

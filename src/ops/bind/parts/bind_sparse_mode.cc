@@ -66,11 +66,11 @@ Status CheckBandSigns(const Binding& call) {
   const int64_t next = call.options.mask.next();
   if (pre < 0 && next < Negated(pre)) {
     return Refused(Arg("mask.pre"), pre,
-                   ">= " + std::to_string(Negated(next)) + ", minus " + Arg("mask.next") + " (" + InMode(call) + ")");
+                   ">= " + std::to_string(Negated(next)) + " (minus " + Arg("mask.next") + ", " + InMode(call) + ")");
   }
   if (next < 0 && pre < Negated(next)) {
     return Refused(Arg("mask.next"), next,
-                   ">= " + std::to_string(Negated(pre)) + ", minus " + Arg("mask.pre") + " (" + InMode(call) + ")");
+                   ">= " + std::to_string(Negated(pre)) + " (minus " + Arg("mask.pre") + ", " + InMode(call) + ")");
   }
   return Status::Ok();
 }

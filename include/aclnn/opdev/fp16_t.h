@@ -1,0 +1,29 @@
+#ifndef FA_ACLNN_OPDEV_FP16_T_H_
+#define FA_ACLNN_OPDEV_FP16_T_H_
+
+/// The f16 number of C++ programs for the device. A program that includes it links libfa_aclnn.
+#include <stdint.h>
+
+#include <type_traits>
+
+#include "acl/acl_base.h"
+
+namespace op {
+
+/// An IEEE 754 binary16 number. It computes as a float.
+struct fp16_t {
+  uint16_t val;  ///< the bits
+
+  fp16_t() : val(0) {}
+  /// Takes bits, as on the device. Every other type gives a number.
+  fp16_t(uint16_t bits) : val(bits) {}
+  template <typename T, typename = typename std::enable_if<std::is_arithmetic<T>::value>::type>
+  fp16_t(T number) : val(aclFloatToFloat16(static_cast<float>(number))) {}
+
+  operator float() const { return aclFloat16ToFloat(val); }
+  float toFloat() const { return aclFloat16ToFloat(val); }
+};
+
+}  // namespace op
+
+#endif  // FA_ACLNN_OPDEV_FP16_T_H_

@@ -1,0 +1,41 @@
+#ifndef FA_SECUREC_H_
+#define FA_SECUREC_H_
+
+/// The checked copies that published programs for the device use. C and C++.
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int errno_t;
+#define EOK 0
+
+/// Copies `count` bytes. @return EINVAL for a null pointer, ERANGE if more than destMax; then nothing is copied
+static inline errno_t memcpy_s(void* dest, size_t destMax, const void* src, size_t count) {
+  if (dest == NULL || src == NULL) return EINVAL;
+  if (count > destMax) return ERANGE;
+  memmove(dest, src, count);
+  return EOK;
+}
+
+/// Copies a string with its final zero, as memcpy_s.
+static inline errno_t strcpy_s(char* strDest, size_t destMax, const char* strSrc) {
+  return memcpy_s(strDest, destMax, strSrc, strSrc == NULL ? 0 : strlen(strSrc) + 1);
+}
+
+/// Fills `count` bytes. @return EINVAL for a null pointer, ERANGE if more than destMax; then nothing is filled
+static inline errno_t memset_s(void* dest, size_t destMax, int c, size_t count) {
+  if (dest == NULL) return EINVAL;
+  if (count > destMax) return ERANGE;
+  memset(dest, c, count);
+  return EOK;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // FA_SECUREC_H_

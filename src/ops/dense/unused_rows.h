@@ -1,0 +1,19 @@
+#ifndef FA_OPS_UNUSED_ROWS_H_
+#define FA_OPS_UNUSED_ROWS_H_
+
+#include <string>
+
+#include "ops/bind/bind_attention.h"
+
+namespace fa::ops {
+
+/// A plan's line about the packed query rows past the last sequence. Many such rows may mean that the caller took
+/// lengths for sums. Empty if there are none.
+inline std::string UnusedRowsLine(const BoundAttention& bound) {
+  const int64_t rows = bound.tail_row_end - bound.tail_row_begin;
+  return rows > 0 ? std::to_string(rows) + " rows past the last sequence\n" : std::string();
+}
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_UNUSED_ROWS_H_
