@@ -59,7 +59,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
       const ForwardUnit& unit = units_[u];
       std::byte* const staged = runs_.Staged(workspace);
       if (unit.program() != nullptr && computed.ok()) {
-        const ops::ForwardRows rows = ops::RowsOf(unit.program()->bound(), unit.UnitAddresses(args, staged));
+        const ops::ForwardRows rows = ops::RowsOf(unit.program()->bound(), unit.UnitArgs(args, staged));
         const ops::RankRunner runner(context(), progress.idle() ? nullptr : &progress);
         computed = unit.program()->Run(runner, rows, workspace + engine_);
       }

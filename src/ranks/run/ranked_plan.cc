@@ -27,7 +27,11 @@ Status TellRanks(const RankSession& session, const Status& why) {
 tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
                               const tiling::RankPlan& plan, const std::string& note,
                               std::span<const tiling::PlanFacts> of_units) {
-  static const core::TaskGraph no_graph{.range_begin = {0, 0}};  // the graph of a rank without work
+  static const core::TaskGraph no_tasks = [] {  // the graph of a rank that computes nothing
+    core::TaskGraph graph;
+    graph.range_begin = {0, 0};
+    return graph;
+  }();
   const DType dtype = bound.whole.problem.dtype;
   tiling::PlanFacts facts = !of_units.empty()
                                 ? of_units.front()
@@ -35,7 +39,7 @@ tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const Boun
                                                     .machine = MachineOf(context, KernelsOf(context, dtype)),
                                                     .kernels = {},
                                                     .reason = {},
-                                                    .graph = no_graph,
+                                                    .graph = no_tasks,
                                                     .load = {},
                                                     .problem = {},
                                                     .tasks = {},
