@@ -43,7 +43,8 @@ Status ChainMessages::Poll(core::OnArrival arrived) {
   tested_ = false;
   const size_t end = in_order_ ? first_ + 1 : std::min(blocks_.size(), first_ + kBlocksPolled);
   for (size_t b = first_; b < end && b < blocks_.size(); ++b) {
-    FA_RETURN_IF_ERROR(core::GuardedCall("messages of sums", [&] { return PollBlock(b, arrived); }));
+    failed_ = core::GuardedCall("messages of sums", [&] { return PollBlock(b, arrived); });
+    if (!failed_.ok()) return failed_;
   }
   const auto ended = [&] {
     return states_[first_].sent && states_[first_].tiles_left.load(std::memory_order_acquire) == 0;
