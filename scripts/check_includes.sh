@@ -50,6 +50,11 @@ forbid ranks 'ops/(token|inference|sparse|indexer|self_check)/|tiling/sparse/|tb
 forbid ranks/plan 'ops/|core/kernels/|core/run/|thread|mutex|atomic|ranks/(rows|call|run)/'
 forbid ranks/rows 'ranks/(call|run)/'
 forbid ranks/call 'ranks/run/'
+# No file below ranks speaks of them.
+if grep -rnE '[Rr]anks|[Rr]anked|[Tt]ravel|[Tt]ransport' src/core src/layout src/tiling src/ops; then
+  echo "these floors know nothing of ranks"
+  failed=1
+fi
 # Public headers include no internal ones.
 forbid_in include '(core|layout|tiling|ops|ranks)/'
 # The folders of aclnn: runtime <- operations.

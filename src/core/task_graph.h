@@ -15,11 +15,11 @@ struct TaskGraph {
 
   /// Edges in CSR form; all three empty when no task waits for another.
   std::vector<int32_t> predecessor_count;  ///< per task
-  std::vector<int64_t> successor_begin;    ///< task_count + 1 entries
+  std::vector<int64_t> successor_begin;    ///< task_count + arrivals + 1 entries
   std::vector<int32_t> successors;
 
   /// order[p] = task at claim position p; empty = identity. Always topological: a task stands after all its
-  /// predecessors, so running the order serially is valid once all gates are open.
+  /// predecessors, so running the order serially is valid once all inputs have arrived.
   std::vector<int32_t> order;
 
   /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]); workers + 1 entries.
@@ -27,21 +27,18 @@ struct TaskGraph {
   /// All workers claim from the front of one list: worker 0's range holds every position, the others are empty, and
   /// it is never cut. For graphs whose edges, not ranges, decide who can run (the backward).
   bool shared_claims = false;
-  /// Tasks that became ready behind the claims are taken in claim order, not the latest first: where others, outside,
-  /// wait for the earlier ones. Claim order is then that of the tasks' ids (`order` is empty).
+  /// Tasks that became ready behind the claims are taken in claim order, not the latest first: somebody outside waits
+  /// for the earlier ones. Claim order is then that of the tasks' ids (`order` is empty).
   bool earliest_first = false;
 
-  /// Arrival gates: what tasks wait for that comes from outside, such as a message. The tasks gate_tasks[gate_begin[g]]
-  /// up to gate_begin[g + 1] wait until gate g is opened (ArrivalGates, core/run/executor.h), once per run; it counts
-  /// as one of their predecessors. A graph with gates has the three lists of edges, even if there is no edge.
-  std::vector<int64_t> gate_begin;  ///< gates + 1 entries; empty: none
-  std::vector<int32_t> gate_tasks;
+  /// Inputs that arrive during the run (Arrivals, core/run/executor.h). Input a has the successors of number
+  /// task_count + a, which count it as one of their predecessors.
+  int32_t arrivals = 0;
 
   /// NUMA node on which worker c's range should run; empty = any node.
   std::vector<int16_t> range_node;
 
-  [[nodiscard]] bool has_edges() const { return !successors.empty() || !gate_tasks.empty(); }
-  [[nodiscard]] int32_t gates() const { return gate_begin.empty() ? 0 : static_cast<int32_t>(gate_begin.size()) - 1; }
+  [[nodiscard]] bool has_edges() const { return !successors.empty(); }
   [[nodiscard]] int workers() const { return static_cast<int>(range_begin.size()) - 1; }
   [[nodiscard]] int32_t TaskAt(int64_t position) const {
     assert(position >= 0 && position < task_count);

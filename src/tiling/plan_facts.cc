@@ -24,7 +24,6 @@ PlanInfo InfoOf(const PlanFacts& facts, const WorkspacePlan& workspace) {
   info.load = facts.load;
   info.efficiency = facts.efficiency;
   if (facts.tiles) info.tiles = facts.tiles();
-  info.ranks = facts.ranks;
   return info;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +31,6 @@ struct PlanFacts {
   std::string tasks;    ///< lines that say how it is cut
   std::string loads;    ///< lines that say how much each worker does
   std::function<std::vector<PlanTile>()> tiles;
-  std::optional<RanksInfo> ranks = {};
   std::string mask = {};  ///< MaskText; empty: `problem` says which keys are seen
 };
 

@@ -23,12 +23,7 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> whole = {};  ///< of a part (PartOf): KeptKeys of the whole sequence
-
-  /// KeptKeys of all rows. If this is a part of a sequence (PartOf), all rows of the whole sequence count.
-  [[nodiscard]] KeptKeys KeptByAllRows() const {
-    return whole ? *whole : KeptKeys{rule.KeysOfRows({0, sq}), rule.KeysOfEveryRow({0, sq})};
-  }
+  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if these are only some of them
 };
 
 /// A validated attention call as the planner sees it: sizes and the features that are on, but no pointers.

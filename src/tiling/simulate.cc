@@ -19,7 +19,7 @@ class Simulation {
  public:
   Simulation(const core::TaskGraph& graph, std::span<const int64_t> durations)
       : graph_(graph), durations_(durations), waiting_for_(graph.predecessor_count) {
-    assert(graph.gates() == 0 && !graph.earliest_first);
+    assert(graph.arrivals == 0 && !graph.earliest_first);
     for (int worker = 0; worker < graph.workers(); ++worker) {
       const auto c = static_cast<size_t>(worker);
       ranges_.push_back({graph.range_begin[c], graph.range_begin[c + 1]});

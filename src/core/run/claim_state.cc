@@ -70,18 +70,18 @@ int32_t ClaimState::Next(int worker) {
 
 ClaimState::Released ClaimState::Complete(int32_t task, int worker) {
   Released released;
-  if (!has_edges_) return released;
-  const auto begin = graph_.successor_begin.begin() + task;
-  const auto count = static_cast<size_t>(begin[1] - begin[0]);
-  released.queued = Release({graph_.successors.data() + begin[0], count}, worker, &released.next);
+  if (has_edges_) released.queued = Release(SuccessorsOf(task), worker, &released.next);
   return released;
 }
 
-int ClaimState::Open(int32_t gate, int worker) {
-  assert(gate >= 0 && gate < graph_.gates());
-  const auto begin = graph_.gate_begin.begin() + gate;
-  const auto count = static_cast<size_t>(begin[1] - begin[0]);
-  return Release({graph_.gate_tasks.data() + begin[0], count}, worker, nullptr);
+int ClaimState::Arrive(int32_t arrival, int worker) {
+  assert(arrival >= 0 && arrival < graph_.arrivals);
+  return has_edges_ ? Release(SuccessorsOf(graph_.task_count + arrival), worker, nullptr) : 0;
+}
+
+std::span<const int32_t> ClaimState::SuccessorsOf(int32_t number) const {
+  const auto begin = graph_.successor_begin.begin() + number;
+  return {graph_.successors.data() + begin[0], static_cast<size_t>(begin[1] - begin[0])};
 }
 
 int ClaimState::Release(std::span<const int32_t> tasks, int worker, int32_t* first_released) {

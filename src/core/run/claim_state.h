@@ -37,8 +37,8 @@ class ClaimState {
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);
-  /// Opens gate `gate`. Returns how many tasks became available to all workers.
-  [[nodiscard]] int Open(int32_t gate, int worker);
+  /// Reports that input `arrival` of the graph has arrived. Returns how many tasks became available to all workers.
+  [[nodiscard]] int Arrive(int32_t arrival, int worker);
   /// Some task is queued: a worker that found nothing should look again.
   [[nodiscard]] bool HasQueued() const;
   [[nodiscard]] bool has_edges() const { return has_edges_; }
@@ -57,6 +57,7 @@ class ClaimState {
   [[nodiscard]] int64_t ClaimPosition(int worker);
   [[nodiscard]] int64_t PopFront(Range& range);
   [[nodiscard]] int64_t Steal(int worker, bool same_node);
+  [[nodiscard]] std::span<const int32_t> SuccessorsOf(int32_t number) const;
   void Queue(int32_t task);
   [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);

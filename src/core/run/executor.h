@@ -13,26 +13,19 @@ namespace fa::core {
 /// Runs one task: (task id, worker slot in [0, workers)). No two concurrent calls see the same slot.
 using TaskFunction = FunctionRef<void(int32_t, int)>;
 
-/// Opens a gate of the graph that runs.
-class GateOpener {
- public:
-  /// Each gate is opened once.
-  virtual void Open(int32_t gate) = 0;
+/// Tells a run that an input of its graph has arrived. Each input arrives once per run.
+using OnArrival = FunctionRef<void(int32_t)>;
 
- protected:
-  ~GateOpener() = default;
-};
-
-/// What opens the gates of a graph while it runs. Its functions are called on the thread that called Run, between the
-/// tasks that this thread runs, and over and over where it finds none to run, until the last task of all has run.
-class ArrivalGates {
+/// Inputs of a graph that arrive while it runs. The thread that called the executor polls them between the tasks that
+/// it runs. While it finds no task, it polls again and again, until the last task of all has run.
+class Arrivals {
  public:
-  virtual ~ArrivalGates() = default;
-  /// Opens the gates whose time has come, and does whatever else that thread has to do during the run. It does not wait
-  /// for anything that a task of the graph has yet to do. After an error no task is started any more, and the run ends
-  /// with it.
-  [[nodiscard]] virtual Status Poll(GateOpener& opener) = 0;
-  /// Every gate has been opened, and nothing is left that would have to be polled for after the last task.
+  virtual ~Arrivals() = default;
+  /// Reports the inputs that have arrived, and does whatever else that thread has to do during the run. It does not
+  /// wait for anything that a task of the graph has yet to do. After an error no task is started any more, and the run
+  /// ends with it.
+  [[nodiscard]] virtual Status Poll(OnArrival arrived) = 0;
+  /// Whether every input has arrived, and nothing is left that would have to be polled for after the last task.
   [[nodiscard]] virtual bool done() const = 0;
 };
 
@@ -46,12 +39,12 @@ class ArrivalGates {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// @param graph  without gates
+  /// @param graph  a graph without arrivals
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
-  /// Runs a graph with gates, or one during which the calling thread has something to poll for. Tasks of closed gates
-  /// have not started when the run ends with an error.
-  [[nodiscard]] virtual Status RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
-                                            ArrivalGates& gates);
+  /// Runs a graph during which the calling thread has something to poll for. Tasks whose inputs have not arrived have
+  /// not started when the run ends with an error.
+  [[nodiscard]] virtual Status RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                               Arrivals& arrivals);
   /// Worker slots that run_task can see.
   [[nodiscard]] virtual int workers() const = 0;
 };

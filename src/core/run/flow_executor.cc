@@ -278,42 +278,31 @@ FlowExecutor::FlowExecutor(std::vector<Node> nodes) : nodes_(std::move(nodes)) {
 FlowExecutor::~FlowExecutor() { StopFlows(flows_, allowance_); }
 
 Status FlowExecutor::Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) {
-  assert(graph.gates() == 0);
-  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return RunInOrder(graph, run_task);
-  GraphRun run(graph, run_task, state, /*polled=*/false);
+  std::optional<Status> ended = RunOnThreads(graph, run_task, state, nullptr);
+  return ended ? *std::move(ended) : RunInOrder(graph, run_task);
+}
+
+Status FlowExecutor::RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                     Arrivals& arrivals) {
+  std::optional<Status> ended = RunOnThreads(graph, run_task, state, &arrivals);
+  return ended ? *std::move(ended) : Executor::RunWithArrivals(graph, run_task, state, arrivals);
+}
+
+/// Returns nothing if the caller has to run every task.
+std::optional<Status> FlowExecutor::RunOnThreads(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                                 Arrivals* arrivals) {
+  assert(arrivals != nullptr || graph.arrivals == 0);
+  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) return std::nullopt;
+  GraphRun run(graph, run_task, state, arrivals);
   auto walk = [&](int worker) { run.WalkToEnd(worker); };
   if (nodes_.size() == 1 && OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
-  if (!SchedulerStarts()) return RunInOrder(graph, run_task);
+  if (!SchedulerStarts()) return std::nullopt;
   return GuardedCall("thread arena", [&] {
     Start();
     run_ = &run;
     RunParallel(graph);
     return run.TakeStatus();
   });
-}
-
-Status FlowExecutor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
-                                  ArrivalGates& gates) {
-  if (graph.task_count <= 1 || graph.workers() <= 1 || workers_ <= 1) {
-    return Executor::RunWithGates(graph, run_task, state, gates);
-  }
-  if (nodes_.size() == 1) {
-    GraphRun run(graph, run_task, state, /*polled=*/true);
-    run.ExpectGates();
-    auto walk = [&](int worker) { worker == 0 ? run.WalkToEnd(worker, gates) : run.WalkToEnd(worker); };
-    if (OpenMpTeam::Run(workers_, OpenMpTeam::Body(walk))) return run.TakeStatus();
-  }
-  if (!SchedulerStarts()) return Executor::RunWithGates(graph, run_task, state, gates);
-  gates_ = &gates;
-  Status status = GuardedCall("thread arena", [&] {
-    Start();
-    GraphRun run(graph, run_task, state, /*polled=*/true);
-    run_ = &run;
-    RunParallel(graph);
-    return run.TakeStatus();
-  });
-  gates_ = nullptr;
-  return status;
 }
 
 void FlowExecutor::Start() {
@@ -339,7 +328,7 @@ void FlowExecutor::RunParallel(const TaskGraph& graph) {
   const auto call = [&] {
     home.Join();
     for (const auto& flow : flows_) flow->Invite(graph.task_count - (flow.get() == &home ? 1 : 0));
-    if (gates_ != nullptr) WalkWithGates(home);
+    if (run_->polls()) WalkAndPoll(home);
     Walk(home);
     if (SchedulerGivenUp()) {
       home.WaitForGuests();
@@ -370,11 +359,11 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanRelease(this);
 }
 
-/// The caller's walk while gates are closed. It keeps its place meanwhile; Walk, which follows, leaves it.
-void FlowExecutor::WalkWithGates(NodeFlow& home) noexcept {
+/// The caller's walk while inputs arrive. The caller keeps its place meanwhile; Walk, which follows, leaves it.
+void FlowExecutor::WalkAndPoll(NodeFlow& home) noexcept {
   TsanAcquire(this);
   const BoundThread on_node(home.cpus());
-  run_->WalkWithGates(home.Worker(), *gates_, [&](int queued) { Wake(home, queued); });
+  run_->WalkAndPoll(home.Worker(), [&](int queued) { Wake(home, queued); });
   TsanRelease(this);
 }
 

@@ -2,6 +2,7 @@
 #define FA_CORE_FLOW_EXECUTOR_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/run/executor.h"
@@ -32,17 +33,19 @@ class FlowExecutor final : public Executor {
   ~FlowExecutor() override;
 
   [[nodiscard]] Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) override;
-  [[nodiscard]] Status RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
-                                    ArrivalGates& gates) override;
+  [[nodiscard]] Status RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                       Arrivals& arrivals) override;
   [[nodiscard]] int workers() const override { return workers_; }
 
  private:
   class NodeFlow;
 
+  [[nodiscard]] std::optional<Status> RunOnThreads(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
+                                                   Arrivals* arrivals);
   void Start();
   void RunParallel(const TaskGraph& graph);
   void Walk(NodeFlow& flow) noexcept;
-  void WalkWithGates(NodeFlow& home) noexcept;
+  void WalkAndPoll(NodeFlow& home) noexcept;
   void Wake(NodeFlow& from, int tasks) noexcept;
 
   std::vector<Node> nodes_;
@@ -50,7 +53,6 @@ class FlowExecutor final : public Executor {
   std::unique_ptr<ThreadAllowance> allowance_;
   std::vector<std::unique_ptr<NodeFlow>> flows_;
   GraphRun* run_ = nullptr;
-  ArrivalGates* gates_ = nullptr;  ///< of a run with gates
 };
 
 }  // namespace fa::core

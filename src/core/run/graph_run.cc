@@ -16,15 +16,19 @@ void FirstFailure::Keep(Status status) noexcept {
   status_ = std::move(status);
 }
 
-Status Executor::RunWithGates(const TaskGraph& graph, TaskFunction run_task, std::byte* state, ArrivalGates& gates) {
+Status Executor::RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state, Arrivals& arrivals) {
   return GuardedCall(kInsideATask, [&] {
-    GraphRun run(graph, run_task, state, /*polled=*/true);
-    run.WalkWithGates(0, gates, [](int /*queued*/) {});
+    GraphRun run(graph, run_task, state, &arrivals);
+    run.WalkAndPoll(0, [](int /*queued*/) {});
     return run.TakeStatus();
   });
 }
 
 void GraphRun::WalkToEnd(int worker) noexcept {
+  if (polls() && worker == 0) {
+    WalkAndPoll(worker, [](int /*queued*/) {});
+    walking_.fetch_sub(1, std::memory_order_seq_cst);
+  }
   for (;;) {
     // Sequentially consistent, as the queues of ClaimState: a worker stops to walk only when it finds the queues empty,
     // so that after its own walk one that sees nobody walk has seen the end of every task.
@@ -37,12 +41,6 @@ void GraphRun::WalkToEnd(int worker) noexcept {
       WaitToLook(looks);
     }
   }
-}
-
-void GraphRun::WalkToEnd(int worker, ArrivalGates& gates) noexcept {
-  WalkWithGates(worker, gates, [](int /*queued*/) {});
-  walking_.fetch_sub(1, std::memory_order_seq_cst);
-  WalkToEnd(worker);
 }
 
 }  // namespace fa::core

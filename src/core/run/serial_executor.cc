@@ -8,7 +8,7 @@
 namespace fa::core {
 
 Status RunInOrder(const TaskGraph& graph, TaskFunction run_task) {
-  assert(graph.gates() == 0);
+  assert(graph.arrivals == 0);
   return GuardedCall(kInsideATask, [&] {
     for (int64_t position = 0; position < graph.task_count; ++position) run_task(graph.TaskAt(position), 0);
     return Status::Ok();

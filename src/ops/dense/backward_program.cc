@@ -25,12 +25,11 @@ tiling::PlanFacts BackwardProgram::Facts() const {
   return facts;
 }
 
-Status BackwardProgram::Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace,
-                            core::ArrivalGates* meanwhile) const {
+Status BackwardProgram::Run(const GraphRunner& runner, const GradRows& rows, std::byte* workspace) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
   ClearGradientSums(problem, buffers_, workspace);
   BackwardTile tile(problem, plan_, table_, rows, buffers_, workspace);
-  return plan.RunGraph(plan_.graph, core::TaskFunction(tile), buffers_.RunState(workspace), meanwhile);
+  return runner.RunGraph(plan_.graph, core::TaskFunction(tile), buffers_.RunState(workspace));
 }
 
 void BackwardProgram::WriteSums(const GradRows& rows, std::byte* workspace) const {

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "core/kernels/kernel_types.h"
-#include "core/run/executor.h"
 #include "fa/context.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
@@ -24,11 +23,8 @@ class BackwardProgram {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
   [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
-  /// Runs on checked arguments, as a graph of `plan`. It computes all gradients except sums over rows, keys or the
-  /// batch.
-  /// @param meanwhile  gates that the calling thread polls between its tasks, or null
-  [[nodiscard]] Status Run(const Plan::Impl& plan, const GradRows& rows, std::byte* workspace,
-                           core::ArrivalGates* meanwhile = nullptr) const;
+  /// Runs on checked arguments. It computes all gradients except sums over rows, keys or the batch.
+  [[nodiscard]] Status Run(const GraphRunner& runner, const GradRows& rows, std::byte* workspace) const;
   /// Writes these sums after Run: dsink, dslopes, and a shared dpse.
   void WriteSums(const GradRows& rows, std::byte* workspace) const;
 

@@ -61,7 +61,9 @@ struct BackwardTile::Tile {
   BackwardScratch scratch;
   int64_t slot_row = 0;  ///< place of row_begin in the slot
   Interval column;
-  int64_t first_key = 0;  ///< the key at which the slot's rows of keys begin
+  int64_t first_key = 0;        ///< the key at which the slot's rows of keys begin
+  int64_t first_row = 0;        ///< row of `first_key` in dK and dV
+  bool begins_sums, ends_sums;  ///< whether it starts dK and dV of the column at 0, and rounds them
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
@@ -83,7 +85,7 @@ struct BackwardTile::Tile {
 
 BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                            const core::kernels::KernelTable& table, const GradRows& rows,
-                           const BackwardBuffers& buffers, std::byte* workspace, const TravellingSums* sums)
+                           const BackwardBuffers& buffers, std::byte* workspace, const KeySums* sums)
     : problem_(problem),
       plan_(plan),
       table_(table),
@@ -101,22 +103,28 @@ void BackwardTile::operator()(int32_t task, int worker) {
             .sequence = sequence,
             .slot = buffers_.Slot(workspace_, item.slot),
             .scratch = buffers_.Scratch(workspace_, worker),
-            .column = {item.key_begin, item.key_end}};
+            .column = {item.key_begin, item.key_end},
+            .first_row = sequence.k_offset,
+            .begins_sums = item.first_of_column,
+            .ends_sums = item.last_of_column};
   tile.slot_row = SlotRow(item);
   if (sums_ != nullptr) {
-    const TravellingSums& sums = sums_[item.block];
+    const KeySums& sums = sums_[item.key_sums];
     tile.slot.dk = sums.dk + item.head_kv * sums.dk_head;
     tile.slot.dv = sums.dv + item.head_kv * sums.dv_head;
     tile.slot.k = sums.k + item.head_kv * sums.k_head;
     tile.slot.v = sums.v + item.head_kv * sums.v_head;
     tile.first_key = sums.first_key;
+    tile.first_row = sums.first_row;
+    tile.begins_sums &= sums.begin;
+    tile.ends_sums &= sums.end;
   }
   tile.next = NextTile(plan_, task);
   if (tile.rows() > 0) OpenRows(tile);
   if (!tile.column.empty() && item.first_of_column) OpenColumn(tile);
   if (tile.rows() > 0 && !tile.column.empty()) Accumulate(tile);
   if (tile.rows() > 0 && item.last_of_rows) CloseRows(tile);
-  if (!tile.column.empty() && item.last_of_column && sums_ == nullptr) CloseColumn(tile);
+  if (!tile.column.empty() && tile.ends_sums) CloseColumn(tile);
 }
 
 /// The place of the item's rows in its slot.
@@ -189,7 +197,7 @@ void BackwardTile::ClearKeys(const Tile& tile, Interval keys) const {
 void BackwardTile::OpenColumn(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope, keys = tile.column.size();
   const int64_t begin = tile.SlotKey(tile.column.begin);
-  if (tile.rows() == 0 && sums_ == nullptr) ClearKeys(tile, tile.column);
+  if (tile.rows() == 0 && tile.begins_sums) ClearKeys(tile, tile.column);
   const int64_t row = tile.sequence.k_offset + tile.column.begin;
   const auto copy = [&](const layout::RowsView& tensor, int64_t width, float* to, int64_t stride) {
     (table_.pairs() ? table_.rows->pair_rows : table_.rows->widen)(
@@ -245,7 +253,7 @@ void BackwardTile::BindKeys(Tile& tile) const {
 void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
   constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive this tile's data out of L2
   int64_t lines = 0;
-  switch (WhatOfNext(tile.item, *tile.next, sums_ != nullptr)) {
+  switch (WhatOfNext(tile.item, *tile.next)) {
     case FetchedOfNext::kNothing: return;
     case FetchedOfNext::kPanels: {
       const FetchRuns panels = PanelsOfNext(tile);
@@ -403,7 +411,7 @@ float* BackwardTile::KeyBias(const Tile& tile, int64_t key) const {
   if (sums_ == nullptr) {
     return buffers_.KeyBias(workspace_) + buffers_.KeyBase(item.sequence) + item.head * tile.sequence.sk + key;
   }
-  const TravellingSums& sums = sums_[item.block];
+  const KeySums& sums = sums_[item.key_sums];
   return sums.bias + item.head_kv * sums.bias_head + key - sums.first_key;
 }
 
@@ -440,7 +448,6 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope;
   const bool exact = tile.rows_finite && !*tile.rows_finite;
   const auto outer = exact ? table_.rows->outer_exact : table_.rows->outer;
-  const bool starts = tile.item.first_of_column && sums_ == nullptr;  // dK and dV start at 0
   for (int64_t key = tile.column.begin; key < tile.column.end;) {
     int64_t from = tile.strips.size(), to = 0, next = tile.column.end;
     for (int64_t s = 0; s < tile.strips.size(); ++s) {
@@ -452,7 +459,7 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       from = std::min(from, s);
       to = s + 1;
     }
-    bool accumulate = !starts;
+    bool accumulate = !tile.begins_sums;
     const auto add = [&](int64_t first, int64_t end) {
       const GradStrip& strip = tile.strips[first];
       const int64_t at = key - tile.column.begin;
@@ -512,8 +519,8 @@ void BackwardTile::CloseRows(const Tile& tile) const {
 }
 
 void BackwardTile::CloseColumn(const Tile& tile) const {
-  const int64_t columns = problem_.d + problem_.d_rope, begin = tile.column.begin;
-  const int64_t row = tile.sequence.k_offset + begin;
+  const int64_t columns = problem_.d + problem_.d_rope, begin = tile.SlotKey(tile.column.begin);
+  const int64_t row = tile.first_row + begin;
   const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
                          float multiplier) {
     table_.rows->narrow(from, stride, tile.column.size(), width, multiplier,

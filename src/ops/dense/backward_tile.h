@@ -14,9 +14,10 @@
 
 namespace fa::ops {
 
-/// Where the sums of columns lie if they outlive a graph. dK and dV of kv head h begin at dk + h * dk_head and dv + h *
-/// dv_head, with key `first_key` first. Tiles add to them, but neither clear nor round them.
-struct TravellingSums {
+/// Sums of keys that outlive a graph. dK and dV of kv head h begin at dk + h * dk_head and dv + h * dv_head, with key
+/// `first_key` first.
+struct KeySums {
+  bool begin = true, end = true;  ///< whether the graph's tiles start them at 0, and round them
   float *dk = nullptr, *dv = nullptr;
   int64_t dk_head = 0, dv_head = 0;
   float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns, if tiles copy them
@@ -24,16 +25,17 @@ struct TravellingSums {
   float* bias = nullptr;  ///< gradient of a bias with one row for all queries: one query head per kv head
   int64_t bias_head = 0;
   int64_t first_key = 0;
+  int64_t first_row = 0;  ///< row of `first_key` in dK and dV, where they are rounded to
 };
 
 /// The backward's tile program: runs any task of a BackwardPlan. One per Run, shared by all workers.
 class BackwardTile {
  public:
   /// The caller keeps all arguments.
-  /// @param sums  one entry per BackwardItem::block
+  /// @param sums  one entry per BackwardItem::key_sums; null: they are in the item's slot
   BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                const core::kernels::KernelTable& table, const GradRows& rows, const BackwardBuffers& buffers,
-               std::byte* workspace, const TravellingSums* sums = nullptr);
+               std::byte* workspace, const KeySums* sums = nullptr);
 
   /// Runs one task with the worker's own scratch.
   void operator()(int32_t task, int worker);
@@ -72,7 +74,7 @@ class BackwardTile {
   const GradRows& rows_;
   const BackwardBuffers& buffers_;
   std::byte* workspace_;
-  const TravellingSums* sums_;  ///< one entry per block; null: dK and dV of a column are in its slot
+  const KeySums* sums_;
   ScoreTile score_tile_;
 };
 

@@ -58,12 +58,12 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
   buffers_.states = workspace_.Book("states of parts of keys", buffers_.state_floats * sizeof(float), plan_.states);
 }
 
-Status ForwardProgram::Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
-                           const OutputQuantization* quantization, core::ArrivalGates* meanwhile) const {
+Status ForwardProgram::Run(const GraphRunner& runner, const ForwardRows& rows, std::byte* workspace,
+                           const OutputQuantization* quantization) const {
   WriteUnusedRows(bound_.problem, rows);
   std::memset(workspace + buffers_.arrivals, 0, ArrivalBytes());
   ForwardTile tile(bound_.problem, plan_, table_, rows, buffers_, workspace, quantization);
-  return plan.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state, meanwhile);
+  return runner.RunGraph(plan_.graph, core::TaskFunction(tile), workspace + buffers_.run_state);
 }
 
 tiling::PlanFacts ForwardProgram::Facts() const {

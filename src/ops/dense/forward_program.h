@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/kernels/kernel_types.h"
-#include "core/run/executor.h"
 #include "fa/context.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
@@ -29,12 +28,10 @@ class ForwardProgram {
   [[nodiscard]] tiling::PlanFacts Facts() const;
   /// Books memory for what the operator adds. @return the offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on checked arguments, as a graph of `plan`.
+  /// Runs on checked arguments.
   /// @param quantization  null if the output is of a float type
-  /// @param meanwhile  gates that the calling thread polls between its tasks, or null
-  [[nodiscard]] Status Run(const Plan::Impl& plan, const ForwardRows& rows, std::byte* workspace,
-                           const OutputQuantization* quantization = nullptr,
-                           core::ArrivalGates* meanwhile = nullptr) const;
+  [[nodiscard]] Status Run(const GraphRunner& runner, const ForwardRows& rows, std::byte* workspace,
+                           const OutputQuantization* quantization = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<std::string> KernelNames() const;

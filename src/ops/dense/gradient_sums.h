@@ -31,7 +31,7 @@ struct PairSizes {
 };
 /// Rounds sums over the batch to the gradient of a bias that the batch shares.
 /// @param pairs  [heads][rows][keys]
-/// @param dpse   rows of batch element 0: all rows, or the rows that a rank holds
+/// @param dpse   rows of batch element 0
 void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
                    const layout::MutableRowsView& dpse);
 

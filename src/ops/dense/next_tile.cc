@@ -15,8 +15,8 @@ const tiling::BackwardItem* NextTile(const tiling::BackwardPlan& plan, int32_t t
   return &plan.items[static_cast<size_t>(task)];
 }
 
-FetchedOfNext WhatOfNext(const tiling::BackwardItem& item, const tiling::BackwardItem& next, bool sums_travel) {
-  if (next.first_of_rows) return sums_travel ? FetchedOfNext::kNothing : FetchedOfNext::kRows;
+FetchedOfNext WhatOfNext(const tiling::BackwardItem& item, const tiling::BackwardItem& next) {
+  if (next.first_of_rows) return FetchedOfNext::kRows;
   const bool same_column = next.slot == item.slot && next.key_begin == item.key_begin;
   return same_column ? FetchedOfNext::kPanels : FetchedOfNext::kNothing;
 }

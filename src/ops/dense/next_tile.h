@@ -19,9 +19,7 @@ enum class FetchedOfNext : uint8_t {
   kRows     ///< rows of the tensors, which it packs
 };
 
-/// @param sums_travel  whether sums of columns outlive the graph; rows are then not fetched (not measured)
-[[nodiscard]] FetchedOfNext WhatOfNext(const tiling::BackwardItem& item, const tiling::BackwardItem& next,
-                                       bool sums_travel);
+[[nodiscard]] FetchedOfNext WhatOfNext(const tiling::BackwardItem& item, const tiling::BackwardItem& next);
 
 }  // namespace fa::ops
 

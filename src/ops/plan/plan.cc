@@ -16,13 +16,10 @@ namespace fa {
 
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                            core::ArrivalGates* gates) const {
+Status Plan::Impl::RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) const {
   return core::GuardedCall("threads to run the plan", [&] {
-    if (gates == nullptr && graph.task_count <= 1) return core::RunInOrder(graph, run_task);
-    auto executor = core::ImplOf(context_).BorrowExecutor();
-    return gates == nullptr ? executor->Run(graph, run_task, state)
-                            : executor->RunWithGates(graph, run_task, state, *gates);
+    if (graph.task_count <= 1) return core::RunInOrder(graph, run_task);
+    return core::ImplOf(context_).BorrowExecutor()->Run(graph, run_task, state);
   });
 }
 
@@ -84,7 +81,7 @@ Status Plan::RunAny(const void* args) const {
 }
 
 size_t Plan::workspace_bytes() const { return impl_->workspace().total_bytes(); }
-PlanInfo Plan::info() const { return tiling::InfoOf(impl_->Facts(), impl_->workspace()); }
+PlanInfo Plan::info() const { return impl_->Info(); }
 std::string Plan::Describe() const { return tiling::Describe(impl_->Facts(), impl_->workspace()); }
 
 }  // namespace fa

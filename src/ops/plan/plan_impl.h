@@ -12,8 +12,22 @@
 
 namespace fa {
 
+namespace ops {
+
+/// What runs the graph of a program.
+class GraphRunner {
+ public:
+  [[nodiscard]] virtual Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task,
+                                        std::byte* state) const = 0;
+
+ protected:
+  ~GraphRunner() = default;
+};
+
+}  // namespace ops
+
 /// The implementation of a planned operator behind the public Plan. Immutable after construction.
-class Plan::Impl {
+class Plan::Impl : public ops::GraphRunner {
  public:
   explicit Impl(Context& context) : context_(context) {}
   virtual ~Impl() = default;
@@ -24,19 +38,19 @@ class Plan::Impl {
   [[nodiscard]] virtual const tiling::WorkspacePlan& workspace() const = 0;
   /// The facts behind info() and Describe().
   [[nodiscard]] virtual tiling::PlanFacts Facts() const = 0;
+  [[nodiscard]] virtual PlanInfo Info() const { return tiling::InfoOf(Facts(), workspace()); }
 
   /// `args` points to the type that the plan is for. `workspace` has workspace().total_bytes(), 64-byte aligned.
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
-  /// Returns the error of a run that cannot begin. If other ranks begin the same run, this tells them.
+  /// Returns the error of a run that cannot begin. If other processes begin the same run, this tells them.
   [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
   /// Call it after a run that failed. It takes the workspace if somebody may still write to it.
   virtual void AfterError(Workspace& /*workspace*/) const noexcept {}
 
   [[nodiscard]] Context& context() const { return context_; }
-  /// Runs a graph of one task without gates on the caller, and other graphs on an executor of the context.
-  /// @param gates  gates that the caller's thread polls meanwhile, or null
-  [[nodiscard]] virtual Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                        core::ArrivalGates* gates = nullptr) const;
+  /// Runs a graph of one task on the caller, and other graphs on an executor of the context.
+  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task,
+                                std::byte* state) const final;
 
  private:
   Context& context_;

@@ -136,11 +136,12 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   // visit in this part of the keys.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
-  if (sequence.whole) {
+  if (sequence.kept_by_all) {
     const int64_t part_keys = tiling::KeysOfAPart(sequence.rule.sq, sequence.sk);
     const int64_t first = keys.begin / part_keys * part_keys;
-    full = sequence.whole->full;
-    visited = {std::max(sequence.whole->hull.begin, first), std::min(sequence.whole->hull.end, first + part_keys)};
+    full = sequence.kept_by_all->full;
+    const Interval& hull = sequence.kept_by_all->hull;
+    visited = {std::max(hull.begin, first), std::min(hull.end, first + part_keys)};
   }
   if (full.begin > visited.begin || full.end <= visited.begin) return keys.begin;
   assert(visited.begin == keys.begin);  // all rows see this key

@@ -86,6 +86,7 @@ RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::Plan
                               .end_seconds = plan.end_seconds[r]});
   }
   schedule.info = InfoOf(facts, {});
+  schedule.info.ranks = InfoOfRanks(plan);
   schedule.text = DescribeSchedule(facts.op.c_str(), facts.machine.isa, call, plan);
   return schedule;
 }

@@ -69,7 +69,7 @@ class Maker {
     for (BackwardItem item : tiles.items) {
       item.head += first_head;
       item.slot = static_cast<int32_t>(item.head_kv);
-      item.block = block;
+      item.key_sums = block;
       result_.plan.items.push_back(item);
     }
     const core::TaskGraph& local = tiles.graph;
@@ -130,10 +130,8 @@ class Maker {
     if (of.from == of.rank) {
       for (size_t column = 0; column < first.size(); ++column) AddEdge(before[column], first[column]);
     } else if (of.from >= 0) {
-      if (graph().gate_begin.empty()) graph().gate_begin.push_back(0);
-      block.gate = graph().gates();
-      graph().gate_tasks.insert(graph().gate_tasks.end(), first.begin(), first.end());
-      graph().gate_begin.push_back(std::ssize(graph().gate_tasks));
+      block.arrival = graph().arrivals++;
+      waiting_.push_back(first);
     }
   }
 
@@ -171,7 +169,7 @@ class Maker {
     graph.range_begin.assign(static_cast<size_t>(call_.workers) + 1, graph.task_count);
     graph.range_begin[0] = 0;
     result_.copies = std::min(static_cast<int32_t>(result_.blocks.size()), kKeyCopies);
-    if (local_.empty() && edges_.empty() && graph.gate_tasks.empty()) return;
+    if (local_.empty() && edges_.empty() && waiting_.empty()) return;
     std::stable_sort(edges_.begin(), edges_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     graph.predecessor_count.assign(static_cast<size_t>(graph.task_count), 0);
     graph.successor_begin.reserve(static_cast<size_t>(graph.task_count) + 1);
@@ -188,7 +186,10 @@ class Maker {
       for (; edge != edges_.end() && edge->first == task; ++edge) add(edge->second);
       graph.successor_begin.push_back(std::ssize(graph.successors));
     }
-    for (const int32_t task : graph.gate_tasks) ++graph.predecessor_count[static_cast<size_t>(task)];
+    for (const Columns& columns : waiting_) {
+      for (const int32_t task : columns) add(task);
+      graph.successor_begin.push_back(std::ssize(graph.successors));
+    }
   }
 
   const SumSchedule& schedule_;
@@ -200,6 +201,7 @@ class Maker {
   std::vector<int32_t> last_of_rows_;  // per (query head of the unit, row group), its last tile so far
   std::vector<int32_t> last_block_;    // per chunk, its last block
   std::vector<Columns> chain_;         // per chunk, the last tiles of a block whose sums stay on this rank
+  std::vector<Columns> waiting_;       // per arrival, the first tiles of the block's columns
   std::vector<Columns> in_copy_;       // per copy, the last tiles of the columns in it
   std::vector<int32_t> local_;         // successors in the same block
   std::vector<int64_t> local_begin_ = {0};

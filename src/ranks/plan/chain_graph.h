@@ -16,21 +16,21 @@ namespace fa::tiling {
 struct ChainBlock {
   SumBlock of;
   int32_t tiles = 0;
-  int32_t gate = -1;    ///< opens when its sums have arrived from another rank; -1: they are here
-  int32_t before = -1;  ///< this rank's previous block of the same chunk, whose sums use the same memory
-  int32_t copy = 0;     ///< number of the copy that keeps K and V of its chunk, if tiles copy them
+  int32_t arrival = -1;  ///< number of its sums among the arrivals of the graph; -1: they are here
+  int32_t before = -1;   ///< this rank's previous block of the same chunk, whose sums use the same memory
+  int32_t copy = 0;      ///< number of the copy that keeps K and V of its chunk, if tiles copy them
 
-  [[nodiscard]] bool receives() const { return gate >= 0; }
+  [[nodiscard]] bool receives() const { return arrival >= 0; }
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }
 };
 
-/// All tiles of one rank in a unit of the backward, if rows stay, as one graph. A block's columns wait at its gate, or
-/// for the same columns of the previous block in the chain of its chunk. Rows wait for the columns before. A column
-/// waits until the copy of K and V that it uses is free. Each of these edges leads from an earlier block to a later
-/// block of the rank's order. So no rank waits forever, as long as messages of earlier blocks do not wait for later
-/// ones.
+/// All tiles of one rank in a unit of the backward, if rows stay, as one graph. A block's columns wait for the arrival
+/// of its sums, or for the same columns of the previous block in the chain of its chunk. Rows wait for the columns
+/// before. A column waits until the copy of K and V that it uses is free. Each of these edges leads from an earlier
+/// block to a later block of the rank's order. So no rank waits forever, as long as messages of earlier blocks do not
+/// wait for later ones.
 struct ChainGraph {
-  BackwardPlan plan;  ///< BackwardItem::block counts in `blocks`; items without a block are rows without keys
+  BackwardPlan plan;  ///< BackwardItem::key_sums counts in `blocks`; items without a block are rows without keys
   std::vector<ChainBlock> blocks;
   int32_t copies = 0;
   int64_t copied_keys = 0;  ///< keys of the largest chunk, in whole columns

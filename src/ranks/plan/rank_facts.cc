@@ -81,7 +81,6 @@ PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, 
   facts.flops = facts.flops_visited = std::accumulate(plan.flops.begin(), plan.flops.end(), 0.0);
   facts.flops_full = flops_full;
   facts.efficiency = plan.efficiency;
-  facts.ranks = InfoOfRanks(plan);
   for (const double seconds : plan.product_seconds) {
     facts.load.push_back(plan.seconds > 0 ? seconds / plan.seconds : 0);
   }

@@ -11,7 +11,9 @@ namespace fa::tiling {
 Sequence PartOf(const Sequence& whole, Interval rows) {
   Sequence part = whole;
   part.sq = rows.size();
-  part.whole = whole.KeptByAllRows();
+  if (!part.kept_by_all) {
+    part.kept_by_all = {whole.rule.KeysOfRows({0, whole.sq}), whole.rule.KeysOfEveryRow({0, whole.sq})};
+  }
   RowRule& rule = part.rule;
   if (rule.listed != nullptr) {
     const auto first = rule.listed->begin() + rows.begin;

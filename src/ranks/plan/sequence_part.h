@@ -18,7 +18,7 @@ struct RowPart {
 };
 
 /// `rows` of a sequence as a sequence by itself, against the same keys: its row 0 is rows.begin. Its rule keeps the
-/// number of all rows (rule.sq), and Sequence::whole has the KeptKeys of all rows. The choices that decide bits follow
+/// number of all rows (rule.sq), and Sequence::kept_by_all is about all rows. The choices that decide bits follow
 /// from these: kernels for few rows, the keys that they attend to, parts of long keys, the flat index of dropout. So
 /// the rows get the bits that they have in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);

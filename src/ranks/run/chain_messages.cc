@@ -39,22 +39,23 @@ ChainMessages::ChainMessages(Transport& transport, std::span<const tiling::Chain
   }
 }
 
-Status ChainMessages::Poll(core::GateOpener& opener) {
+Status ChainMessages::Poll(core::OnArrival arrived) {
   tested_ = false;
   const size_t end = in_order_ ? first_ + 1 : std::min(blocks_.size(), first_ + kBlocksPolled);
   for (size_t b = first_; b < end && b < blocks_.size(); ++b) {
-    FA_RETURN_IF_ERROR(core::GuardedCall("messages of sums", [&] { return PollBlock(b, opener); }));
+    failed_ = core::GuardedCall("messages of sums", [&] { return PollBlock(b, arrived); });
+    if (!failed_.ok()) return failed_;
   }
   const auto ended = [&] {
     return states_[first_].sent && states_[first_].tiles_left.load(std::memory_order_acquire) == 0;
   };
   while (first_ < blocks_.size() && ended()) ++first_;
   if (tested_ || in_order_) return Status::Ok();
-  failed_ = core::GuardedCall("messages of sums", [&] { return MoveOthers(opener); });
+  failed_ = core::GuardedCall("messages of sums", [&] { return MoveOthers(arrived); });
   return failed_;
 }
 
-Status ChainMessages::MoveOthers(core::GateOpener& opener) {
+Status ChainMessages::MoveOthers(core::OnArrival arrived) {
   const auto leaves = [&](size_t b) {
     return states_[b].sent && blocks_[b].sends() && LastSend(blocks_[b].of.chunk) != kNoRequest;
   };
@@ -64,14 +65,14 @@ Status ChainMessages::MoveOthers(core::GateOpener& opener) {
     bool left = false;
     return HasLeft(blocks_[b].of.chunk, /*may_wait=*/false, &left);
   }
-  return others_.Poll(opener);
+  return others_.Poll(arrived);
 }
 
-Status ChainMessages::PollBlock(size_t block, core::GateOpener& opener) {
+Status ChainMessages::PollBlock(size_t block, core::OnArrival arrived) {
   BlockState& state = states_[block];
   if (!state.received) {
     FA_RETURN_IF_ERROR(Receive(block, in_order_));
-    if (state.received) opener.Open(blocks_[block].gate);
+    if (state.received) arrived(blocks_[block].arrival);
   }
   if (state.sent || state.tiles_left.load(std::memory_order_acquire) > 0) return Status::Ok();
   return Send(block);

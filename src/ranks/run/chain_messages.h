@@ -15,8 +15,8 @@
 
 namespace fa::ops {
 
-/// Moves the sums of one unit between ranks while the unit's graph runs. A block's gate opens when its sums have
-/// arrived. The sums go on when all tiles of the block have run.
+/// Moves the sums of one unit between ranks while the unit's graph runs. The sums of a block arrive before its tiles
+/// run, and go on when all its tiles have run.
 ///
 /// Only blocks near the first block with tiles to run are looked at, so few receives are under way. If the transport
 /// can only wait, blocks are taken strictly in their order: before this thread waits for the sums of a block, all
@@ -24,7 +24,7 @@ namespace fa::ops {
 /// nothing that the earliest waiting block needs can wait for that block. If the transport can test, every poll tests a
 /// message as long as one is under way: of the sums, or else of the units. A transport may move messages only while it
 /// is called.
-class ChainMessages final : public core::ArrivalGates {
+class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.
   struct BlockState {
@@ -65,7 +65,7 @@ class ChainMessages final : public core::ArrivalGates {
     states_[static_cast<size_t>(block)].tiles_left.fetch_sub(1, std::memory_order_acq_rel);
   }
 
-  [[nodiscard]] Status Poll(core::GateOpener& opener) override;
+  [[nodiscard]] Status Poll(core::OnArrival arrived) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
   /// Call it after a run that failed. It receives the remaining sums and sends NaN instead of sums, in the order of
   /// blocks, so that no other rank waits.
@@ -74,7 +74,7 @@ class ChainMessages final : public core::ArrivalGates {
   [[nodiscard]] const Status& failed() const { return failed_; }
 
  private:
-  [[nodiscard]] Status PollBlock(size_t block, core::GateOpener& opener);
+  [[nodiscard]] Status PollBlock(size_t block, core::OnArrival arrived);
   [[nodiscard]] Status Receive(size_t block, bool may_wait);
   [[nodiscard]] Status Send(size_t block);
   [[nodiscard]] Status SendSpoilt(size_t block);
@@ -86,7 +86,7 @@ class ChainMessages final : public core::ArrivalGates {
   /// Tests the message, or waits for it.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
   /// Called by a poll that waits for no sums. Tests the oldest sums that have not left, or else messages of units.
-  [[nodiscard]] Status MoveOthers(core::GateOpener& opener);
+  [[nodiscard]] Status MoveOthers(core::OnArrival arrived);
 
   Transport& transport_;
   std::span<const tiling::ChainBlock> blocks_;

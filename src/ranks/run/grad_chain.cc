@@ -9,6 +9,7 @@
 #include "ops/plan/plan_machine.h"
 #include "ops/tile/strip.h"
 #include "ranks/rows/unit_messages.h"
+#include "ranks/run/rank_runner.h"
 #include "tiling/backward/backward_facts.h"
 #include "tiling/backward/backward_interleave.h"
 #include "tiling/backward/backward_shape.h"
@@ -35,7 +36,7 @@ GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std:
   }
   run_state_ = workspace_.Book("run state of a unit", core::RunStateBytes(graph_.plan.graph));
   states_ = workspace_.Book("states of blocks", graph_.blocks.size() * sizeof(ChainMessages::BlockState));
-  sums_ = workspace_.Book("places of sums", (graph_.blocks.size() + 1) * sizeof(TravellingSums));
+  sums_ = workspace_.Book("places of sums", (graph_.blocks.size() + 1) * sizeof(KeySums));
   const auto book = [&](const char* name, bool copies, int64_t floats) {
     const size_t bytes = copies ? static_cast<size_t>(floats * problem.heads_kv) * sizeof(float) : 0;
     return workspace_.Book(name, AlignedBytes(static_cast<int64_t>(bytes)), graph_.copies);
@@ -138,19 +139,25 @@ MessagesUnderWay GradChain::UnderWay() const {
 
 size_t GradChain::SumBytes() const { return static_cast<size_t>(schedule_->keys * floats_per_key()) * sizeof(float); }
 
-TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const {
+KeySums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, const StagedRows& finished,
+                          std::byte* workspace) const {
   const tiling::AttentionProblem& problem = bound_.forward.problem;
   const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.of.chunk)];
   const int64_t keys = chunk.keys.size();
-  TravellingSums of{.dk = AllSums(sums).Of(block.of.chunk).data(),
-                    .dk_head = keys * columns_,
-                    .dv_head = keys * problem.dv,
-                    .k_head = buffers_.copies_k() ? buffers_.KeyOffset(copied_keys_) : 0,
-                    .v_head = buffers_.copies_v() ? copied_keys_ * problem.dv : 0,
-                    .first_key = chunk.keys.begin};
+  KeySums of{.begin = block.of.from < 0,
+             .end = block.of.to < 0,
+             .dk = AllSums(sums).Of(block.of.chunk).data(),
+             .dk_head = keys * columns_,
+             .dv_head = keys * problem.dv,
+             .k_head = buffers_.copies_k() ? buffers_.KeyOffset(copied_keys_) : 0,
+             .v_head = buffers_.copies_v() ? copied_keys_ * problem.dv : 0,
+             .first_key = chunk.keys.begin};
   of.dv = of.dk + problem.heads_kv * of.dk_head;
   of.bias = of.dv + problem.heads_kv * of.dv_head;
   of.bias_head = keys;
+  if (chunk.last == block.of.rank) {
+    of.first_row = finished.Place(key_offset_[static_cast<size_t>(chunk.sequence)] + chunk.keys.begin);
+  }
   const auto copy = [&](size_t at, int64_t head_floats) {
     const int64_t bytes = problem.heads_kv * head_floats * static_cast<int64_t>(sizeof(float));
     return reinterpret_cast<float*>(workspace + at + static_cast<size_t>(block.copy) * AlignedBytes(bytes));
@@ -160,80 +167,50 @@ TravellingSums GradChain::SumsOf(const tiling::ChainBlock& block, float* sums, s
   return of;
 }
 
-Status GradChain::Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
+Status GradChain::Run(Context& context, Transport& transport, const GradRows& rows, const Finished& finished,
                       const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                       Status& computed) const {
   auto* states = reinterpret_cast<ChainMessages::BlockState*>(workspace + states_);
-  auto* sums = reinterpret_cast<TravellingSums*>(workspace + sums_);
-  new (sums) TravellingSums;
+  auto* sums = reinterpret_cast<KeySums*>(workspace + sums_);
+  new (sums) KeySums;
   for (size_t b = 0; b < graph_.blocks.size(); ++b) {
     new (&states[b]) ChainMessages::BlockState;
-    new (&sums[b]) TravellingSums(SumsOf(graph_.blocks[b], travelling.sums, workspace));
+    new (&sums[b]) KeySums(SumsOf(graph_.blocks[b], travelling.sums, finished.rows, workspace));
   }
   ChainMessages messages(transport, graph_.blocks, {states, graph_.blocks.size()}, AllSums(travelling.sums),
                          {travelling.requests, RequestCount()}, progress);
   if (computed.ok()) {
-    BackwardTile tile(bound_.forward.problem, graph_.plan, table_, rows, buffers_, workspace, sums);
+    GradRows of_unit = rows;
+    of_unit.dk = finished.dk;
+    of_unit.dk_rope = finished.dk_rope;
+    of_unit.dv = finished.dv;
+    BackwardTile tile(bound_.forward.problem, graph_.plan, table_, of_unit, buffers_, workspace, sums);
     auto run_task = [&](int32_t task, int worker) {
       const tiling::BackwardItem& item = graph_.plan.items[static_cast<size_t>(task)];
       if (item.key_begin == item.key_end) return tile(task, worker);  // rows without keys belong to no block
-      const tiling::SumBlock& of = graph_.blocks[static_cast<size_t>(item.block)].of;
-      if (item.first_of_column && of.from < 0) OpenSums(item, sums[item.block]);
-      if (item.first_of_column && of.begins_heads && has_key_bias()) OpenBias(item, sums[item.block]);
+      const tiling::SumBlock& of = graph_.blocks[static_cast<size_t>(item.key_sums)].of;
+      if (item.first_of_column && of.begins_heads && has_key_bias()) OpenBias(item, sums[item.key_sums]);
       tile(task, worker);
-      if (item.last_of_column && of.ends_heads && has_key_bias()) FinishBias(item, sums[item.block], finished);
-      if (item.last_of_column && of.to < 0) Finish(item, sums[item.block], rows, finished);
-      messages.TileHasRun(item.block);
+      if (item.last_of_column && of.ends_heads && has_key_bias()) FinishBias(item, sums[item.key_sums], finished);
+      messages.TileHasRun(item.key_sums);
     };
-    computed = plan.RunGraph(graph_.plan.graph, core::TaskFunction(run_task), workspace + run_state_, &messages);
+    computed = RankRunner(context, &messages)
+                   .RunGraph(graph_.plan.graph, core::TaskFunction(run_task), workspace + run_state_);
     if (!messages.failed().ok()) return messages.failed();
   }
   return messages.done() ? Status::Ok() : messages.PassOn();
 }
 
-/// The first tile in the chain of a column starts the sums with 0.
-void GradChain::OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const {
-  const auto clear = [&](float* of_heads, int64_t head_floats, int64_t width) {
-    std::fill_n(of_heads + item.head_kv * head_floats + (item.key_begin - sums.first_key) * width,
-                (item.key_end - item.key_begin) * width, 0.0f);
-  };
-  clear(sums.dk, sums.dk_head, columns_);
-  clear(sums.dv, sums.dv_head, bound_.forward.problem.dv);
-}
-
 /// A bias has one chain per query head.
-void GradChain::OpenBias(const tiling::BackwardItem& item, const TravellingSums& sums) {
+void GradChain::OpenBias(const tiling::BackwardItem& item, const KeySums& sums) {
   std::fill_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
               item.key_end - item.key_begin, 0.0f);
 }
 
-void GradChain::FinishBias(const tiling::BackwardItem& item, const TravellingSums& sums,
-                           const Finished& finished) const {
-  std::copy_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
-              item.key_end - item.key_begin, finished.bias + item.head * finished.rows.rows + PlaceOf(item, finished));
-}
-
-int64_t GradChain::PlaceOf(const tiling::BackwardItem& item, const Finished& finished) const {
-  const tiling::SumBlock& block = graph_.blocks[static_cast<size_t>(item.block)].of;
-  const tiling::SumChunk& chunk = schedule_->chunks[static_cast<size_t>(block.chunk)];
-  const int64_t offset = key_offset_[static_cast<size_t>(chunk.sequence)];
-  return finished.rows.Place(offset + chunk.keys.begin) + item.key_begin - chunk.keys.begin;
-}
-
-/// The last tile rounds the sums.
-void GradChain::Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
-                       const Finished& finished) const {
-  const tiling::AttentionProblem& problem = bound_.forward.problem;
-  const int64_t key = item.key_begin - sums.first_key, first = PlaceOf(item, finished);
-  const auto write = [&](const layout::MutableRowsView& to, const float* from, int64_t stride, int64_t width,
-                         float multiplier) {
-    table_.rows->narrow(from, stride, item.key_end - item.key_begin, width, multiplier,
-                        TargetAt(to, 0, item.head_kv, first));
-  };
-  const float* dk = sums.dk + item.head_kv * sums.dk_head + key * columns_;
-  write(finished.dk, dk, columns_, problem.d, rows.scores.scale);
-  if (problem.d_rope > 0) write(finished.dk_rope, dk + problem.d, columns_, problem.d_rope, rows.scores.scale);
-  write(finished.dv, sums.dv + item.head_kv * sums.dv_head + key * problem.dv, problem.dv, problem.dv, 1.0f);
+void GradChain::FinishBias(const tiling::BackwardItem& item, const KeySums& sums, const Finished& finished) {
+  const int64_t key = item.key_begin - sums.first_key;
+  std::copy_n(sums.bias + item.head_kv * sums.bias_head + key, item.key_end - item.key_begin,
+              finished.bias + item.head * finished.rows.rows + sums.first_row + key);
 }
 
 void GradChain::ForgetSends(const Travelling& travelling) const {

@@ -13,7 +13,6 @@
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
 #include "ops/dense/backward_tile.h"
-#include "ops/plan/plan_impl.h"
 #include "ranks/plan/chain_graph.h"
 #include "ranks/plan/sum_schedule.h"
 #include "ranks/rows/unit_messages.h"
@@ -58,7 +57,7 @@ class GradChain {
     const StagedRows& rows;
   };
   /// `progress` polls other messages. `computed` gets the first error of products; messages go on after it.
-  [[nodiscard]] Status Run(const Plan::Impl& plan, Transport& transport, const GradRows& rows, const Finished& finished,
+  [[nodiscard]] Status Run(Context& context, Transport& transport, const GradRows& rows, const Finished& finished,
                            const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                            Status& computed) const;
   [[nodiscard]] Status FinishSends(Transport& transport, const Travelling& travelling) const;
@@ -73,20 +72,16 @@ class GradChain {
   void AddFlops(tiling::BackwardPlan& plan) const;
   /// Columns per kv head that run at one time, so that every worker has one.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
-  [[nodiscard]] TravellingSums SumsOf(const tiling::ChainBlock& block, float* sums, std::byte* workspace) const;
+  [[nodiscard]] KeySums SumsOf(const tiling::ChainBlock& block, float* sums, const StagedRows& finished,
+                               std::byte* workspace) const;
   [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
   /// Whether sums of a bias with one row for all queries travel.
   [[nodiscard]] bool has_key_bias() const { return bound_.has_dpse && bound_.dpse.shared_rows; }
   [[nodiscard]] int64_t floats_per_key() const {
     return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv + int64_t{has_key_bias()});
   }
-  void OpenSums(const tiling::BackwardItem& item, const TravellingSums& sums) const;
-  static void OpenBias(const tiling::BackwardItem& item, const TravellingSums& sums);
-  void Finish(const tiling::BackwardItem& item, const TravellingSums& sums, const GradRows& rows,
-              const Finished& finished) const;
-  void FinishBias(const tiling::BackwardItem& item, const TravellingSums& sums, const Finished& finished) const;
-  /// Where the keys of an item are staged. The rows of a chunk lie together.
-  [[nodiscard]] int64_t PlaceOf(const tiling::BackwardItem& item, const Finished& finished) const;
+  static void OpenBias(const tiling::BackwardItem& item, const KeySums& sums);
+  static void FinishBias(const tiling::BackwardItem& item, const KeySums& sums, const Finished& finished);
 
   BoundAttentionGrad bound_;
   std::shared_ptr<const tiling::SumSchedule> schedule_;

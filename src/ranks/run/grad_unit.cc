@@ -23,14 +23,10 @@ void SetSigns(std::byte* row, const RowTensor& tensor) {
 
 GradUnit::GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
                    const Context& context)
-    : bound_(bound),
-      heads_(unit.heads[static_cast<size_t>(bound.forward.rank)]),
-      batch_(bound.forward.call.packed ? 0 : unit.sequences.begin),
+    : UnitTensors(bound.forward.call, plan, unit, bound.forward.rank),
+      bound_(bound),
       first_sequence_(unit.sequences.begin),
-      staged_queries_(plan.strategy == SequenceShards::Strategy::kHeads),
-      key_axis_(AxisOf(bound.forward.call, unit, RowAxis::kKey)),
-      queries_(NeededRows(bound.forward.call, plan, unit, bound.forward.rank, RowAxis::kQuery), 0),
-      keys_(NeededRows(bound.forward.call, plan, unit, bound.forward.rank, RowAxis::kKey), tiling::kKeyStep) {
+      key_axis_(AxisOf(bound.forward.call, unit, RowAxis::kKey)) {
   const tiling::RankCall& call = bound.forward.call;
   if (!staged_queries_) {
     finished_ = StagedRows(FinishedKeys(call, unit, bound.forward.rank), 0);
@@ -56,37 +52,32 @@ GradUnit::GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, co
 void GradUnit::AddInputs(const BoundAttentionGrad& part) {
   const BoundAttention &whole = bound_.forward.whole, &forward = part.forward;
   const tiling::AttentionProblem& problem = whole.problem;
-  const auto key = [&](int64_t columns) { return RowTensor{.axis = RowAxis::kKey, .columns = columns}; };
-  const auto query = [&](int64_t columns) {
-    return RowTensor{.axis = RowAxis::kQuery, .heads_per_kv = problem.group(), .columns = columns};
-  };
-  Bring(&Args::k, key(problem.d), whole.k, forward.k);
-  Bring(&Args::v, key(problem.dv), whole.v, forward.v);
-  if (whole.has_rope) Bring(&Args::k_rope, key(problem.d_rope), whole.k_rope, forward.k_rope);
+  Bring(&Args::k, Key(problem.d), whole.k, forward.k);
+  Bring(&Args::v, Key(problem.dv), whole.v, forward.v);
+  if (whole.has_rope) Bring(&Args::k_rope, Key(problem.d_rope), whole.k_rope, forward.k_rope);
   if (!staged_queries_) return;
-  Bring(&Args::q, query(problem.d), whole.q, forward.q);
-  if (whole.has_rope) Bring(&Args::q_rope, query(problem.d_rope), whole.q_rope, forward.q_rope);
-  Bring(&Args::out, query(problem.dv), whole.out, forward.out);
-  Bring(&Args::d_out, query(problem.dv), bound_.d_out, part.d_out);
-  Bring(&Args::softmax_max, query(1), RowsOfStatistic(whole.softmax_max), RowsOfStatistic(forward.softmax_max));
-  Bring(&Args::softmax_sum, query(1), RowsOfStatistic(whole.softmax_sum), RowsOfStatistic(forward.softmax_sum));
+  Bring(&Args::q, Query(problem.d), whole.q, forward.q);
+  if (whole.has_rope) Bring(&Args::q_rope, Query(problem.d_rope), whole.q_rope, forward.q_rope);
+  Bring(&Args::out, Query(problem.dv), whole.out, forward.out);
+  Bring(&Args::d_out, Query(problem.dv), bound_.d_out, part.d_out);
+  Bring(&Args::softmax_max, Query(1), RowsOfStatistic(whole.softmax_max), RowsOfStatistic(forward.softmax_max));
+  Bring(&Args::softmax_sum, Query(1), RowsOfStatistic(whole.softmax_sum), RowsOfStatistic(forward.softmax_sum));
 }
 
 void GradUnit::AddOutputs(const BoundAttentionGrad& part) {
   const tiling::AttentionProblem& problem = bound_.forward.whole.problem;
   const bool has_rope = bound_.forward.whole.has_rope;
-  const RowTensor key{.axis = RowAxis::kKey};
-  const auto take_keys = [&](Output tensor, layout::Rows from, const layout::Rows& to) {
-    if (!staged_queries_) from.head = finished_.rows * from.row;
-    TakeBack(tensor, key, from, to);
+  const int64_t rows = staged_queries_ ? keys_.rows : finished_.rows;
+  const auto take_keys = [&](Output tensor, int64_t columns, layout::Rows from, const layout::Rows& to) {
+    from.head = rows * columns;
+    TakeBack(tensor, Key(columns), from, to, rows);
   };
-  take_keys(&Args::dk, part.dk, bound_.dk);
-  take_keys(&Args::dv, part.dv, bound_.dv);
-  if (has_rope) take_keys(&Args::dk_rope, part.dk_rope, bound_.dk_rope);
+  take_keys(&Args::dk, problem.d, part.dk, bound_.dk);
+  take_keys(&Args::dv, problem.dv, part.dv, bound_.dv);
+  if (has_rope) take_keys(&Args::dk_rope, problem.d_rope, part.dk_rope, bound_.dk_rope);
   if (!staged_queries_) return;
-  const RowTensor query{.axis = RowAxis::kQuery, .heads_per_kv = problem.group()};
-  TakeBack(&Args::dq, query, part.dq, bound_.dq);
-  if (has_rope) TakeBack(&Args::dq_rope, query, part.dq_rope, bound_.dq_rope);
+  TakeBack(&Args::dq, Query(problem.d), part.dq, bound_.dq, queries_.rows);
+  if (has_rope) TakeBack(&Args::dq_rope, Query(problem.d_rope), part.dq_rope, bound_.dq_rope, queries_.rows);
 }
 
 /// Adds the tensors of bias sums in f32: the sums of the rank's heads go to all ranks, and those of all heads arrive.
@@ -134,50 +125,14 @@ void GradUnit::PlanChain(const tiling::RankPlan& plan, const tiling::RankUnit& u
                                         call.problem.sequences, first_sequence_, unit.sums, bound_.forward.rank);
 }
 
-size_t GradUnit::Book(const RowTensor& staged, int64_t rows) {
-  const size_t at = staged_bytes_;
-  staged_bytes_ += AlignedBytes(heads_.size() * staged.HeadBytes(rows));
-  return at;
-}
-
-void GradUnit::Bring(Input tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to) {
-  inputs_.push_back(tensor);
-  shape.rows = from;
-  in_from_.push_back(shape);
-  shape.rows = to;
-  in_to_.push_back(shape);
-  in_at_.push_back(Book(shape, shape.axis == RowAxis::kQuery ? queries_.rows : keys_.rows));
-}
-
-void GradUnit::TakeBack(Output tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to) {
-  outputs_.push_back(tensor);
-  shape.columns = from.row;  // staged rows are dense
-  shape.rows = to;
-  back_to_.push_back(shape);
-  shape.rows = from;
-  back_from_.push_back(shape);
-  const int64_t rows = shape.axis == RowAxis::kQuery ? queries_.rows : staged_queries_ ? keys_.rows : finished_.rows;
-  back_at_.push_back(Book(shape, rows));
-}
-
 UnitPlaces GradUnit::PlacesOf(const Args& args, std::byte* staged) const {
-  UnitPlaces places;
-  for (size_t t = 0; t < inputs_.size(); ++t) {
-    places.in_from.Add(layout::RowsView((args.*inputs_[t]).data, in_from_[t].rows).At(batch_, 0, 0));
-    places.in_to.Add(staged + in_at_[t]);
-  }
-  for (size_t t = 0; t < outputs_.size(); ++t) {
-    places.back_from.Add(staged + back_at_[t]);
-    places.back_to.Add(layout::MutableRowsView((args.*outputs_[t]).data, back_to_[t].rows).At(batch_, 0, 0));
-  }
+  UnitPlaces places = UnitTensors::PlacesOf(args, staged);
   if (has_bias()) {
     places.back_from.Add(staged + bias_from_);
     places.back_to.Add(staged + bias_to_);
   }
   return places;
 }
-
-void GradUnit::ClearSlack(std::byte* staged) const { ops::ClearSlack(in_to_, in_at_, keys_, heads_.size(), staged); }
 
 GradChain::Finished GradUnit::FinishedRows(std::byte* staged) const {
   const auto at = [&](size_t t) { return layout::MutableRowsView(staged + back_at_[t], back_from_[t].rows); };
@@ -208,36 +163,19 @@ void GradUnit::ClearUnseenKeys(const Args& args) const {
 
 Args GradUnit::UnitArgs(const Args& args, std::byte* staged) const {
   const BoundAttention& whole = bound_.forward.whole;
-  const int64_t head = heads_.begin * whole.problem.group();
-  const auto lead_bytes = [&](const RowTensor& tensor) {
-    return tensor.axis == RowAxis::kKey ? keys_.lead * tensor.RowBytes() : 0;
-  };
-  Args part = args;
-  for (size_t t = 0; t < inputs_.size(); ++t) {
-    (part.*inputs_[t]).data = staged + in_at_[t] - lead_bytes(in_to_[t]);
-  }
-  for (size_t t = 0; staged_queries_ && t < outputs_.size(); ++t) {
-    (part.*outputs_[t]).data = staged + back_at_[t] - lead_bytes(back_from_[t]);
-  }
-  const auto floats_on = [](const void* data, int64_t count) { return static_cast<const float*>(data) + count; };
-  if (whole.has_sink) part.sink.data = floats_on(args.sink.data, head);
+  Args part = StagedArgs(args, staged);
+  if (whole.has_sink) MoveToUnit(part.sink);
   part.dsink = {};
   if (staged_queries_) return part;
-  const auto own = [&](TensorView& view, const layout::Rows& rows) {
-    view.data = layout::RowsView(view.data, rows).At(batch_, head, 0);
-  };
-  const auto own_result = [&](MutableTensorView& view, const layout::Rows& rows) {
-    view.data = layout::MutableRowsView(view.data, rows).At(batch_, head, 0);
-  };
-  own(part.q, whole.q);
-  own(part.out, whole.out);
-  own(part.d_out, bound_.d_out);
-  own_result(part.dq, bound_.dq);
-  own(part.softmax_max, RowsOfStatistic(whole.softmax_max));
-  own(part.softmax_sum, RowsOfStatistic(whole.softmax_sum));
+  MoveToUnit(part.q, whole.q);
+  MoveToUnit(part.out, whole.out);
+  MoveToUnit(part.d_out, bound_.d_out);
+  MoveToUnit(part.dq, bound_.dq);
+  MoveToUnit(part.softmax_max, RowsOfStatistic(whole.softmax_max));
+  MoveToUnit(part.softmax_sum, RowsOfStatistic(whole.softmax_sum));
   if (whole.has_rope) {
-    own(part.q_rope, whole.q_rope);
-    own_result(part.dq_rope, bound_.dq_rope);
+    MoveToUnit(part.q_rope, whole.q_rope);
+    MoveToUnit(part.dq_rope, bound_.dq_rope);
   }
   return part;
 }

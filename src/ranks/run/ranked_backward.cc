@@ -4,8 +4,8 @@
 #include <deque>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/run/guarded_call.h"
 #include "fa/ranked_attention.h"
@@ -13,14 +13,13 @@
 #include "ops/plan/plan_impl.h"
 #include "ranks/call/agreement.h"
 #include "ranks/call/bind_grad_ranks.h"
-#include "ranks/plan/rank_facts.h"
 #include "ranks/run/grad_unit.h"
 #include "ranks/run/parameter_sums.h"
+#include "ranks/run/rank_runner.h"
 #include "ranks/run/ranked_plan.h"
 #include "ranks/run/row_moves.h"
 #include "ranks/run/rows_of_sums.h"
 #include "ranks/run/unit_runs.h"
-#include "tiling/row_rules.h"
 #include "tiling/workspace_plan.h"
 
 namespace fa {
@@ -31,8 +30,7 @@ using ops::GradUnit;
 class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
  public:
   RankedBackward(ops::RankSession session, ops::BoundGradRanks bound)
-      : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.forward.call)) {
-    no_graph_.range_begin = {0, 0};
+      : RankedImpl(std::move(session), bound.forward.call), bound_(std::move(bound)) {
     moves_ = ops::RowMoves(plan_, bound_, workspace_);
     for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(/*results_travel=*/true, workspace_);
@@ -54,8 +52,6 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     if (rows_stay()) rows_of_sums_ = ops::RowsOfSums(bound_, plan_, sums_, workspace_);
   }
 
-  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
-
   [[nodiscard]] ops::MessagesUnderWay UnderWay() const {
     ops::MessagesUnderWay of_sums;
     for (const GradUnit& unit : units_) {
@@ -71,44 +67,26 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
             std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }
 
-  /// The facts of the first unit that this rank computes, with the FLOPs of all its units.
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    const auto computes = [](const GradUnit& unit) { return unit.program() != nullptr || unit.chain() != nullptr; };
-    const auto facts_of = [](const GradUnit& unit) {
-      return unit.program() != nullptr ? unit.program()->Facts() : unit.chain()->Facts();
-    };
-    const auto first = std::find_if(units_.begin(), units_.end(), computes);
-    tiling::PlanFacts facts =
-        first != units_.end()
-            ? facts_of(*first)
-            : ops::FactsOfIdleRank("backward", context(), bound_.forward.whole.problem.dtype, no_graph_);
-    for (auto unit = first; unit != units_.end() && ++unit != units_.end();) {
-      if (!computes(*unit)) continue;
-      const tiling::PlanFacts of_unit = facts_of(*unit);
-      facts.flops += of_unit.flops;
-      facts.flops_full += of_unit.flops_full;
-      facts.flops_visited += of_unit.flops_visited;
+    std::vector<tiling::PlanFacts> of_units;
+    for (const GradUnit& unit : units_) {
+      if (unit.program() != nullptr) of_units.push_back(unit.program()->Facts());
+      if (unit.chain() != nullptr) of_units.push_back(unit.chain()->Facts());
     }
-    const std::string ranks = tiling::DescribeRanks(bound_.forward.call, plan_);
-    facts.problem = "rank " + std::to_string(bound_.forward.rank) + " of " + ranks + session().note +
-                    tiling::DescribeRank(plan_, bound_.forward.rank) + "the first unit of this rank:\n" + facts.problem;
-    facts.mask = tiling::MaskText(bound_.forward.whole.problem.sequences);
-    facts.tiles = nullptr;
-    facts.ranks = tiling::InfoOfRanks(plan_);
-    return facts;
+    return ops::FactsOfRank("backward", context(), bound_.forward, plan_, session_.note, of_units);
   }
 
   [[nodiscard]] Status Run(const AttentionGradArgs& own, std::byte* workspace) const override {
     const Status checked = core::GuardedCall("the run of a plan", [&] {
       return CheckRunTensors(bound_.forward.whole, ops::TensorsOf(own), own.cu_q, own.cu_kv, own.dense_mask);
     });
-    FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session().transport, checked));
+    FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session_.transport, checked));
     ClearTails(own);
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
     Status computed;  // the first error of products; messages go on after it, so that no other rank is left waiting
-    ops::CountedTransport transport(*session().transport);
+    ops::CountedTransport transport(*session_.transport);
     FA_RETURN_IF_ERROR(moves_.Bring(transport, own, workspace));
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       Status status;
@@ -156,8 +134,8 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const ops::BackwardProgram& program = *unit.program();
     const AttentionGradArgs unit_args = unit.UnitArgs(args, runs_.Staged(workspace));
     const ops::GradRows rows = ops::RowsOf(program.bound(), unit_args);
-    core::ArrivalGates* const meanwhile = progress.idle() ? nullptr : &progress;
-    FA_RETURN_IF_ERROR(program.Run(*this, rows, workspace + engine_, meanwhile));
+    const ops::RankRunner runner(context(), progress.idle() ? nullptr : &progress);
+    FA_RETURN_IF_ERROR(program.Run(runner, rows, workspace + engine_));
     unit.KeepBias(workspace + engine_, runs_.Staged(workspace));
     const int64_t group = bound_.forward.whole.problem.group();
     sums_.AddProgram(program, rows, workspace + engine_, unit.first_sequence(), unit.heads().begin * group, workspace);
@@ -213,7 +191,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
     if (sums_bias()) unit_args.dpse.data = BiasSums(workspace);
     const ops::GradRows rows = ops::RowsOf(chain.bound(), unit_args);
-    FA_RETURN_IF_ERROR(chain.Run(*this, transport, rows, unit.FinishedRows(staged), TravellingOf(u, workspace),
+    FA_RETURN_IF_ERROR(chain.Run(context(), transport, rows, unit.FinishedRows(staged), TravellingOf(u, workspace),
                                  progress, workspace + engine_, computed));
     rows_of_sums_.Keep(chain, workspace + engine_, unit.first_sequence(), unit.heads(), workspace);
     return Status::Ok();
@@ -281,12 +259,9 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
 
   ops::BoundGradRanks bound_;
   layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< the rank's own layouts
-  tiling::RankPlan plan_;
   std::deque<GradUnit> units_;
   ops::UnitRuns<GradUnit> runs_{units_};
-  tiling::WorkspacePlan workspace_;
   ops::ParameterSums sums_{bound_, workspace_};
-  core::TaskGraph no_graph_;  ///< the graph of a rank without work
   size_t engine_ = 0, bias_sums_ = 0;
   struct Travelling {
     size_t sums = 0, requests = 0;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
-#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/run/guarded_call.h"
 #include "fa/ranked_attention.h"
@@ -13,12 +13,10 @@
 #include "ops/plan/plan_impl.h"
 #include "ranks/call/agreement.h"
 #include "ranks/call/bind_ranks.h"
-#include "ranks/plan/rank_facts.h"
 #include "ranks/run/forward_unit.h"
+#include "ranks/run/rank_runner.h"
 #include "ranks/run/ranked_plan.h"
 #include "ranks/run/unit_runs.h"
-#include "tiling/row_rules.h"
-#include "tiling/workspace_plan.h"
 
 namespace fa {
 namespace {
@@ -28,8 +26,7 @@ using ops::ForwardUnit;
 class RankedForward final : public ops::RankedImpl<AttentionArgs> {
  public:
   RankedForward(ops::RankSession session, ops::BoundRanks bound)
-      : RankedImpl(std::move(session)), bound_(std::move(bound)), plan_(tiling::MakeRankPlan(bound_.call)) {
-    no_graph_.range_begin = {0, 0};
+      : RankedImpl(std::move(session), bound.call), bound_(std::move(bound)) {
     for (const tiling::RankUnit& unit : plan_.units) units_.emplace_back(bound_, plan_, unit, context());
     runs_.Book(results_travel(), workspace_);
     size_t engine = 0;
@@ -39,35 +36,19 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
     engine_ = workspace_.Book("forward of a unit", engine);
   }
 
-  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] ops::MessagesUnderWay UnderWay() const { return runs_.under_way(); }
 
-  /// The facts of the first unit that this rank computes, with the FLOPs of all its units.
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    const auto computes = [](const ForwardUnit& unit) { return unit.program() != nullptr; };
-    const auto first = std::find_if(units_.begin(), units_.end(), computes);
-    tiling::PlanFacts facts = first != units_.end()
-                                  ? first->program()->Facts()
-                                  : ops::FactsOfIdleRank("forward", context(), bound_.whole.problem.dtype, no_graph_);
-    for (auto unit = first; unit != units_.end() && ++unit != units_.end();) {
-      if (!computes(*unit)) continue;
-      const tiling::PlanFacts of_unit = unit->program()->Facts();
-      facts.flops += of_unit.flops;
-      facts.flops_full += of_unit.flops_full;
-      facts.flops_visited += of_unit.flops_visited;
+    std::vector<tiling::PlanFacts> of_units;
+    for (const ForwardUnit& unit : units_) {
+      if (unit.program() != nullptr) of_units.push_back(unit.program()->Facts());
     }
-    const std::string ranks = tiling::DescribeRanks(bound_.call, plan_);
-    facts.problem = "rank " + std::to_string(bound_.rank) + " of " + ranks + session().note +
-                    tiling::DescribeRank(plan_, bound_.rank) + "the first unit of this rank:\n" + facts.problem;
-    facts.mask = tiling::MaskText(bound_.whole.problem.sequences);
-    facts.tiles = nullptr;
-    facts.ranks = tiling::InfoOfRanks(plan_);
-    return facts;
+    return ops::FactsOfRank("forward", context(), bound_, plan_, session_.note, of_units);
   }
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     const Status checked = core::GuardedCall("the run of a plan", [&] { return CheckRunArgs(bound_.whole, args); });
-    FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session().transport, checked));
+    FA_RETURN_IF_ERROR(ops::AgreeOnStatus(*session_.transport, checked));
     for (const tiling::Interval& tail : bound_.tails) {
       ops::ForwardRows rows = ops::RowsOf(bound_.whole, args);
       rows.unused_rows = tail;
@@ -78,15 +59,15 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
       const ForwardUnit& unit = units_[u];
       std::byte* const staged = runs_.Staged(workspace);
       if (unit.program() != nullptr && computed.ok()) {
-        const ops::ForwardRows rows = ops::RowsOf(unit.program()->bound(), unit.UnitAddresses(args, staged));
-        computed =
-            unit.program()->Run(*this, rows, workspace + engine_, nullptr, progress.idle() ? nullptr : &progress);
+        const ops::ForwardRows rows = ops::RowsOf(unit.program()->bound(), unit.UnitArgs(args, staged));
+        const ops::RankRunner runner(context(), progress.idle() ? nullptr : &progress);
+        computed = unit.program()->Run(runner, rows, workspace + engine_);
       }
       if (!computed.ok()) ops::SpoilResults(staged, unit.staged_bytes());
       return Status::Ok();
     };
     const auto taken = [](size_t /*unit*/) {};
-    ops::CountedTransport transport(*session().transport);
+    ops::CountedTransport transport(*session_.transport);
     FA_RETURN_IF_ERROR(runs_.Run(transport, args, workspace, compute, taken));
     return computed;
   }
@@ -95,11 +76,8 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
   [[nodiscard]] bool results_travel() const { return plan_.strategy == SequenceShards::Strategy::kHeads; }
 
   ops::BoundRanks bound_;
-  tiling::RankPlan plan_;
   std::deque<ForwardUnit> units_;
   ops::UnitRuns<ForwardUnit> runs_{units_};
-  tiling::WorkspacePlan workspace_;
-  core::TaskGraph no_graph_;  ///< the graph of a rank without work
   size_t engine_ = 0;
 };
 

@@ -1,40 +1,11 @@
 #include "ranks/run/ranked_plan.h"
 
-#include <atomic>
+#include <string>
 
-#include "core/run/serial_executor.h"
+#include "ranks/plan/rank_facts.h"
+#include "tiling/row_rules.h"
 
 namespace fa::ops {
-namespace {
-
-/// Whether a run has begun, so that it cannot start anew.
-class Begun {
- public:
-  void Note() {
-    if (!begun_.load(std::memory_order_relaxed)) begun_.store(true, std::memory_order_relaxed);
-  }
-  [[nodiscard]] bool begun() const { return begun_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<bool> begun_{false};
-};
-
-class NotedGates final : public core::ArrivalGates {
- public:
-  NotedGates(core::ArrivalGates& gates, Begun& begun) : gates_(gates), begun_(begun) {}
-  [[nodiscard]] Status Poll(core::GateOpener& opener) override {
-    begun_.Note();
-    return gates_.Poll(opener);
-  }
-  [[nodiscard]] bool done() const override { return gates_.done(); }
-
- private:
-  core::ArrivalGates& gates_;
-  Begun& begun_;
-};
-
-}  // namespace
-
 Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session) {
   session.context = &own;
   if (agreed.isa_lowered) {
@@ -53,33 +24,37 @@ Status TellRanks(const RankSession& session, const Status& why) {
   return core::GuardedCall("the run of a plan", [&] { return AgreeOnStatus(*session.transport, why); });
 }
 
-Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, core::TaskFunction run_task,
-                       std::byte* state, core::ArrivalGates* gates) {
-  Begun begun;
-  auto noted_task = [&](int32_t task, int worker) {
-    begun.Note();
-    run_task(task, worker);
-  };
-  std::optional<NotedGates> noted_gates;
-  if (gates != nullptr) noted_gates.emplace(*gates, begun);
-  Status status = plan.Plan::Impl::RunGraph(graph, core::TaskFunction(noted_task), state,
-                                            gates != nullptr ? &*noted_gates : nullptr);
-  if (status.ok() || begun.begun()) return status;
-  core::SerialExecutor alone;
-  return gates != nullptr ? alone.RunWithGates(graph, run_task, state, *gates) : alone.Run(graph, run_task, state);
-}
-
-tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype, const core::TaskGraph& graph) {
-  return {.op = op,
-          .machine = MachineOf(context, KernelsOf(context, dtype)),
-          .kernels = {},
-          .reason = {},
-          .graph = graph,
-          .load = {},
-          .problem = {},
-          .tasks = {},
-          .loads = {},
-          .tiles = {}};
+tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
+                              const tiling::RankPlan& plan, const std::string& note,
+                              std::span<const tiling::PlanFacts> of_units) {
+  static const core::TaskGraph no_tasks = [] {  // the graph of a rank that computes nothing
+    core::TaskGraph graph;
+    graph.range_begin = {0, 0};
+    return graph;
+  }();
+  const DType dtype = bound.whole.problem.dtype;
+  tiling::PlanFacts facts = !of_units.empty()
+                                ? of_units.front()
+                                : tiling::PlanFacts{.op = op,
+                                                    .machine = MachineOf(context, KernelsOf(context, dtype)),
+                                                    .kernels = {},
+                                                    .reason = {},
+                                                    .graph = no_tasks,
+                                                    .load = {},
+                                                    .problem = {},
+                                                    .tasks = {},
+                                                    .loads = {},
+                                                    .tiles = {}};
+  for (size_t u = 1; u < of_units.size(); ++u) {
+    facts.flops += of_units[u].flops;
+    facts.flops_full += of_units[u].flops_full;
+    facts.flops_visited += of_units[u].flops_visited;
+  }
+  facts.problem = "rank " + std::to_string(bound.rank) + " of " + tiling::DescribeRanks(bound.call, plan) + note +
+                  tiling::DescribeRank(plan, bound.rank) + "the first unit of this rank:\n" + facts.problem;
+  facts.mask = tiling::MaskText(bound.whole.problem.sequences);
+  facts.tiles = nullptr;
+  return facts;
 }
 
 }  // namespace fa::ops

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -11,9 +12,7 @@
 #include "core/context/context_impl.h"
 #include "core/kernels/kernel_facts.h"
 #include "core/memory.h"
-#include "core/run/executor.h"
 #include "core/run/guarded_call.h"
-#include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/plan.h"
@@ -22,12 +21,15 @@
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "ranks/call/agreement.h"
+#include "ranks/call/bind_ranks.h"
 #include "ranks/call/score_rows.h"
+#include "ranks/plan/rank_facts.h"
 #include "ranks/plan/rank_plan.h"
 #include "ranks/rows/counted_transport.h"
 #include "ranks/rows/messenger.h"
 #include "tiling/plan_facts.h"
 #include "tiling/plan_limits.h"
+#include "tiling/workspace_plan.h"
 
 namespace fa::ops {
 
@@ -45,34 +47,33 @@ struct RankSession {
 /// Call it instead of a run that all other ranks begin: they get the error `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// Runs on the context's threads, or on the caller's thread if there is no memory for threads. After the ranks have
-/// agreed to run, no rank may fail for lack of threads.
-[[nodiscard]] Status RunAtLeastAlone(const Plan::Impl& plan, const core::TaskGraph& graph, core::TaskFunction run_task,
-                                     std::byte* state, core::ArrivalGates* gates);
+/// What a rank's plan says about itself: the facts of its first unit, with the FLOPs of all its units.
+/// @param of_units  facts of the units that this rank computes
+[[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
+                                            const tiling::RankPlan& plan, const std::string& note,
+                                            std::span<const tiling::PlanFacts> of_units);
 
 /// What the plans over ranks of all operators have in common.
 template <typename Args>
 class RankedImpl : public Plan::ImplFor<Args> {
  public:
-  explicit RankedImpl(RankSession session) : Plan::ImplFor<Args>(*session.context), session_(std::move(session)) {}
+  RankedImpl(RankSession session, const tiling::RankCall& call)
+      : Plan::ImplFor<Args>(*session.context), session_(std::move(session)), plan_(tiling::MakeRankPlan(call)) {}
 
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const final { return workspace_; }
+  [[nodiscard]] PlanInfo Info() const final {
+    PlanInfo info = Plan::ImplFor<Args>::Info();
+    info.ranks = tiling::InfoOfRanks(plan_);
+    return info;
+  }
   [[nodiscard]] Status CannotRun(const Status& why) const final { return TellRanks(session_, why); }
   void AfterError(Workspace& workspace) const noexcept final { KeepIfUnderWay(*session_.transport, workspace); }
-  [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                core::ArrivalGates* gates = nullptr) const final {
-    return RunAtLeastAlone(*this, graph, run_task, state, gates);
-  }
 
  protected:
-  [[nodiscard]] const RankSession& session() const { return session_; }
-
- private:
   RankSession session_;
+  tiling::RankPlan plan_;
+  tiling::WorkspacePlan workspace_;
 };
-
-/// What a plan says about a rank that computes nothing. @param graph  a graph without tasks
-[[nodiscard]] tiling::PlanFacts FactsOfIdleRank(const char* op, const Context& context, DType dtype,
-                                                const core::TaskGraph& graph);
 
 /// Bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and room in the transport
 /// for its messages; or returns one error on all ranks.

@@ -15,7 +15,7 @@ Transport::Request* UnitProgress::First() {
   return nullptr;
 }
 
-Status UnitProgress::Poll(core::GateOpener& /*opener*/) {
+Status UnitProgress::Poll(core::OnArrival /*arrived*/) {
   failed_ = core::GuardedCall("messages of units", [&] {
     while (Transport::Request* first = First()) {
       bool done = false;

@@ -14,7 +14,7 @@ namespace fa::ops {
 /// sent, the rows of the next unit, and results and sums of the unit before. A transport may move large messages only
 /// while it is called, whichever message the call names. So only one message is tested at a time: the first that has
 /// not arrived or left.
-class UnitProgress final : public core::ArrivalGates {
+class UnitProgress final : public core::Arrivals {
  public:
   using Requests = std::span<Transport::Request>;
 
@@ -26,7 +26,7 @@ class UnitProgress final : public core::ArrivalGates {
 
   /// Whether nothing is under way, or the transport can only wait.
   [[nodiscard]] bool idle();
-  [[nodiscard]] Status Poll(core::GateOpener& opener) override;
+  [[nodiscard]] Status Poll(core::OnArrival arrived) override;
   /// Messages that have not arrived when the tiles end are waited for afterwards.
   [[nodiscard]] bool done() const override { return true; }
   /// The first error of the transport.

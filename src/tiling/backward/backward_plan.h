@@ -17,7 +17,7 @@ struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
-  int32_t block = 0;                   ///< number of the block whose sums it adds to, if they outlive the graph
+  int32_t key_sums = 0;                ///< number of the sums of keys that it adds to, if they outlive the graph
   int32_t slot = 0;                    ///< number of the buffers of its (sequence, kv head)
   int64_t row_begin = 0, row_end = 0;  ///< empty: a column that no row visits; its dK and dV are written 0
   int64_t key_begin = 0, key_end = 0;  ///< empty: rows without keys; their dQ is written 0

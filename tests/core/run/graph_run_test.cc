@@ -41,7 +41,7 @@ TEST(WalkToEnd, AWorkerStaysUntilEveryTaskHasRun) {
     tasks = graph.has_edges() ? graph.task_count : 0;  // a worker may leave a graph without edges
     for (int i = 0; i < kRunsPerGraph; ++i) {
       ran = 0;
-      run.emplace(graph, TaskFunction(task), state.get(), /*polled=*/false);
+      run.emplace(graph, TaskFunction(task), state.get());
       all.arrive_and_wait();
       all.arrive_and_wait();
       ASSERT_EQ(ran.load(), graph.task_count) << "seed " << seed;

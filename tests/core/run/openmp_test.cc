@@ -109,14 +109,14 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
   EXPECT_EQ(executor.in_a_region.load(), tasks);
 }
 
-/// Has one gate, which opens at the second poll after `first` has run.
-class OpensAfter final : public ArrivalGates {
+/// Has one input, which arrives at the second poll after `first` has run.
+class ArrivesAfter final : public Arrivals {
  public:
-  explicit OpensAfter(const std::atomic<bool>& first) : first_(first) {}
-  Status Poll(GateOpener& opener) override {
+  explicit ArrivesAfter(const std::atomic<bool>& first) : first_(first) {}
+  Status Poll(OnArrival arrived) override {
     polled_elsewhere += omp_get_thread_num() != 0 ? 1 : 0;
     if (!done_ && first_.load() && ++polls_ == 2) {
-      opener.Open(0);
+      arrived(0);
       done_ = true;
     }
     return Status::Ok();
@@ -131,13 +131,13 @@ class OpensAfter final : public ArrivalGates {
   bool done_ = false;
 };
 
-TEST_F(SharedOpenMp, TasksBehindGatesRunOnAllItsThreads) {
-  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the gate and then for each other, so no worker may have left.
+TEST_F(SharedOpenMp, TasksThatWaitForInputsRunOnAllItsThreads) {
+  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other, so no worker may have left.
   TaskGraph graph = test::FlatGraph(1 + kThreads, kThreads);
   graph.predecessor_count = {0, 1, 1, 1};
-  graph.successor_begin = {0, 0, 0, 0, 0};
-  graph.gate_begin = {0, kThreads};
-  graph.gate_tasks = {1, 2, 3};
+  graph.successor_begin = {0, 0, 0, 0, 0, kThreads};
+  graph.successors = {1, 2, 3};
+  graph.arrivals = 1;
   const test::StateMemory state(graph);
   FlowExecutor executor(OneNode(kThreads));
   for (int run = 0; run < 20; ++run) {
@@ -155,12 +155,12 @@ TEST_F(SharedOpenMp, TasksBehindGatesRunOnAllItsThreads) {
       ++inside;
       while (inside.load() < kThreads) std::this_thread::yield();
     };
-    OpensAfter gates(first);
-    const Status status = executor.RunWithGates(graph, TaskFunction(task), state.get(), gates);
+    ArrivesAfter arrivals(first);
+    const Status status = executor.RunWithArrivals(graph, TaskFunction(task), state.get(), arrivals);
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(inside.load(), kThreads);
     EXPECT_EQ(in_a_region.load(), 1 + kThreads);
-    EXPECT_EQ(gates.polled_elsewhere, 0);
+    EXPECT_EQ(arrivals.polled_elsewhere, 0);
   }
 }
 

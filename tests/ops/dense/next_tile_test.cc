@@ -37,15 +37,13 @@ constexpr BackwardItem kTile{.slot = 1, .row_begin = 0, .row_end = 96, .key_begi
 TEST(WhatOfNext, ARowGroupThatIsOpenHasPanelsInTheSameColumnOnly) {
   BackwardItem next = kTile;
   next.row_begin = 96;
-  for (const bool sums_travel : {false, true}) {
-    EXPECT_EQ(WhatOfNext(kTile, next, sums_travel), FetchedOfNext::kPanels);
-    BackwardItem other = next;
-    other.key_begin = 0;
-    EXPECT_EQ(WhatOfNext(kTile, other, sums_travel), FetchedOfNext::kNothing);
-    other = next;
-    other.slot = 0;
-    EXPECT_EQ(WhatOfNext(kTile, other, sums_travel), FetchedOfNext::kNothing);
-  }
+  EXPECT_EQ(WhatOfNext(kTile, next), FetchedOfNext::kPanels);
+  BackwardItem other = next;
+  other.key_begin = 0;
+  EXPECT_EQ(WhatOfNext(kTile, other), FetchedOfNext::kNothing);
+  other = next;
+  other.slot = 0;
+  EXPECT_EQ(WhatOfNext(kTile, other), FetchedOfNext::kNothing);
 }
 
 TEST(WhatOfNext, ARowGroupThatIsNotYetOpenHasRowsWhereverItsKeysAre) {
@@ -53,8 +51,7 @@ TEST(WhatOfNext, ARowGroupThatIsNotYetOpenHasRowsWhereverItsKeysAre) {
   next.first_of_rows = true;
   for (const int slot : {1, 0}) {
     next.slot = slot;
-    EXPECT_EQ(WhatOfNext(kTile, next, false), FetchedOfNext::kRows);
-    EXPECT_EQ(WhatOfNext(kTile, next, true), FetchedOfNext::kNothing);
+    EXPECT_EQ(WhatOfNext(kTile, next), FetchedOfNext::kRows);
   }
 }
 

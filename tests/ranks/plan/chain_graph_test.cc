@@ -1,4 +1,4 @@
-// The graphs of all ranks together: each waits at its gates for the others.
+// The graphs of all ranks together: each waits for sums of the others.
 
 #include "ranks/plan/chain_graph.h"
 
@@ -87,7 +87,7 @@ class Chains {
 
 /// Runs the graphs of all ranks by the executor's rule. Workers share a list of claims. A worker that completes a task
 /// runs the first task that it frees, and queues the others; the earliest queued task runs first. When a block's tiles
-/// have run, its sums leave and open the next block's gate.
+/// have run, its sums leave for the next block.
 class Ranks {
  public:
   using Duration = std::function<double(const BackwardItem&)>;
@@ -110,14 +110,13 @@ class Ranks {
   double Run() {
     for (int rank = 0; rank < std::ssize(ranks_); ++rank) Feed(rank);
     while (!events_.empty()) {
-      const auto [at, number, rank, task, gate] = events_.top();
+      const auto [at, number, rank, task, arrival] = events_.top();
       events_.pop();
       now_ = at;
       if (task >= 0) {
         End(rank, task);
       } else {
-        const core::TaskGraph& graph = ranks_[static_cast<size_t>(rank)].graph->plan.graph;
-        Release(rank, graph.gate_tasks, graph.gate_begin, gate, nullptr);
+        Release(rank, ranks_[static_cast<size_t>(rank)].graph->plan.graph.task_count + arrival, nullptr);
       }
       Feed(rank);
     }
@@ -130,7 +129,7 @@ class Ranks {
   [[nodiscard]] int64_t messages() const { return messages_; }
 
  private:
-  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // at, number, rank, task (-1: a gate), gate
+  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // at, number, rank, task (-1: an arrival), arrival
   struct Rank {
     const ChainGraph* graph = nullptr;
     std::vector<int32_t> waits, left;
@@ -165,13 +164,14 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that a completed task or an opened gate frees. If `next` is not null, the first of them goes
-  // there.
-  void Release(int r, const std::vector<int32_t>& tasks, const std::vector<int64_t>& begin, int32_t of, int32_t* next) {
-    if (begin.empty()) return;
+  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, the first of them goes there.
+  void Release(int r, int32_t of, int32_t* next) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
-    for (int64_t t = begin[static_cast<size_t>(of)]; t < begin[static_cast<size_t>(of) + 1]; ++t) {
-      const int32_t task = tasks[static_cast<size_t>(t)];
+    const core::TaskGraph& graph = rank.graph->plan.graph;
+    if (!graph.has_edges()) return;
+    const auto begin = graph.successor_begin.begin() + of;
+    for (int64_t t = begin[0]; t < begin[1]; ++t) {
+      const int32_t task = graph.successors[static_cast<size_t>(t)];
       if (--rank.waits[static_cast<size_t>(task)] > 0 || !rank.claimed[static_cast<size_t>(task)]) continue;
       if (next != nullptr && *next < 0) {
         *next = task;
@@ -185,9 +185,9 @@ class Ranks {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     ++rank.ran;
     const BackwardItem& item = rank.graph->plan.items[static_cast<size_t>(task)];
-    if (item.key_begin < item.key_end && --rank.left[static_cast<size_t>(item.block)] == 0) Send(r, item.block);
+    if (item.key_begin < item.key_end && --rank.left[static_cast<size_t>(item.key_sums)] == 0) Send(r, item.key_sums);
     int32_t next = -1;
-    Release(r, rank.graph->plan.graph.successors, rank.graph->plan.graph.successor_begin, task, &next);
+    Release(r, task, &next);
     if (next >= 0) {
       Start(r, next);
     } else {
@@ -211,7 +211,7 @@ class Ranks {
       if (next.before >= 0) {
         EXPECT_TRUE(rank_sent_.contains({of.of.to, next.before}));
       }
-      events_.emplace(arrives, number_++, of.of.to, -1, next.gate);
+      events_.emplace(arrives, number_++, of.of.to, -1, next.arrival);
       return;
     }
     ADD_FAILURE() << "nobody receives block " << block << " of rank " << r;
@@ -270,14 +270,14 @@ TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
       const auto began = [&](int rank, const BackwardItem& item) {
         if (item.key_begin == item.key_end) return;
         const ChainGraph& graph = chains.graphs[static_cast<size_t>(rank)];
-        const ChainBlock& block = graph.blocks[static_cast<size_t>(item.block)];
+        const ChainBlock& block = graph.blocks[static_cast<size_t>(item.key_sums)];
         const SumChunk& chunk = chains.schedule.chunks[static_cast<size_t>(block.of.chunk)];
         EXPECT_LE(chunk.keys.begin, item.key_begin);
         EXPECT_LE(item.key_end, chunk.keys.end);
         if (of.copies_keys) {
           int32_t& held = copy_held[{rank, block.copy, item.head_kv, item.key_begin - chunk.keys.begin}];
-          if (item.first_of_column) held = item.block;
-          EXPECT_EQ(held, item.block);
+          if (item.first_of_column) held = item.key_sums;
+          EXPECT_EQ(held, item.key_sums);
         }
         if (item.row_begin == item.row_end) return;
         const int64_t row =
@@ -317,10 +317,10 @@ TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {
       std::vector<int32_t> tiles(graph.blocks.size(), 0);
       for (const BackwardItem& item : graph.plan.items) {
         if (item.key_begin == item.key_end) continue;
-        auto& [first, last] = columns[{item.block, item.head_kv, item.key_begin}];
+        auto& [first, last] = columns[{item.key_sums, item.head_kv, item.key_begin}];
         first += item.first_of_column ? 1 : 0;
         last += item.last_of_column ? 1 : 0;
-        ++tiles[static_cast<size_t>(item.block)];
+        ++tiles[static_cast<size_t>(item.key_sums)];
       }
       int64_t wanted = 0;
       for (size_t b = 0; b < graph.blocks.size(); ++b) {

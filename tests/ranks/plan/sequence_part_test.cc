@@ -32,7 +32,7 @@ void ExpectRowsOfTheWhole(const Sequence& whole) {
       const Sequence part = PartOf(whole, {begin, end});
       ASSERT_EQ(part.sq, end - begin);
       ASSERT_EQ(part.rule.sq, whole.sq);
-      ASSERT_EQ(part.KeptByAllRows(), kept);
+      ASSERT_EQ(part.kept_by_all, kept);
       for (int64_t row = begin; row < end; ++row) ASSERT_EQ(part.rule.Keys(row - begin), whole.rule.Keys(row));
       ASSERT_EQ(part.rule.KeptPairs({0, part.sq}), whole.rule.KeptPairs({begin, end}));
       ASSERT_EQ(part.rule.KeysOfRows({0, part.sq}), whole.rule.KeysOfRows({begin, end}));
@@ -67,7 +67,7 @@ TEST(SequencePart, APartOfAPartKnowsTheWhole) {
   const Sequence part = PartOf(PartOf(whole, {2, 8}), {3, 5});
   EXPECT_EQ(part.rule.sq, 8);
   EXPECT_EQ(part.rule.Keys(0), (Interval{0, 6}));
-  EXPECT_EQ(part.KeptByAllRows(), (KeptKeys{{0, 8}, {0, 1}}));
+  EXPECT_EQ(part.kept_by_all, (KeptKeys{{0, 8}, {0, 1}}));
 }
 
 TEST(SequencePart, ACutMayRunThroughPackedSequences) {

@@ -132,19 +132,19 @@ Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals
     if (started++ == throws_at) throw std::bad_alloc();
     const tiling::BackwardItem& item = graph.plan.items[static_cast<size_t>(task)];
     if (item.key_begin == item.key_end) return;
-    const tiling::SumBlock& block = graph.blocks[static_cast<size_t>(item.block)].of;
+    const tiling::SumBlock& block = graph.blocks[static_cast<size_t>(item.key_sums)].of;
     const tiling::Interval& keys = unit.ChunkOf(block).keys;
     float& sum = sums.Of(block.chunk)[static_cast<size_t>(item.head_kv * keys.size() + item.key_begin - keys.begin)];
     if (item.first_of_column && block.from < 0) sum = 0;
     const int64_t row = unit.part_begin[rank][static_cast<size_t>(item.sequence)] + item.row_begin;
     if (item.row_begin < item.row_end) sum = sum * 0.5f + static_cast<float>(item.head * kRows + row + 1);
     if (item.last_of_column && block.to < 0) finals.Put(item.head_kv, item.key_begin, sum);
-    messages.TileHasRun(item.block);
+    messages.TileHasRun(item.key_sums);
   };
   Status ended = Status::OutOfMemory("before the first task");
   if (throws_at >= 0) {
     const test::StateMemory state(graph.plan.graph);
-    ended = unit.MakeExecutor()->RunWithGates(graph.plan.graph, core::TaskFunction(run_task), state.get(), messages);
+    ended = unit.MakeExecutor()->RunWithArrivals(graph.plan.graph, core::TaskFunction(run_task), state.get(), messages);
   }
   EXPECT_TRUE(messages.failed().ok()) << messages.failed().message();
   if (!messages.done()) {

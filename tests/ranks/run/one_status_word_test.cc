@@ -140,8 +140,8 @@ class NoThreads final : public core::Executor {
   Status Run(const core::TaskGraph& /*graph*/, core::TaskFunction /*task*/, std::byte* /*state*/) override {
     return Status::OutOfMemory("thread arena");
   }
-  Status RunWithGates(const core::TaskGraph& /*graph*/, core::TaskFunction /*task*/, std::byte* /*state*/,
-                      core::ArrivalGates& /*gates*/) override {
+  Status RunWithArrivals(const core::TaskGraph& /*graph*/, core::TaskFunction /*task*/, std::byte* /*state*/,
+                         core::Arrivals& /*arrivals*/) override {
     return Status::OutOfMemory("thread arena");
   }
   [[nodiscard]] int workers() const override { return 2; }
@@ -173,10 +173,10 @@ class Throws final : public core::Executor {
     auto some = Some(task);
     return core::SerialExecutor().Run(graph, core::TaskFunction(some), state);
   }
-  Status RunWithGates(const core::TaskGraph& graph, core::TaskFunction task, std::byte* state,
-                      core::ArrivalGates& gates) override {
+  Status RunWithArrivals(const core::TaskGraph& graph, core::TaskFunction task, std::byte* state,
+                         core::Arrivals& arrivals) override {
     auto some = Some(task);
-    return core::Executor::RunWithGates(graph, core::TaskFunction(some), state, gates);
+    return core::Executor::RunWithArrivals(graph, core::TaskFunction(some), state, arrivals);
   }
   [[nodiscard]] int workers() const override { return 1; }
 

@@ -45,22 +45,22 @@ class TestedTransport final : public Transport {
   bool can_test_;
 };
 
-class NoGates final : public core::GateOpener {
- public:
-  void Open(int32_t /*gate*/) override { ADD_FAILURE() << "a gate"; }
-};
+/// Polls `progress`, which reports no arrival.
+Status Poll(UnitProgress& progress) {
+  auto arrived = [](int32_t /*arrival*/) { ADD_FAILURE() << "an arrival"; };
+  return progress.Poll(core::OnArrival(arrived));
+}
 
 TEST(UnitProgress, TestsOneMessageAtATimeInTheirOrder) {
   TestedTransport transport;
   transport.tests_of = {{4, 2}, {5, 3}, {7, 2}};
   std::vector<Request> sent = {kNoRequest, 4}, comes = {kNoRequest, 5, kNoRequest, 6}, goes = {7, kNoRequest};
   UnitProgress progress(transport, {sent, comes, goes});
-  NoGates gates;
   const std::vector<std::vector<Request>> polls = {{4}, {4, 5}, {5}, {5, 6, 7}, {7}, {}, {}};
   for (const std::vector<Request>& want : polls) {
     transport.tested.clear();
     EXPECT_EQ(progress.idle(), want.empty());
-    EXPECT_TRUE(progress.Poll(gates).ok());
+    EXPECT_TRUE(Poll(progress).ok());
     EXPECT_EQ(transport.tested, want);
     EXPECT_TRUE(progress.done());
   }
@@ -72,45 +72,41 @@ TEST(UnitProgress, TestsFirstWhatItIsTold) {
   std::vector<Request> sums = {kNoRequest, 9, kNoRequest}, sent = {4};
   UnitProgress progress(transport, {sent, Requests(), Requests()});
   progress.TestFirst(sums);
-  NoGates gates;
   EXPECT_FALSE(progress.idle());
-  EXPECT_TRUE(progress.Poll(gates).ok());
+  EXPECT_TRUE(Poll(progress).ok());
   EXPECT_THAT(transport.tested, ElementsAre(9, 4));
   EXPECT_THAT(sums, testing::Each(kNoRequest));
   EXPECT_TRUE(progress.idle());
 }
 
 TEST(UnitProgress, IsIdleWithoutMessagesAndWhereATestWaits) {
-  NoGates gates;
   TestedTransport transport, waits(/*can_test=*/false);
   std::vector<Request> gone = {kNoRequest, kNoRequest}, under_way = {3};
   UnitProgress none(transport, {Requests(), gone, gone});
   EXPECT_TRUE(none.idle());
-  EXPECT_TRUE(none.Poll(gates).ok());
+  EXPECT_TRUE(Poll(none).ok());
   EXPECT_THAT(transport.tested, IsEmpty());
   EXPECT_TRUE(UnitProgress(waits, {under_way, Requests(), Requests()}).idle());
   EXPECT_FALSE(UnitProgress(transport, {Requests(), Requests(), under_way}).idle());
 }
 
 TEST(UnitProgress, KeepsTheErrorOfATransport) {
-  NoGates gates;
   TestedTransport transport;
   transport.fails = 2;
   std::vector<Request> requests = {1, 2, 3};
   UnitProgress progress(transport, {Requests(), requests, Requests()});
-  EXPECT_EQ(progress.Poll(gates).message(), "internal error: rank 1 has left");
+  EXPECT_EQ(Poll(progress).message(), "internal error: rank 1 has left");
   EXPECT_EQ(progress.failed().message(), "internal error: rank 1 has left");
   EXPECT_THAT(transport.tested, ElementsAre(1, 2));
   EXPECT_THAT(requests, ElementsAre(kNoRequest, 2, 3));
 }
 
 TEST(UnitProgress, AnExceptionOfATransportIsAnError) {
-  NoGates gates;
   TestedTransport transport;
   transport.throws = 1;
   std::vector<Request> requests = {1};
   UnitProgress progress(transport, {requests, Requests(), Requests()});
-  EXPECT_EQ(progress.Poll(gates).message(), "internal error: no network");
+  EXPECT_EQ(Poll(progress).message(), "internal error: no network");
   EXPECT_EQ(progress.failed().code(), StatusCode::kInternal);
 }
 

@@ -12,13 +12,13 @@ Status ThreadExecutor::Run(const core::TaskGraph& graph, core::TaskFunction run_
   return RunOnThreads(graph, run_task, state, nullptr);
 }
 
-Status ThreadExecutor::RunWithGates(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                    core::ArrivalGates& gates) {
-  return RunOnThreads(graph, run_task, state, &gates);
+Status ThreadExecutor::RunWithArrivals(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                       core::Arrivals& arrivals) {
+  return RunOnThreads(graph, run_task, state, &arrivals);
 }
 
 Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                    core::ArrivalGates* gates) {
+                                    core::Arrivals* arrivals) {
   // The counters are relaxed: they must not order tasks that the graph leaves unordered, because that would hide races.
   std::atomic<int32_t> finished{0};
   std::atomic<bool> failed{false};
@@ -31,7 +31,7 @@ Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunc
     }
     finished.fetch_add(1, std::memory_order_relaxed);
   };
-  core::GraphRun run(graph, core::TaskFunction(counted), state, gates != nullptr);
+  core::GraphRun run(graph, core::TaskFunction(counted), state, arrivals);
 
   auto walk = [&](int worker) {
     while (finished.load(std::memory_order_relaxed) < graph.task_count && !failed.load(std::memory_order_relaxed)) {
@@ -41,8 +41,8 @@ Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunc
   };
   std::vector<std::thread> threads;
   for (int worker = 1; worker < workers_; ++worker) threads.emplace_back(walk, worker);
-  if (gates != nullptr) {
-    run.WalkWithGates(0, *gates, [](int) {});
+  if (arrivals != nullptr) {
+    run.WalkAndPoll(0, [](int) {});
     if (run.failed()) failed.store(true, std::memory_order_relaxed);
   }
   walk(0);

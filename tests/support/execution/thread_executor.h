@@ -12,13 +12,13 @@ class ThreadExecutor final : public core::Executor {
   explicit ThreadExecutor(int workers) : workers_(workers) {}
 
   [[nodiscard]] Status Run(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state) override;
-  [[nodiscard]] Status RunWithGates(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                    core::ArrivalGates& gates) override;
+  [[nodiscard]] Status RunWithArrivals(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
+                                       core::Arrivals& arrivals) override;
   [[nodiscard]] int workers() const override { return workers_; }
 
  private:
   [[nodiscard]] Status RunOnThreads(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
-                                    core::ArrivalGates* gates);
+                                    core::Arrivals* arrivals);
 
   int workers_;
 };

@@ -1,0 +1,130 @@
+#ifndef FA_RANKS_RUN_UNIT_TENSORS_H_
+#define FA_RANKS_RUN_UNIT_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fa/sequence_shards.h"
+#include "fa/tensor.h"
+#include "layout/rows_view.h"
+#include "ranks/plan/rank_plan.h"
+#include "ranks/rows/messenger.h"
+#include "ranks/rows/row_tensor.h"
+#include "ranks/rows/unit_messages.h"
+#include "tiling/row_cut.h"
+#include "tiling/row_interval.h"
+
+namespace fa::ops {
+
+/// The tensors of one unit whose rows travel: rows that arrive before the unit's products, and results that go back.
+/// Each is a member of the call's arguments, and is staged on the rank that computes.
+template <typename Args>
+class UnitTensors {
+ public:
+  [[nodiscard]] const UnitMessages& in() const { return in_; }
+  [[nodiscard]] const UnitMessages& back() const { return back_; }
+  /// The tensors of in() and back(), where they are sent from and where they arrive.
+  [[nodiscard]] const std::vector<RowTensor>& in_from() const { return in_from_; }
+  [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
+  [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
+  [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
+  [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
+  [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads
+
+  /// Addresses of the tensors of in_from(), in_to(), back_from() and back_to().
+  [[nodiscard]] UnitPlaces PlacesOf(const Args& args, std::byte* staged) const {
+    UnitPlaces places;
+    for (size_t t = 0; t < inputs_.size(); ++t) {
+      places.in_from.Add(layout::RowsView((args.*inputs_[t]).data, in_from_[t].rows).At(batch_, 0, 0));
+      places.in_to.Add(staged + in_at_[t]);
+    }
+    for (size_t t = 0; t < outputs_.size(); ++t) {
+      places.back_from.Add(staged + back_at_[t]);
+      places.back_to.Add(layout::MutableRowsView((args.*outputs_[t]).data, back_to_[t].rows).At(batch_, 0, 0));
+    }
+    return places;
+  }
+  /// Writes 0 to the staged rows next to the needed ones.
+  void ClearSlack(std::byte* staged) const { ops::ClearSlack(in_to_, in_at_, keys_, heads_.size(), staged); }
+
+ protected:
+  using Input = TensorView Args::*;
+  using Output = MutableTensorView Args::*;
+
+  UnitTensors(const tiling::RankCall& call, const tiling::RankPlan& plan, const tiling::RankUnit& unit, int rank)
+      : heads_(unit.heads[static_cast<size_t>(rank)]),
+        batch_(call.packed ? 0 : unit.sequences.begin),
+        group_(call.problem.group()),
+        staged_queries_(plan.strategy == SequenceShards::Strategy::kHeads),
+        queries_(NeededRows(call, plan, unit, rank, tiling::RowAxis::kQuery), 0),
+        keys_(NeededRows(call, plan, unit, rank, tiling::RowAxis::kKey), tiling::kKeyStep) {}
+
+  [[nodiscard]] static RowTensor Key(int64_t columns) { return {.axis = tiling::RowAxis::kKey, .columns = columns}; }
+  [[nodiscard]] RowTensor Query(int64_t columns) const {
+    return {.axis = tiling::RowAxis::kQuery, .heads_per_kv = group_, .columns = columns};
+  }
+  void Bring(Input tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to) {
+    inputs_.push_back(tensor);
+    shape.rows = from;
+    in_from_.push_back(shape);
+    shape.rows = to;
+    in_to_.push_back(shape);
+    in_at_.push_back(Book(shape, shape.axis == tiling::RowAxis::kQuery ? queries_.rows : keys_.rows));
+  }
+  /// @param from  `rows` dense rows per head
+  void TakeBack(Output tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to, int64_t rows) {
+    outputs_.push_back(tensor);
+    shape.rows = to;
+    back_to_.push_back(shape);
+    shape.rows = from;
+    back_from_.push_back(shape);
+    back_at_.push_back(Book(shape, rows));
+  }
+  size_t Book(const RowTensor& staged, int64_t rows) {
+    const size_t at = staged_bytes_;
+    staged_bytes_ += AlignedBytes(heads_.size() * staged.HeadBytes(rows));
+    return at;
+  }
+
+  /// The arguments with the addresses of staged tensors. Results are staged if queries are.
+  [[nodiscard]] Args StagedArgs(const Args& args, std::byte* staged) const {
+    const auto lead_bytes = [&](const RowTensor& tensor) {
+      return tensor.axis == tiling::RowAxis::kKey ? keys_.lead * tensor.RowBytes() : 0;
+    };
+    Args part = args;
+    for (size_t t = 0; t < inputs_.size(); ++t) {
+      (part.*inputs_[t]).data = staged + in_at_[t] - lead_bytes(in_to_[t]);
+    }
+    for (size_t t = 0; staged_queries_ && t < outputs_.size(); ++t) {
+      (part.*outputs_[t]).data = staged + back_at_[t] - lead_bytes(back_from_[t]);
+    }
+    return part;
+  }
+  /// Moves the address of an own tensor of queries to the unit's batch element and heads.
+  void MoveToUnit(TensorView& view, const layout::Rows& rows) const {
+    view.data = layout::RowsView(view.data, rows).At(batch_, heads_.begin * group_, 0);
+  }
+  void MoveToUnit(MutableTensorView& view, const layout::Rows& rows) const {
+    view.data = layout::MutableRowsView(view.data, rows).At(batch_, heads_.begin * group_, 0);
+  }
+  /// Values of the unit's first query head and those after it.
+  void MoveToUnit(TensorView& values_of_heads) const {
+    values_of_heads.data = static_cast<const float*>(values_of_heads.data) + heads_.begin * group_;
+  }
+
+  tiling::Interval heads_;
+  int64_t batch_ = 0, group_ = 1;
+  bool staged_queries_ = false;
+  StagedRows queries_, keys_;
+  UnitMessages in_, back_;
+  std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
+  std::vector<Input> inputs_;            ///< tensors of in_from_
+  std::vector<Output> outputs_;          ///< tensors of back_to_
+  std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
+  size_t staged_bytes_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_RANKS_RUN_UNIT_TENSORS_H_
