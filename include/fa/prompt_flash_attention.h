@@ -70,7 +70,7 @@ struct PromptAttentionOptions {
   Layout layout = Layout::kBNSD;
   int64_t heads = 0;     ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   int64_t heads_kv = 0;  ///< checked against the tensors if > 0
-  std::optional<float> scale = {};  ///< default 1/sqrt(D); any finite value
+  std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};  ///< any mask. Mask::FromSparseMode must have had mode 0 to 4; its band is anchored at the lengths
   PseType pse_type = PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3

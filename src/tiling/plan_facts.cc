@@ -30,6 +30,7 @@ PlanInfo InfoOf(const PlanFacts& facts, const WorkspacePlan& workspace) {
 std::string Describe(const PlanFacts& facts, const WorkspacePlan& workspace) {
   PlanText text;
   text.Add(facts.problem);
+  if (!facts.mask.empty()) text.AddLine("mask: %s", facts.mask.c_str());
   if (!facts.kernels.empty()) text.AddKernels(facts.machine, facts.kernels);
   text.Add(facts.tasks);
   text.AddFlops(facts.flops, facts.flops_full, facts.flops_visited);

@@ -22,7 +22,10 @@ struct Gradient {
 
 Status CheckLike(const Gradient& gradient) {
   const auto& [name, tensor, source_name, source] = gradient;
-  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(Arg(name).Says("null data"));
+  if (tensor.shape.empty() && tensor.data == nullptr) {
+    return Status::InvalidArgument(Arg(name).Says("missing, want " + Text(source.shape)) + " (" +
+                                   Arg(source_name, ".shape") + ")");
+  }
   if (tensor.dtype != source.dtype) {
     return WrongType(name, tensor.dtype, TypeOf(source_name, source.dtype));
   }

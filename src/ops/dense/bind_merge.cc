@@ -22,9 +22,7 @@ Layout ResultLayout(Layout layout) { return layout::OutputLayout(layout); }
 
 Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
   const TensorView& tensor = named.tensor;
-  if (tensor.data == nullptr && tensor.shape.empty()) {
-    return Status::InvalidArgument(Arg(named.name).Says("null data"));
-  }
+  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(Arg(named.name).Says("missing"));
   if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16) {
     return WrongType(named.name, tensor.dtype, "f32, f16 or bf16");
   }
@@ -46,9 +44,7 @@ Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
 Status CheckStats(const NamedView& named, const BoundMerge& merge, const layout::Axes& axes, Stats* stats) {
   const bool packed = axes.batch < 0;
   const TensorView& tensor = named.tensor;
-  if (tensor.data == nullptr && tensor.shape.empty()) {
-    return Status::InvalidArgument(Arg(named.name).Says("null data"));
-  }
+  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(Arg(named.name).Says("missing"));
   if (tensor.dtype != DType::kF32) return WrongType(named.name, tensor.dtype, "f32");
   const int rank = packed ? 2 : 3;
   const int got = tensor.shape.rank();

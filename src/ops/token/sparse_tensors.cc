@@ -18,7 +18,7 @@ bool IsFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 
 
 Status CheckPresent(const char* name, const TensorView& tensor) {
   if (!tensor.shape.empty() || tensor.data != nullptr) return Status::Ok();
-  return Status::InvalidArgument(Arg(name).Says("null data"));
+  return Status::InvalidArgument(Arg(name).Says("missing"));
 }
 
 }  // namespace

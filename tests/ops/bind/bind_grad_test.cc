@@ -134,16 +134,18 @@ TEST(BindGrad, TheForwardsErrorsAreErrors) {
 }
 
 TEST(BindGrad, MissingTensors) {
-  EXPECT_TRUE(Refused(With([](auto& args) { args.q = {}; }), "q: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.k = {}; }), "k: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.v = {}; }), "v: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.out = {}; }), "out: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.d_out = {}; }), "d_out: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.softmax_max = {}; }), "softmax_max: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.softmax_sum = {}; }), "softmax_sum: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.dq = {}; }), "dq: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.dk = {}; }), "dk: null data"));
-  EXPECT_TRUE(Refused(With([](auto& args) { args.dv = {}; }), "dv: null data"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.q = {}; }), "q: missing, want 4 dimensions (BNSD)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.k = {}; }), "k: missing, want 4 dimensions (BNSD)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.v = {}; }), "v: missing, want 4 dimensions (BNSD)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.out = {}; }), "out: missing, want 4 dimensions (BNSD)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.d_out = {}; }), "d_out: missing, want [2,6,7,8] (out.shape)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.softmax_max = {}; }),
+                      "softmax_max: missing, want the forward's, f32 [B,N,Sq] or [B,N,Sq,8]"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.softmax_sum = {}; }),
+                      "softmax_sum: missing, want the forward's, f32 [B,N,Sq] or [B,N,Sq,8]"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.dq = {}; }), "dq: missing, want [2,6,7,16] (q.shape)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.dk = {}; }), "dk: missing, want [2,3,9,16] (k.shape)"));
+  EXPECT_TRUE(Refused(With([](auto& args) { args.dv = {}; }), "dv: missing, want [2,3,9,8] (v.shape)"));
 }
 
 TEST(BindGrad, TypesAreThoseOfTheTensors) {

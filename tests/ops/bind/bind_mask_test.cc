@@ -98,8 +98,12 @@ TEST(BindMask, RefusesListsOfOtherLengthsAndRowsThatGoBack) {
   call.options.mask = Mask::Rows({0, 3}, {4, 20, 5});
   EXPECT_TRUE(Refused(call, "mask.row_end has 3 entries, want 2 (mask.row_begin)"));
   call.options.mask = Mask::Rows({0, 0, 1, 0}, {4, 4, 4, 5});
-  EXPECT_TRUE(Refused(
-      call, "mask.row_begin[3]=0, mask.row_end[3]=5, want neither below that of an earlier row that keeps keys"));
+  EXPECT_TRUE(Refused(call, "mask.row_begin[3]=0, want >= 1 (an earlier row)"));
+  call.options.mask = Mask::Rows({0, 0, 0, 0}, {4, 3, 4, 5});
+  EXPECT_TRUE(Refused(call, "mask.row_end[1]=3, want >= 4 (an earlier row)"));
+  call = BindCall({.sq = 3, .sk = 9});
+  call.options.mask = Mask::Rows({0, 0, 2}, {4, 0, 5});
+  EXPECT_TRUE(Refused(call, "mask.row_begin[2]=2, want >= 4 (an earlier row)")) << "behind a row without keys";
   BindCall packed({.layout = Layout::kTND, .sq = 4, .sk = 10, .cu_q = {1, 3}, .cu_kv = {6, 10}});
   packed.options.mask = Mask::Rows({0, 0}, {1, 1});
   EXPECT_TRUE(Refused(packed, "mask.row_begin has 2 entries, want 4 (q.shape[0])"));

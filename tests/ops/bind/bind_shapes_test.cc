@@ -190,16 +190,16 @@ TEST(BindShapes, RefusesMixedAndForeignTypes) {
 TEST(BindShapes, MissingRequiredTensors) {
   BindCall call;
   call.args.q = {};
-  EXPECT_TRUE(Refused(call, "q: null data"));
+  EXPECT_TRUE(Refused(call, "q: missing, want 4 dimensions (BNSD)"));
   call = BindCall();
   call.args.k = {};
-  EXPECT_TRUE(Refused(call, "k: null data"));
+  EXPECT_TRUE(Refused(call, "k: missing, want 4 dimensions (BNSD)"));
   call = BindCall();
   call.args.v = {};
-  EXPECT_TRUE(Refused(call, "v: null data"));
+  EXPECT_TRUE(Refused(call, "v: missing, want 4 dimensions (BNSD)"));
   call = BindCall();
   call.args.out = {};
-  EXPECT_TRUE(Refused(call, "out: null data"));
+  EXPECT_TRUE(Refused(call, "out: missing, want 4 dimensions (BNSD)"));
 }
 
 TEST(BindShapes, PlanningNeedsNoAddressOfARequiredTensor) {

@@ -358,9 +358,9 @@ TEST(Merge, NamesTheWrongTensor) {
     spoil(c);
     EXPECT_TRUE(Refused(c.Merge(), text));
   };
-  refused([](MergeCase& c) { c.args.cur_out = {}; }, "cur_out: null data");
+  refused([](MergeCase& c) { c.args.cur_out = {}; }, "cur_out: missing");
   refused([](MergeCase& c) { c.args.prev_sum.data = nullptr; }, "prev_sum: null data");
-  refused([](MergeCase& c) { c.args.softmax_max = {}; }, "softmax_max: null data");
+  refused([](MergeCase& c) { c.args.softmax_max = {}; }, "softmax_max: missing");
   refused([](MergeCase& c) { c.args.cur_out.dtype = DType::kF16; }, "cur_out.dtype=f16, want f32 (prev_out.dtype)");
   refused([](MergeCase& c) { c.args.prev_out.dtype = DType::kI32; }, "prev_out.dtype=i32, want f32, f16 or bf16");
   refused([](MergeCase& c) { c.args.out.shape[2] = 11; }, "out.shape[2]=11, want 12 (prev_out.shape[2])");

@@ -106,7 +106,7 @@ TEST(BindSparse, TheCallsOfTheTestsAreValid) {
 TEST(BindSparse, RefusesShapesAndTypes) {
   ExpectForward({
       {[](Call& c) { c.options.layout = Layout::kBNSD; }, "layout=BNSD, want BSND or TND"},
-      {[](Call& c) { c.forward.q = {}; }, "q: null data"},
+      {[](Call& c) { c.forward.q = {}; }, "q: missing"},
       {[](Call& c) { c.forward.q.dtype = DType::kI8; }, "q.dtype=i8, want f32, f16 or bf16"},
       {[](Call& c) {
          c.forward.q = c.In({2, 3, 32});
@@ -239,7 +239,7 @@ TEST(BindSparse, RefusesEntriesThatAreNoBlockOnlyWhereItIsAsked) {
 
 TEST(BindSparse, BackwardRefusesGradientsThatDoNotFit) {
   const std::vector<Case> cases = {
-      {[](Call& c) { c.backward.dq = {}; }, "dq: null data"},
+      {[](Call& c) { c.backward.dq = {}; }, "dq: missing"},
       {[](Call& c) { c.backward.dv = {}; }, "dv: missing, want it with v"},
       {[](Call& c) { c.backward.v = {}; }, "dv: given, want none without v"},
       {[](Call& c) { c.backward.dk_rope = {}; }, "dk_rope: missing, want it with q_rope"},

@@ -42,7 +42,7 @@ using Options = SparseAttentionOptions;
 constexpr Layout kPadded = Layout::kBSND, kPacked = Layout::kTND;
 
 const Mistake kMistakes[] = {
-    {"NoQuery", "q: null data", [](Args* a, Options*) { a->q = {}; }},
+    {"NoQuery", "q: missing", [](Args* a, Options*) { a->q = {}; }},
     {"NoDataOfQuery", "q: null data", [](Args* a, Options*) { a->q.data = nullptr; }},
     {"NoKey", "k: null data", [](Args* a, Options*) { a->k.data = nullptr; }},
     {"NoLists", "sparse_indices: null data", [](Args* a, Options*) { a->sparse_indices.data = nullptr; }},

@@ -27,6 +27,7 @@ TEST(BackwardFacts, SaysWhatRunsAndWhy) {
                                                          .mask = Mask::Causal()}),
                                             MakeMachine(2));
   EXPECT_THAT(text, HasSubstr("backward, f32: 2 sequences, sq 7..1024, sk 100..1024, 8 heads (2 of k and v), d 128"));
+  EXPECT_THAT(text, HasSubstr("\nmask: causal\nkernels"));
   EXPECT_THAT(text, HasSubstr("kernels (avx512): f32_8x32\n"));
   EXPECT_THAT(text, HasSubstr("tile: 128 rows x 128 keys: K, V, dK and dV of 128 keys"));
   EXPECT_THAT(text, HasSubstr("384 KiB of L2; bands of 1 columns of 2 heads at once for 2 workers\n"));

@@ -27,6 +27,7 @@ TEST(ForwardFacts, SaysWhatRunsAndWhy) {
                                                  .mask = Mask::Causal()}),
                                     MakeMachine(2));
   EXPECT_THAT(text, HasSubstr("forward, f32: 2 sequences, sq 7..1024, sk 100..1024, 8 heads (2 of k and v), d 128"));
+  EXPECT_THAT(text, HasSubstr("\nmask: causal\nkernels"));
   EXPECT_THAT(text, HasSubstr("kernels (avx512): score_8x32, product_8x32\n"));
   EXPECT_THAT(text, HasSubstr("tile: 128 rows x 256 keys: K and V of 256 keys"));
   EXPECT_THAT(text, HasSubstr("tasks: 66 tiles, 0 packs, 0 joins, 0 edges\n"));

@@ -114,12 +114,13 @@ Status CheckRowCounts(const Binding& call) {
                        std::to_string(entries) + " (" + Arg("mask.row_begin") + ")");
 }
 
-Status WrongRow(const Mask& mask, size_t row) {
-  const auto text = [](const std::vector<int64_t>& list, size_t i) { return std::to_string(list[i]); };
-  const auto at = static_cast<int64_t>(row);
-  return Status::InvalidArgument(Arg("mask.row_begin", {}, At(at)).Is(text(mask.row_begin(), row)) + ", " +
-                                 Arg("mask.row_end", {}, At(at)).Is(text(mask.row_end(), row)) +
-                                 ", want neither below that of an earlier row that keeps keys");
+// `above` is the row above, as the rule counts it.
+Status WrongRow(const Mask& mask, size_t row, const tiling::Interval& above) {
+  const bool begin = mask.row_begin()[row] < above.begin;
+  const int64_t got = (begin ? mask.row_begin() : mask.row_end())[row];
+  return Status::InvalidArgument(
+      Arg(begin ? "mask.row_begin" : "mask.row_end", {}, At(static_cast<int64_t>(row))).Is(std::to_string(got)) +
+      ", want >= " + std::to_string(begin ? above.begin : above.end) + " (an earlier row)");
 }
 
 // Batch elements with the same rows and the same length share a rule.
@@ -143,7 +144,7 @@ Status FillListedRules(Binding& call) {
     int64_t wrong = -1;
     sequence.rule =
         tiling::ListedRowRule(begins.subspan(first, count), ends.subspan(first, count), sequence.sk, &wrong);
-    if (wrong >= 0) return WrongRow(mask, first + static_cast<size_t>(wrong));
+    if (wrong >= 0) return WrongRow(mask, first + static_cast<size_t>(wrong), sequence.rule.Keys(wrong - 1));
   }
   return Status::Ok();
 }

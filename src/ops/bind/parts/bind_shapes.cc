@@ -18,10 +18,10 @@ using layout::AxesOf;
 constexpr int64_t kMaxHeadSize = 1024;
 
 Status CheckRank(const char* name, const TensorView& tensor, Layout layout, const Axes& axes) {
-  if (tensor.shape.empty() && tensor.data == nullptr) return Status::InvalidArgument(Arg(name).Says("null data"));
   if (tensor.shape.rank() == axes.rank) return CheckView(name, tensor);
-  return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + std::to_string(axes.rank) +
-                                 " dimensions (" + Name(layout) + ")");
+  const bool missing = tensor.shape.empty() && tensor.data == nullptr;
+  return Status::InvalidArgument((missing ? Arg(name).Says("missing") : Arg(name, ".shape").Is(Text(tensor.shape))) +
+                                 ", want " + std::to_string(axes.rank) + " dimensions (" + Name(layout) + ")");
 }
 
 Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64_t heads) {

@@ -15,15 +15,17 @@ Status BindStats(const Binding& call, const char* name, const TensorView& tensor
   const bool written = call.direction == Direction::kForward;
   *present = tensor.data != nullptr || !written;
   if (!*present) return Status::Ok();
-  if (tensor.data == nullptr && tensor.shape.empty()) return Status::InvalidArgument(Arg(name).Says("null data"));
+  const bool packed = call.packed();
+  const char* const shapes = packed ? "[T,N] or [T,N,8]" : "[B,N,Sq] or [B,N,Sq,8]";
+  if (tensor.data == nullptr && tensor.shape.empty()) {
+    return Status::InvalidArgument(Arg(name).Says(std::string("missing, want the forward's, f32 ") + shapes));
+  }
   if (tensor.dtype != DType::kF32) return WrongType(name, tensor.dtype, "f32");
   FA_RETURN_IF_ERROR(CheckView(name, tensor, /*any_innermost=*/true));
   const layout::Axes axes = layout::AxesOf(call.options.layout);
-  const bool packed = call.packed();
   const int rank = packed ? 2 : 3;
   if (tensor.shape.rank() != rank && tensor.shape.rank() != rank + 1) {
-    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " +
-                                   (packed ? "[T,N] or [T,N,8]" : "[B,N,Sq] or [B,N,Sq,8]"));
+    return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want " + shapes);
   }
   const SizeSource heads = axes.fused() ? SizeSource{"heads", SizeSource::kArgument} : SizeSource{"q", axes.head};
   if (!packed) {
