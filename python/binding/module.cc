@@ -31,8 +31,41 @@ const char* Name(Accumulation accumulation) {
   return accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free";
 }
 
-std::unique_ptr<Context> MakeContext(int threads, const std::optional<std::string>& isa,
-                                     const std::string& accumulation) {
+/// The keyword arguments of a call, taken one by one.
+class Keywords {
+ public:
+  explicit Keywords(nb::kwargs given) : given_(std::move(given)) {}
+
+  /// The argument of this name, or `otherwise` if it is not given. Throws TypeError for an argument of another type.
+  template <typename Value>
+  Value Take(const char* name, const char* want, Value otherwise) {
+    if (!given_.contains(name)) return otherwise;
+    const nb::object given = given_[name];
+    nb::del(given_[name]);
+    Value value;
+    if (nb::try_cast(given, value)) return value;
+    const nb::str type(nb::handle(given.type()).attr("__name__"));
+    Raise(PyExc_TypeError, Arg(name).Says(std::string("want ") + want + ", got " + type.c_str()));
+  }
+
+  /// Throws TypeError if an argument has not been taken.
+  void WantNoMore(const char* names) const {
+    for (const auto& [name, value] : given_) {
+      Raise(PyExc_TypeError, Arg(nb::cast<std::string>(name)).Says(std::string("unknown, want one of ") + names));
+    }
+  }
+
+ private:
+  nb::kwargs given_;
+};
+
+std::unique_ptr<Context> MakeContext(const nb::args& others, const nb::kwargs& given) {
+  if (others.size() > 0) throw nb::type_error("Context takes its arguments by name: threads, isa, accumulation");
+  Keywords keywords(given);
+  const int threads = keywords.Take("threads", "a number of threads", 0);
+  const auto isa = keywords.Take("isa", "a string or None", std::optional<std::string>());
+  const auto accumulation = keywords.Take("accumulation", "a string", std::string(Name(Accumulation::kDeterministic)));
+  keywords.WantNoMore("threads, isa, accumulation");
   ContextOptions options;
   options.threads = threads;
   if (isa) {
@@ -102,8 +135,7 @@ void BindContext(nb::module_& module) {
       "are equal; a copy or an unpickled one has the "
       "settings and threads of its own."
       "\n\nRaises ValueError for a bad argument, RuntimeError where this CPU lacks isa.")
-      .def(nb::new_(&MakeContext), nb::kw_only(), "threads"_a = 0, "isa"_a = nb::none(),
-           "accumulation"_a = "deterministic")
+      .def(nb::new_(&MakeContext))
       .def_prop_ro("threads", &Context::threads)
       .def_prop_ro("isa", [](const Context& context) { return fa::Name(context.isa()); })
       .def_prop_ro("accumulation", [](const Context& context) { return Name(context.accumulation()); })

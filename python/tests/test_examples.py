@@ -56,3 +56,13 @@ def test_minilm_embeds_and_ranks_alike():
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ranking: the same with both" in done.stdout
+
+
+def test_minilm_says_what_to_install(tmp_path):
+    (tmp_path / "tokenizers.py").write_text("raise ModuleNotFoundError('no tokenizers')")
+    command = [sys.executable, REPOSITORY / "examples/minilm.py"]
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths})
+    assert done.returncode == 1
+    assert done.stderr.lower().startswith("minilm: no "), done.stderr
+    assert done.stderr.endswith("minilm.py say how to install it\n"), done.stderr

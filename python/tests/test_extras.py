@@ -30,3 +30,11 @@ def test_without_transformers():
 def test_what_a_package_lacks_itself_is_its_own_error():
     done = imported("torch", "torch._C")
     assert done.returncode == 1 and "torch._C" in done.stderr and "fa-attention" not in done.stderr
+
+
+@pytest.mark.parametrize("face", ["torch", "torch_npu", "flash_attn", "transformers"])
+def test_a_face_is_imported_when_it_is_first_named(face):
+    program = f"import sys, fa; assert 'torch' not in sys.modules; print(fa.{face}.__name__); fa.{face}s"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == f"fa.{face}\n", done.stderr
+    assert f"AttributeError: module 'fa' has no attribute '{face}s'" in done.stderr

@@ -56,7 +56,21 @@ def test_errors_are_one_line(arguments, words, capsys):
     assert code == 2 and words in text and text.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["plan", "forward"], ["plan", "merge", "--shape", "1,1,1,1,1,1"], ["plan", "forward", "--shape", "1,x"]])
+@pytest.mark.parametrize(("long", "short"), [("float32", "f32"), ("bfloat16", "bf16"), ("float16", "f16")])
+def test_types_have_two_names(long, short, capsys):
+    texts = [said(capsys, "plan", "forward", "--shape", "1,1,1,5,5,8", "--dtype", name) for name in (long, short)]
+    assert texts[0] == texts[1] and texts[0][0] == 0
+
+
+def test_version_and_help(capsys):
+    with pytest.raises(SystemExit) as left:
+        commands.main(["--version"])
+    assert left.value.code == 0 and capsys.readouterr().out == f"fa {fa.__version__}\n"
+    code, text, _ = said(capsys)
+    assert code == 0 and text.startswith("usage: python -m fa") and "doctor" in text
+
+
+@pytest.mark.parametrize("arguments", [["plan", "forward"], ["plan", "merge", "--shape", "1,1,1,1,1,1"], ["plan", "forward", "--shape", "1,x"]])
 def test_usage(arguments, capsys):
     with pytest.raises(SystemExit) as left:
         commands.main(arguments)
@@ -64,14 +78,56 @@ def test_usage(arguments, capsys):
 
 
 def test_doctor_tests_every_level(capsys, monkeypatch):
-    for name in commands._VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(commands, "_surprises", lambda: iter(()))
     code, text, _ = said(capsys, "doctor")
     tested = text.split("self-test")[1].split("findings")[0]
     assert code == 0 and "portable" in tested and fa.Context().isa in tested
     assert text.endswith("findings\n  none\n")
-    monkeypatch.setenv("FA_PORTABLE_BLAS", "1")
-    assert "FA_PORTABLE_BLAS=1: OpenBLAS computes the products of the level portable" in said(capsys, "doctor")[1]
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"FA_PORTABLE_BLAS": "1"}, "FA_PORTABLE_BLAS=1: OpenBLAS computes the products of the level portable"),
+        ({"FA_NUM_THREAD": "1"}, "FA_NUM_THREAD: fa reads no such variable at run time, but FA_NUM_THREADS"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "OMP_WAIT_POLICY=ACTIVE: OpenMP threads spin"),
+        ({"KMP_BLOCKTIME": "infinite"}, "KMP_BLOCKTIME=infinite: OpenMP threads spin"),
+        ({"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "FA_VERBOSE": "", "PATH": "/bin"}, None),
+    ],
+)
+def test_doctor_reads_variables(variables, words):
+    found = list(commands._of_variables(variables))
+    assert len(found) == (words is not None) and all(words in finding for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ((1, 2, 0.5, {}), "affinity: the process may use 1 of 2 hardware threads"),
+        ((2, 2, 1.0, {"OMP_NUM_THREADS": "8"}), "OMP_NUM_THREADS=8: "),
+        ((2, 2, 15.2, {}), "load: 15 threads of all programs want the 2 hardware threads"),
+        ((2, 2, 2.0, {"OMP_NUM_THREADS": "2"}), None),
+    ],
+)
+def test_doctor_counts_cores(facts, words):
+    found = list(commands._of_cores(*facts))
+    assert len(found) == (words is not None) and all(finding.startswith(words) for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "mkl", "preloaded", "found"),
+    [
+        ("AuthenticAMD", True, "", True),
+        ("AuthenticAMD", False, "", False),
+        ("AuthenticAMD", True, "libmkl_unlock.so", False),
+        ("GenuineIntel", True, "", False),
+    ],
+)
+def test_doctor_knows_mkl_on_amd(vendor, mkl, preloaded, found, monkeypatch):
+    monkeypatch.setattr(commands.Path, "read_text", lambda _: f"vendor_id : {vendor}")
+    monkeypatch.setattr(commands, "_torch_has_mkl", lambda: mkl)
+    monkeypatch.setenv("LD_PRELOAD", preloaded)
+    assert any("PyTorch's MKL" in finding for finding in commands._surprises()) is found
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 1e-4])

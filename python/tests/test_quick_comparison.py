@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import benchmark_program
+import pytest
 from time_limits import seconds
 
 
@@ -29,3 +31,14 @@ def test_without_pytorch_it_says_what_to_install(tmp_path):
     ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds(120), cwd=tmp_path)
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == "compare: --quick needs fa and PyTorch: pip install ./python torch"
+
+
+@pytest.mark.parametrize("thrown", [0, 8])
+def test_a_busy_machine_is_told_what_lets_others_run(thrown, monkeypatch):
+    monkeypatch.syspath_prepend(benchmark_program.FOLDER)
+    case = SimpleNamespace(key="k", operation="none")
+    results = {"machine": {"cpu": "CPU", "cpus": 2}, "versions": {"fa": {"version": "1"}, "torch": {"version": "2"}}}
+    monkeypatch.setattr("machine.text_of", lambda machine: machine["cpu"])
+    results["cases"] = {"k": {"peers": {"fa": {"rounds": 1, "rejected": thrown}}}}
+    text = benchmark_program.load("quick").report(results, [case])
+    assert f"1 rounds count; {thrown} were thrown away" in text and ("--foreign 2" in text) is (thrown > 0)

@@ -8,6 +8,9 @@ is released while the library works, and every function may be called from many 
 of flash_attn, all with autograd.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from ._attention import (
     AttentionGradients,
     AttentionOutput,
@@ -18,7 +21,8 @@ from ._attention import (
 )
 from ._context import set_default_context
 from ._decode import decode_attention
-from ._fa import Context, Mask, PlanDescription, __version__
+from ._fa import Context, PlanDescription, __version__
+from ._mask import Mask
 from ._plan import plan
 from ._prompt import prompt_flash_attention
 from ._sparse import (
@@ -65,3 +69,11 @@ __all__ = [
     "SparseAttentionOutput",
     "__version__",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """The modules that need PyTorch are imported when they are first named."""
+        if name in ("torch", "torch_npu", "flash_attn", "transformers"):
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,28 @@ import numpy as np
 from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_grad, plan
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
-# Variables that change speed or numbers, and what they do.
+_DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
+# Variables that change speed or numbers: what they do, and of which values.
+_SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
-    "FA_FORCE_ISA": "every call runs at this level",
-    "FA_ASSUME_ISA": "the level is taken for granted: without it in the CPU, calls die of SIGILL",
-    "FA_NUM_THREADS": "every call without a context has this many threads",
-    "FA_PORTABLE_BLAS": "OpenBLAS computes the products of the level portable",
-    "FA_VERBOSE": "every call writes a line to stderr if it is 1",
-    "FA_SHARE_OPENMP": "calls of fa.torch start threads next to PyTorch's if it is 0",
+    "FA_FORCE_ISA": ("every call runs at this level", None),
+    "FA_ASSUME_ISA": ("the level is taken for granted: without it in the CPU, calls die of SIGILL", None),
+    "FA_NUM_THREADS": ("every call without a context has this many threads", None),
+    "FA_PORTABLE_BLAS": ("OpenBLAS computes the products of the level portable", None),
+    "FA_VERBOSE": ("every call writes a line to stderr if it is 1", None),
+    "FA_SHARE_OPENMP": ("calls of fa.torch start threads next to PyTorch's if it is 0", None),
+    "OMP_WAIT_POLICY": (_SPINS, ("active",)),
+    "KMP_BLOCKTIME": (_SPINS, ("infinite", "infinity")),
+    "GOMP_SPINCOUNT": (_SPINS, ("infinite", "infinity")),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command of these arguments, by default the program's. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fa", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{info,doctor,plan}")
+    parser.add_argument("--version", action="version", version=f"fa {__version__}")
+    parser.set_defaults(run=lambda _: parser.print_help() or 0)
+    commands = parser.add_subparsers(dest="command", metavar="{info,doctor,plan}")
     commands.add_parser("info", help="version, CPU, level, threads, files").set_defaults(run=_info)
     doctor = commands.add_parser("doctor", help="info, a test of every level that the CPU has, and what may surprise")
     doctor.set_defaults(run=_doctor)
@@ -37,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     planner.set_defaults(run=_plan)
     planner.add_argument("operator", choices=_PLANNED)
     planner.add_argument("--shape", required=True, metavar="B,N,Nkv,Sq,Sk,D[,Dv]", type=_sizes)
-    planner.add_argument("--dtype", default="f32", choices=("f32", "bf16", "f16"))
+    planner.add_argument("--dtype", default="f32", choices=_DTYPES)
     planner.add_argument("--causal", action="store_true", help="the last query sees the last key")
     planner.add_argument("--threads", type=int, default=0, help="0: as many as a call without a context has")
     given = parser.parse_args(arguments)
@@ -122,12 +130,49 @@ def _doctor(given: argparse.Namespace) -> int:
 
 
 def _surprises() -> Iterator[str]:
-    for name, meaning in _VARIABLES.items():
-        if os.environ.get(name):
-            yield f"{name}={os.environ[name]}: {meaning}"
+    yield from _of_variables(os.environ)
+    allowed = len(os.sched_getaffinity(0))
+    yield from _of_cores(allowed, os.cpu_count() or allowed, os.getloadavg()[0], os.environ)
     libraries = _libraries()
     if len(libraries) > 1:
         yield f"{len(libraries)} libraries are loaded, and one is used: {', '.join(libraries)}"
+    if "AuthenticAMD" in Path("/proc/cpuinfo").read_text() and not _mkl_is_unlocked() and _torch_has_mkl():
+        text = "PyTorch's MKL takes slow kernels on CPUs of AMD, so a model is slower outside its attention"
+        yield f"{text}; benchmarks/README.md of the sources unlocks it"
+
+
+def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, (meaning, values) in _VARIABLES.items():
+        value = environment.get(name)
+        if value and (values is None or value.lower() in values):
+            yield f"{name}={value}: {meaning}"
+    for name in sorted(environment):
+        if name.startswith("FA_") and name not in _VARIABLES:
+            similar = difflib.get_close_matches(name, _VARIABLES, 1)
+            yield f"{name}: fa reads no such variable at run time" + (f", but {similar[0]}" if similar else "")
+
+
+def _of_cores(allowed: int, cpus: int, load: float, environment: Mapping[str, str]) -> Iterator[str]:
+    """The load is the number of threads that want a CPU."""
+    if allowed < cpus:
+        yield f"affinity: the process may use {allowed} of {cpus} hardware threads"
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > allowed:
+        yield f"OMP_NUM_THREADS={threads}: PyTorch, and so fa.torch, has more threads than the {allowed} it may use"
+    if load > cpus:
+        yield f"load: {load:.0f} threads of all programs want the {cpus} hardware threads, so calls wait"
+
+
+def _mkl_is_unlocked() -> bool:
+    return "mkl_unlock" in os.environ.get("LD_PRELOAD", "")
+
+
+def _torch_has_mkl() -> bool:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return False
+    return torch.backends.mkl.is_available()
 
 
 def _errors(context: Context) -> dict[str, float]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _fa
 from ._context import chosen_context, torch_of
-from ._errors import ERRORS, argument_error, in_names
+from ._errors import ERRORS, argument_error, in_names, made, unfit
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
@@ -199,10 +199,11 @@ def generate_dropout_mask(
 
     Bit f belongs to flat element f of [B, N, Sq, Sk] (TND: one sequence after another). Raises ValueError.
     """
+    bits = integer(bits, "bits")
     if bits < 0:
         raise ValueError(f"invalid argument: bits={bits}, want >= 0")
     mask = np.empty((bits + 7) // 8, np.uint8)
-    _fa.dropout_mask({"mask": mask}, seed, offset, keep_prob, bits, chosen_context(context, mask))
+    compute(_fa.dropout_mask, {"mask": mask}, seed, offset, keep_prob, bits, chosen_context(context, mask))
     return mask
 
 
@@ -259,10 +260,17 @@ def arrays_of(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     return {name: given.pop(here) for name, here in names.items()}
 
 
-def options_of(kind: Callable[..., Any], given: dict[str, Any]) -> Any:
+def options_of(kind: type, given: dict[str, Any]) -> Any:
     """The options of a call: its arguments that are left after arrays and lengths."""
     given["heads"] = given.pop("head_num")
-    return kind(**given)
+    return made(kind, NAMES, **given)
+
+
+def integer(value: Any, name: str) -> int:
+    """The value as an integer. Raises TypeError with `name` if it is none."""
+    if not hasattr(value, "__index__"):
+        raise argument_error(TypeError, name, f": want an integer, got {type(value).__name__}")
+    return operator.index(value)
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
@@ -291,9 +299,10 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
         _check_no_derivative_is_lost(arrays)
         function(arrays, *rest)
     except ERRORS as error:
-        if not hasattr(error, "parts"):
+        named = in_names(unfit(error, function, arrays, *rest), names)
+        if named is error:
             raise
-        raise in_names(error, names) from None
+        raise named from None
 
 
 @functools.cache

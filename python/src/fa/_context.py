@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from ._errors import argument_error
 from ._fa import Context
 
 _default: Context | None = None
@@ -19,9 +20,10 @@ def set_default_context(context: Context | None) -> Context | None:
     context of `torch.get_num_threads()` threads, unless FA_NUM_THREADS is set. `fa.torch` and `fa.torch_npu` get their
     context in this way too, because their signatures have no argument for it.
 
-    Returns the context that was the default before.
+    Returns the context that was the default before. Raises TypeError for anything but a context or None.
     """
     global _default
+    _check(context)
     before, _default = _default, context
     return before
 
@@ -29,8 +31,14 @@ def set_default_context(context: Context | None) -> Context | None:
 def chosen_context(context: Context | None, array: Any) -> Context | None:
     """The context of a call with such arrays whose caller passed `context`. None is the library's own context."""
     if context is not None:
+        _check(context)
         return context
     return _default if torch_of(array) is None else context_of_tensors()
+
+
+def _check(context: Any) -> None:
+    if not isinstance(context, (Context, type(None))):
+        raise argument_error(TypeError, "context", f": want fa.Context or None, got {type(context).__name__}")
 
 
 def context_of_tensors() -> Context | None:

@@ -7,6 +7,8 @@ argument, with the C++ interface's name: ("k", ".shape", "[2]").
 from __future__ import annotations
 
 import contextlib
+import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -41,6 +43,52 @@ def own_names(names: Mapping[str, str], say: Say = "{}{}{}".format) -> Iterator[
         if not hasattr(error, "parts"):
             raise
         raise in_names(error, names, say) from None
+
+
+def made(kind: type, names: Mapping[str, str] = {}, /, **given: Any) -> Any:
+    """kind(**given), of a class of the extension. Errors use `names` for its arguments."""
+    try:
+        return kind(**given)
+    except ERRORS as error:
+        raise in_names(unfit(error, kind.__new__, **given), names) from None
+
+
+def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> Exception:
+    """The error of a call of the extension's function, by the name of the argument that does not fit its signature. An
+    error that names its argument already stays as it is."""
+    if hasattr(error, "parts") or not isinstance(error, TypeError):
+        return error
+    signature = re.findall(r"(\w+): ([\w.]+)(?:\[\w+\])?( \| None)?( = )?", function.__nb_signature__[-1][0])
+    types = {name: (kind, bool(optional)) for name, kind, optional, _ in signature}
+    given = dict(zip(types, values, strict=False)) | given
+    for name, value in given.items():
+        if name not in types:
+            return argument_error(TypeError, name, f": unknown, want one of {', '.join(types)}")
+        kind, optional = types[name]
+        if not (_fits(value, kind) or (optional and value is None)):
+            want = _WORDS.get(kind, kind.replace("._fa.", ".")) + (" or None" if optional else "")
+            hint = "; tensors go to dense_mask" if name == "mask" and hasattr(value, "shape") else ""
+            return argument_error(TypeError, name, f": want {want}, got {type(value).__name__}{hint}")
+        least, want = (0, "at least 0") if name in _UNSIGNED else (-(1 << 63), "an integer of 64 bits")
+        if kind == "int" and value is not None and not least <= operator.index(value) < 1 << 63:
+            return argument_error(ValueError, name, f"={value}, want {want}")
+    missing = [name for name, _, _, default in signature if not default and name not in (*given, "cls")]
+    return argument_error(TypeError, missing[0], ": missing") if missing else error
+
+
+_SEQUENCE = "collections.abc.Sequence"
+_WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
+_METHODS = {"int": ("__index__",), "float": ("__float__", "__index__")}
+_UNSIGNED = ("seed", "offset")
+
+
+def _fits(value: Any, wanted: str) -> bool:
+    if wanted in _METHODS:
+        return any(hasattr(value, method) for method in _METHODS[wanted])
+    if wanted == _SEQUENCE:
+        return hasattr(value, "__iter__") and all(hasattr(item, "__index__") for item in value)
+    kind = type(value)
+    return wanted in (kind.__qualname__, f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _of_parts(kind: type[Exception], parts: tuple, say: Say) -> Exception:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _fa
-from ._attention import NAMES, check_arrays, compute, empty_like_of, integers
+from ._attention import NAMES, check_arrays, compute, empty_like_of, integer, integers
 from ._context import chosen_context, torch_of
+from ._errors import made
 from ._fa import Context
 
 
@@ -170,7 +171,7 @@ def sparse_flash_attention(
         sink=sink,
         block_table=block_table,
     )
-    size = v.shape[-1] if v is not None else q.shape[-1] if value_size is None else value_size
+    size = v.shape[-1] if v is not None else q.shape[-1] if value_size is None else integer(value_size, "value_size")
     indices = tuple(sparse_indices.shape)
     output = SparseAttentionOutput(
         results.out("out", (*q.shape[:-1], size), q.dtype),
@@ -178,8 +179,13 @@ def sparse_flash_attention(
         results.out("softmax_sum", statistics_shape(q)),
         results.out("p_head_mean", (*indices[:-2], *indices[-1:])) if need_p_head_mean else None,
     )
-    options = _fa.SparseAttentionOptions(
-        layout=layout, scale=scale, block_size=block_size, sparse_mode=sparse_mode, check_indices=check_indices
+    options = made(
+        _fa.SparseAttentionOptions,
+        layout=layout,
+        scale=scale,
+        block_size=block_size,
+        sparse_mode=sparse_mode,
+        check_indices=check_indices,
     )
     results.run(_fa.sparse_forward, options, lengths_q, lengths_kv, context)
     return output
@@ -240,8 +246,13 @@ def sparse_flash_attention_grad(
         results.out_like("dk_rope", key_rope),
         results.out_like("dsink", sink),
     )
-    options = _fa.SparseAttentionOptions(
-        layout=layout, scale=scale, block_size=block_size, sparse_mode=sparse_mode, check_indices=check_indices
+    options = made(
+        _fa.SparseAttentionOptions,
+        layout=layout,
+        scale=scale,
+        block_size=block_size,
+        sparse_mode=sparse_mode,
+        check_indices=check_indices,
     )
     results.run(_fa.sparse_backward, options, lengths_q, lengths_kv, context)
     return gradients
@@ -279,10 +290,10 @@ def lightning_indexer(
     """
     check_arrays(q=q, k=k, weights=weights)
     results = _Results(q, q=q, k=k, weights=weights, block_table=block_table)
-    shape = (*q.shape[:-2], 1, sparse_count)
+    shape = (*q.shape[:-2], 1, integer(sparse_count, "sparse_count"))
     indices = results.out("sparse_indices", shape, _integer_type(q))
     values = results.out("sparse_values", shape, q.dtype) if need_values else None
-    options = _fa.LightningIndexerOptions(layout=layout, sparse_mode=sparse_mode)
+    options = made(_fa.LightningIndexerOptions, layout=layout, sparse_mode=sparse_mode)
     results.run(_fa.indexer, options, lengths_q, lengths_kv, context)
     return indices, values
 
@@ -314,7 +325,7 @@ def lightning_indexer_grad(
     gradients = IndexerGradients(
         results.out_like("dq", q), results.out_like("dk", k), results.out_like("dweights", weights)
     )
-    options = _fa.LightningIndexerGradOptions(layout=layout, sparse_mode=sparse_mode, check_indices=check_indices)
+    options = made(_fa.LightningIndexerGradOptions, layout=layout, sparse_mode=sparse_mode, check_indices=check_indices)
     results.run(_fa.indexer_backward, options, lengths_q, lengths_kv, context)
     return gradients
 
@@ -389,7 +400,8 @@ def sparse_lightning_indexer_grad_kl_loss(
         "softmax_sum": softmax_sum,
         "p_head_mean": p_head_mean,
     }
-    options = _fa.SparseIndexerLossOptions(
+    options = made(
+        _fa.SparseIndexerLossOptions,
         layout=layout,
         scale=scale,
         sparse_mode=sparse_mode,
@@ -428,7 +440,7 @@ def dense_lightning_indexer_softmax_lse(
     results = _Results(query_index, q_index=query_index, k_index=key_index, weights=weights)
     shape = row_statistics_shape(query_index)
     statistics = IndexerStatistics(results.out("softmax_max_index", shape), results.out("softmax_sum_index", shape))
-    options = _fa.DenseIndexerLseOptions(layout=layout, sparse_mode=sparse_mode)
+    options = made(_fa.DenseIndexerLseOptions, layout=layout, sparse_mode=sparse_mode)
     results.run(_fa.dense_indexer_lse, options, lengths_q, lengths_kv, context)
     return statistics
 
@@ -478,7 +490,12 @@ def dense_lightning_indexer_grad_kl_loss(
         "softmax_max_index": softmax_max_index,
         "softmax_sum_index": softmax_sum_index,
     }
-    options = _fa.DenseIndexerLossOptions(
-        layout=layout, scale=scale, sparse_mode=sparse_mode, reduction=reduction, target=target
+    options = made(
+        _fa.DenseIndexerLossOptions,
+        layout=layout,
+        scale=scale,
+        sparse_mode=sparse_mode,
+        reduction=reduction,
+        target=target,
     )
     return _loss(_fa.dense_indexer_loss, inputs, options, lengths_q, lengths_kv, context)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from reference import assert_within, summed_to, tolerances
 
+import fa.torch
 from fa.torch import replace_scaled_dot_product_attention, scaled_dot_product_attention
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -190,7 +191,6 @@ def test_autocast_computes_in_its_type(dtype, mask_dtype):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"attn_mask": torch.ones(19, 31, dtype=torch.bool), "is_causal": True}, "attn_mask: given together"),
         ({"attn_mask": torch.ones(19, 31, dtype=torch.int32)}, "attn_mask.dtype"),
         ({"dropout_p": 1.0}, "dropout_p=1.0"),
         ({"scale": float("inf")}, "scale"),
@@ -199,6 +199,46 @@ def test_autocast_computes_in_its_type(dtype, mask_dtype):
 def test_bad_arguments(keywords, message):
     with pytest.raises(ValueError, match=message):
         scaled_dot_product_attention(*random_qkv(), **keywords)
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3], ids=["direct", "operator"])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_a_mask_and_is_causal_keep_what_both_keep(kind, dropout_p):
+    q, k, v = (t.requires_grad_() for t in random_qkv())
+    kept = torch.rand(2, 4, 19, 31) < 0.7
+    mask = kept if kind == "bool" else torch.randn(kept.shape)
+    causal = torch.ones(19, 31, dtype=torch.bool).tril()
+    both = mask & causal if kind == "bool" else mask.masked_fill(~causal, -torch.inf)
+    results = []
+    for given in ({"attn_mask": mask, "is_causal": True}, {"attn_mask": both}):
+        torch.manual_seed(1)
+        out = scaled_dot_product_attention(q, k, v, **given, dropout_p=dropout_p)
+        results.append([out, *torch.autograd.grad(out.square().sum(), (q, k, v))])
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    if dropout_p == 0:
+        want = F.scaled_dot_product_attention(q, k, v, mask, is_causal=True)
+        some = both if kind == "bool" else both > -torch.inf
+        torch.testing.assert_close(results[0][0], want.masked_fill(~some.any(-1, keepdim=True), 0), atol=1e-5, rtol=1e-5)
+
+
+def test_installed_until_it_is_uninstalled():
+    own = F.scaled_dot_product_attention
+    fa.torch.uninstall()
+    try:
+        fa.torch.install()
+        fa.torch.install()
+        assert F.scaled_dot_product_attention is scaled_dot_product_attention
+        with pytest.raises(ValueError, match="query.dtype"):
+            F.scaled_dot_product_attention(*(t.double() for t in random_qkv()))
+        fa.torch.install(fallback=True)
+        with replace_scaled_dot_product_attention():
+            pass
+        with pytest.warns(UserWarning, match="PyTorch computes it"):
+            F.scaled_dot_product_attention(*(t.double() for t in random_qkv()))
+    finally:
+        fa.torch.uninstall()
+    assert F.scaled_dot_product_attention is own
 
 
 def test_replaced_within_the_context_only():

@@ -146,8 +146,6 @@ def test_the_step_refuses_masks_as_the_general_way_does(wrong, monkeypatch):
     with pytest.raises((ValueError, TypeError, RuntimeError), match="(?i)mask|sparse|csr") as sparse:
         scaled_dot_product_attention(q, k, v, torch.ones(L, S).to_sparse_csr())
     assert "is_contiguous" not in str(sparse.value)
-    with pytest.raises(ValueError, match="attn_mask: given together with is_causal"):
-        scaled_dot_product_attention(q, k, v, torch.ones(L, S), is_causal=True)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -60,7 +60,8 @@ Result<Isa> ResolveIsa(std::optional<Isa> option, const char* environment, Isa h
   }
   if (left_out(*isa)) {
     return Status::Unsupported(std::move(source).Is(Name(*isa)) +
-                               ", but this library was built without it (FA_LEVELS)");
+                               ", but this library was built without it: FA_LEVELS=all builds every level (pip: -C "
+                               "cmake.define.FA_LEVELS=all)");
   }
   return *isa;
 }

@@ -102,7 +102,10 @@ TEST(ResolveContext, TakesTheHighestLevelThatWasBuiltAndRefusesOthersByName) {
   EXPECT_EQ(isa(options, {})->isa, Isa::kAvx512Bf16);
   const Status status = isa({}, {.force_isa = "avx512"}).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_EQ(status.message(), "unsupported: FA_FORCE_ISA=avx512, but this library was built without it (FA_LEVELS)");
+  EXPECT_EQ(status.message(),
+            "unsupported: FA_FORCE_ISA=avx512, but this library was built without it: FA_LEVELS=all builds every level "
+            "(pip: -C "
+            "cmake.define.FA_LEVELS=all)");
   EXPECT_EQ(ResolveContext({}, {}, TwoNodesOf64(), Isa::kNeon, {}, [](Isa isa) { return isa != Isa::kPortable; })->isa,
             Isa::kPortable);
 }

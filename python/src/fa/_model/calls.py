@@ -26,8 +26,10 @@ def report(model: Module) -> str:
     """Which attention modules of `model` have run on `fa` so far: one line per class, with modules and calls.
 
     Modules whose class is named after attention and that never called `fa` have lines of their own. Calls inside
-    torch.compile are not counted: run the model once as it is.
+    torch.compile are not counted: run the model once as it is. Raises TypeError for anything but a module.
     """
+    if not isinstance(model, Module):
+        raise TypeError(f"model: want a torch.nn.Module, got {type(model).__name__}")
     modules, calls, idle = Counter(), Counter(), Counter()
     for module in model.modules():
         name = type(module).__name__

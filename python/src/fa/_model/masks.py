@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from transformers import masking_utils
 
+from .._torch.padding import kept_interval
 from .model_mask import ModelMask
-from .ops import kept_interval, rows_inside
+from .ops import rows_inside
 
 
 class Unlisted(Exception):

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from .. import _context, _fa
-from .._errors import own_names
+from .._errors import made, own_names
 from .._fa import Mask
 from .._torch import autograd
 from .._torch.call import UNSIGNED_64
 from .._torch.engine import attend, attend_backward, compute, possible
 from .._torch.operators import operator, schema_of, tensors_of
+from .._torch.padding import kept_interval
 from .._torch.shapes import inverted
 
 # The arguments of fa.transformers that the library calls otherwise.
@@ -59,7 +60,9 @@ class ModelCall(NamedTuple):
     def options(self, query: Tensor) -> _fa.AttentionOptions:
         """Of the dense engine."""
         seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()
-        return _fa.AttentionOptions(
+        return made(
+            _fa.AttentionOptions,
+            NAMES,
             layout="BNSD",
             mask=_rule(self, query),
             pse_type=0,
@@ -71,7 +74,7 @@ class ModelCall(NamedTuple):
 
     def decode_options(self, layout: str, mask: Mask) -> _fa.DecodeAttentionOptions:
         """Of the engine of few rows."""
-        return _fa.DecodeAttentionOptions(layout=layout, mask=mask, **self._of_scores())
+        return made(_fa.DecodeAttentionOptions, NAMES, layout=layout, mask=mask, **self._of_scores())
 
     def _of_scores(self) -> dict[str, Any]:
         return {"scale": self.scale, "softcap": self.softcap}
@@ -212,15 +215,6 @@ def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, w
         end = own + 1
     end = torch.where(place < ends_q[-1], end, first)
     return torch.stack((first, end), -1).to(torch.int32)[None, None]
-
-
-def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of bool [B, S]: where each row's kept places begin and end, and whether they have no gap; [B] each."""
-    places = torch.arange(1, padding.shape[1] + 1, device=padding.device)
-    ends = (padding * places).amax(1)
-    count = padding.sum(1)
-    begins = torch.where(count > 0, padding.to(torch.uint8).argmax(1), 0)
-    return begins, ends, ends - begins == count
 
 
 @operator(

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,17 +64,26 @@ GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
 def checked(function: Callable) -> Callable:
-    """The function with a check of its tensors and texts by its annotations. TypeError names the first wrong argument.
+    """The function with a check of its tensors, texts and numbers by its annotations. TypeError names the first wrong argument.
     """
-    kinds = {"Tensor": (Tensor,), "Tensor | None": (Tensor, type(None)), "str": (str,)}
+    integers_ = (int, np.integer, torch.SymInt, Tensor)
+    kinds = {
+        "Tensor": (Tensor,),
+        "Tensor | None": (Tensor, type(None)),
+        "str": (str,),
+        "int": integers_,
+        "float": (*integers_, float, np.floating, torch.SymFloat),
+    }
     names = tuple(inspect.signature(function).parameters)
+    words = {"int": "an integer", "float": "a number"}
     wanted = {name: kinds[kind] for name, kind in function.__annotations__.items() if kind in kinds}
 
     @functools.wraps(function)
     def call(*arguments, **keywords):
         for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
             if name in wanted and not isinstance(value, wanted[name]):
-                raise TypeError(f"{name}: want a {function.__annotations__[name]}, got {type(value).__name__}")
+                kind = function.__annotations__[name]
+                raise TypeError(f"{name}: want {words.get(kind, 'a ' + kind)}, got {type(value).__name__}")
         register_shardings(*arguments, *keywords.values())
         return function(*arguments, **keywords)
 

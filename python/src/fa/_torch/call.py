@@ -48,6 +48,10 @@ class Call(NamedTuple):
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
         """The number of heads is that of the tensors; pse is added to scaled scores."""
         pse_type = 1 if others.get("pse") is None else 0
+        if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
+            # With a mask in memory, mode 2 wants the device's compressed one. Mode 0 has a band next to the mask.
+            others |= {"pre_tokens": (1 << 31) - 1, "next_tokens": 0}
+            rule = 0
         return cls(layout=layout, scale=scale, sparse_mode=rule, pse_type=pse_type, **others)
 
     def keywords(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _context, _decode, _fa
 from .._attention import integers
-from .._errors import own_names
+from .._errors import made, own_names
 from .._fa import Mask
 from .._layout import decode_output_shape, statistics_shape
 from .._prompt import output_dtype
@@ -104,7 +104,7 @@ def decode_operator(query, key, value, *arguments):
 def _options(layout, heads, scale, rule, pre, next_, *numbers) -> _fa.DecodeAttentionOptions:
     given = dict(zip(_NUMBERS, numbers, strict=True))
     mask = DecodeCall(rule=rule, pre=pre, next=next_).mask()
-    return _fa.DecodeAttentionOptions(layout=layout, heads=heads, scale=scale, mask=mask, **given)
+    return made(_fa.DecodeAttentionOptions, layout=layout, heads=heads, scale=scale, mask=mask, **given)
 
 
 def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:

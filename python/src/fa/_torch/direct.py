@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from .. import _context, _fa
+from .._errors import made
 from .._fa import Mask
 from .._pytorch import unwatched
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .engine import attend, attend_backward, is_plain, possible, recorded
 from .ops import attention_backward
+from .padding import is_large, is_same_for_rows, rule_of_padding
 from .shapes import fuses_with
 
 _RULES = {
@@ -58,9 +60,11 @@ def attend_plainly(
 
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
-    """Inference. (Autograd is to see how a mask with a gradient broadcasts.) None for what is expanded: its inverse is
-    made of what is in memory."""
+    """Inference. (Autograd is to see how a mask with a gradient broadcasts.) None for what is expanded, since its
+    inverse is made of what is in memory, and for padding."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
+        return None
+    if is_same_for_rows(attn_mask) and (not is_plain(query) or is_large(query, attn_mask.shape[-1])):
         return None
     biased = attn_mask.dtype is not torch.bool
     mask = attn_mask if biased else ~attn_mask
@@ -85,29 +89,41 @@ def attend_directly(
     """[B, N, L, Ev]. Arguments as those of fa::attention, layout BNSD. fused: see shapes.fused."""
     if recorded(query, key, value, pse):
         return _Formula.apply(query, key, value, dense_mask, pse, rule, scale, fused)
-    options, order = _options(pse is not None, rule, scale), "as query" if fused else "dense"
-    return attend(query, key, value, dense_mask, pse, None, options, order, False)
+    options, dense_mask = _of_mask(dense_mask, pse, rule, scale)
+    return attend(query, key, value, dense_mask, pse, None, options, "as query" if fused else "dense", False)
+
+
+def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
+    """The options of a forward, and its mask unless they hold that as a rule. The backward does not do this: the order
+    in which it adds up dQ follows the rule, and would depend on the other sequences of the batch."""
+    mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
+    if mask is None:
+        return _options(pse is not None, rule, scale), dense_mask
+    return _new_options(pse is not None, mask, scale), None
 
 
 def _options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptions:
     if scale is None or type(scale) is float:
         return _kept_options(biased, rule, scale)
-    return _new_options(biased, rule, scale)
+    return _new_options(biased, _RULES[rule], scale)
 
 
-def _new_options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptions:
+def _new_options(biased: bool, mask: Mask, scale: float | None) -> _fa.AttentionOptions:
     """With a bias: scale, then add."""
-    return _fa.AttentionOptions(layout="BNSD", scale=scale, mask=_RULES[rule], pse_type=0 if biased else 1)
+    return made(_fa.AttentionOptions, layout="BNSD", scale=scale, mask=mask, pse_type=0 if biased else 1)
 
 
-_kept_options = functools.lru_cache(_new_options)
+@functools.lru_cache
+def _kept_options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptions:
+    return _new_options(biased, _RULES[rule], scale)
 
 
 class _Formula(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, dense_mask, pse, rule, scale, fused):
-        options, order = _options(pse is not None, rule, scale), "as query" if fused else "dense"
-        results = attend(query, key, value, dense_mask, pse, None, options, order, True)
+        options, dropped = _of_mask(dense_mask, pse, rule, scale)
+        order = "as query" if fused else "dense"
+        results = attend(query, key, value, dropped, pse, None, options, order, True)
         ctx.save_for_backward(query, key, value, dense_mask, pse, *results)
         ctx.settings = rule, scale
         ctx.fused = fused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.attention.bias import CausalBias, CausalVariant
@@ -80,14 +81,20 @@ def attend(
     return as_given(out, shapes)
 
 
-def check_arguments(query, key, value, attn_mask, dropout_p, is_causal) -> None:
+_NUMBERS = (int, float, np.number, torch.SymInt, torch.SymFloat, Tensor)
+
+
+def check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale) -> None:
     """Checks that do not concern shapes or types."""
     for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
     if not isinstance(is_causal, (int, torch.SymBool)):
         raise TypeError(f"is_causal: want a bool, got {type(is_causal).__name__}")
-    if attn_mask is not None and is_causal:
+    for name, number in (("dropout_p", dropout_p), ("scale", scale)):
+        if not isinstance(number, _NUMBERS) and not (number is None and name == "scale"):
+            raise TypeError(f"{name}: want a number, got {type(number).__name__}")
+    if isinstance(attn_mask, CausalBias) and is_causal:
         raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"invalid argument: dropout_p={dropout_p}, want at least 0 and less than 1")
@@ -106,7 +113,7 @@ def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
 def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> str | None:
     """Why fa.torch.scaled_dot_product_attention does not take these arguments, in its words; None if it does."""
     try:
-        check_arguments(query, key, value, attn_mask, dropout_p, is_causal)
+        check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
         rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
         if isinstance(attn_mask, CausalBias):
             attn_mask, rule = None, rule_of(attn_mask, query, key)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _fa
+from .._errors import argument_error, made
 from .._fa import Mask
 from .._torch.call import UNSIGNED_64
 from .._torch.operators import tensors_of
@@ -42,7 +43,11 @@ class Options(NamedTuple):
         return cls(**{name: given[name] for name in cls._fields if name in given})
 
     def check(self) -> None:
-        """ValueError for a number out of its range."""
+        """ValueError for a number out of its range, TypeError for something else than a number."""
+        for name in ("dropout_p", "softmax_scale", "softcap"):
+            number = getattr(self, name)
+            if not (hasattr(number, "__float__") or (number is None and name == "softmax_scale")):
+                raise argument_error(TypeError, name, f": want a number, got {type(number).__name__}")
         if not 0.0 <= self.dropout_p < 1.0:
             raise invalid("dropout_p", self.dropout_p, "at least 0 and less than 1")
         if self.softmax_scale is not None and not math.isfinite(self.softmax_scale):
@@ -93,7 +98,8 @@ class FlashCall(NamedTuple):
     def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
         """The engine's options. offset: row i has the place of key i + offset."""
         seed, philox_offset = self.philox(run)
-        return _fa.AttentionOptions(
+        return made(
+            _fa.AttentionOptions,
             layout=layout,
             mask=mask_of(self.left, self.right),
             pse_type=NO_BIAS if self.slopes is None else SLOPES,
@@ -106,7 +112,7 @@ class FlashCall(NamedTuple):
 
     def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
         """The options of the engine of few rows."""
-        return _fa.DecodeAttentionOptions(layout="BSND", mask=mask, **self._of_scores())
+        return made(_fa.DecodeAttentionOptions, layout="BSND", mask=mask, **self._of_scores())
 
     def _of_scores(self) -> dict[str, Any]:
         return {"scale": self.scale, "softcap": self.softcap}

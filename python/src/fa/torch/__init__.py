@@ -19,7 +19,14 @@ from .._torch.direct import attend_plainly
 from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 
-__all__ = ["can_use", "decode_attention", "replace_scaled_dot_product_attention", "scaled_dot_product_attention"]
+__all__ = [
+    "can_use",
+    "decode_attention",
+    "install",
+    "replace_scaled_dot_product_attention",
+    "scaled_dot_product_attention",
+    "uninstall",
+]
 
 
 def scaled_dot_product_attention(
@@ -41,7 +48,7 @@ def scaled_dot_product_attention(
             the scores. It may require a gradient. Of torch.nn.attention.bias also causal_upper_left, which is
             is_causal, and causal_lower_right: row i looks at keys j <= i + S - L.
         dropout_p: in [0, 1); its seed comes from PyTorch's generator.
-        is_causal: row i looks at keys j <= i, also where L and S differ; not together with attn_mask.
+        is_causal: row i looks at keys j <= i, also where L and S differ; with attn_mask, those of them that it keeps.
         scale: None: 1 / sqrt(E).
         enable_gqa: the heads of query may be a multiple of those of key and of those of value.
 
@@ -66,7 +73,7 @@ def scaled_dot_product_attention(
         keywords = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         own = scaled_dot_product_attention
         return handle_torch_function(own, overriding, query, key, value, attn_mask=attn_mask, **keywords)
-    check_arguments(query, key, value, attn_mask, dropout_p, is_causal)
+    check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
     rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
     if as_rule:
         attn_mask, rule = None, rule_of(attn_mask, query, key)
@@ -113,6 +120,9 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
 
     torch.jit.script compiles PyTorch's own functions, also within it; torch.jit.trace and torch.compile record this one.
 
+    PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot enter the context
+    inside a compiled function: enter it around the call.
+
     Contexts nest and overlap, in one thread or in many: what was in force before the first of them is put back when the
     last is left.
     """
@@ -121,3 +131,22 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
         yield
     finally:
         replacement.leave(fallback)
+
+
+def install(fallback: bool = False) -> None:
+    """The replacement of `replace_scaled_dot_product_attention` for the rest of the program, without a context.
+
+    fallback: as there. A second call changes it.
+    """
+    replacement.enter(scaled_dot_product_attention, fallback)
+    uninstall()
+    _installed.append(fallback)
+
+
+def uninstall() -> None:
+    """Undoes `install`, once or often called; without one it does nothing."""
+    while _installed:
+        replacement.leave(_installed.pop())
+
+
+_installed: list[bool] = []

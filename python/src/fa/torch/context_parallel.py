@@ -98,7 +98,7 @@ def scaled_dot_product_attention(
         ranks = ranks_of(group, cut, strategy)
         rule, rule_sizes = _rule(attn_mask, is_causal)
         in_memory = None if rule_sizes is not None else attn_mask
-        check_arguments(query, key, value, in_memory, dropout_p, is_causal)
+        check_arguments(query, key, value, in_memory, dropout_p, is_causal, scale)
         q, k, v, mask = autocast(query, key, value, in_memory)
         _check_plain(query=q, key=k, value=v)
         check_types(query=q, key=k, value=v, attn_mask=mask)
@@ -150,10 +150,10 @@ def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]
     """Which keys a row sees, and the sizes of a mask that has them."""
     if attn_mask is None:
         return (CAUSAL_TOP_LEFT if is_causal else EVERY_KEY), None
-    if not isinstance(attn_mask, CausalBias):
-        return EVERY_KEY, None
     if is_causal:
         raise ValueError("invalid argument: attn_mask: given together with is_causal, want one of them")
+    if not isinstance(attn_mask, CausalBias):
+        return EVERY_KEY, None
     upper = attn_mask.variant == CausalVariant.UPPER_LEFT
     return (CAUSAL_TOP_LEFT if upper else CAUSAL_BOTTOM_RIGHT), (attn_mask.seq_len_q, attn_mask.seq_len_kv)
 

@@ -1,0 +1,54 @@
+"""Boolean masks that are the same for all rows and heads, as masks of padding are, as one interval of keys per
+sequence. The engine then skips the other keys, where it would compute every pair of a mask in memory."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .._fa import Mask
+from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
+
+# Fewer pairs cost less than a new plan: plans with lists of keys are not kept.
+_PAIRS = 1 << 22
+
+
+def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of bool [B, S]: where each row's kept places begin and end, and whether they have no gap; [B] each."""
+    places = torch.arange(1, padding.shape[1] + 1, device=padding.device)
+    ends = (padding * places).amax(1)
+    count = padding.sum(1)
+    begins = torch.where(count > 0, padding.to(torch.uint8).argmax(1), 0)
+    return begins, ends, ends - begins == count
+
+
+def is_same_for_rows(mask: Tensor) -> bool:
+    """Whether a mask is boolean, and broadcast over rows and heads."""
+    sizes, steps = mask.shape[-3:-1], mask.stride()[-3:-1]
+    return mask.dtype is torch.bool and all(size == 1 or step == 0 for size, step in zip(sizes, steps, strict=True))
+
+
+def is_large(query: Tensor, keys: int) -> bool:
+    """Whether a call of query, [B, N, L, E], has so many pairs that an interval of keys is faster than a mask."""
+    return math.prod(query.shape[:3]) * keys >= _PAIRS
+
+
+def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
+    """The mask that keeps what `rule` and `dropped` keep. None if `dropped` is no padding or has gaps, or the call is
+    small.
+
+    dropped: bool [B, N, L, S], True = drop.
+    """
+    batch, _, rows, _ = dropped.shape
+    if rule == CAUSAL_BOTTOM_RIGHT or not is_same_for_rows(dropped) or not is_large(dropped, dropped.shape[3]):
+        return None
+    one = batch == 1 or dropped.stride(0) == 0
+    begins, ends, whole = kept_interval(~dropped[: 1 if one else batch, 0, 0])
+    if not bool(whole.all()):
+        return None
+    begins, ends = (t[:, None].expand(-1, rows) for t in (begins, ends))
+    if rule == CAUSAL_TOP_LEFT:
+        ends = torch.minimum(ends, torch.arange(1, rows + 1))
+    return Mask.rows(*(t.to(torch.int32).reshape(-1).numpy() for t in (begins, ends)))

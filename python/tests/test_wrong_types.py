@@ -1,0 +1,83 @@
+"""An argument of a wrong type is an error that names it, in every face."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import fa
+import fa.flash_attn
+import fa.torch
+import fa.torch_npu
+
+Q = torch.randn(1, 2, 5, 8)
+B = Q.transpose(1, 2)
+INDICES = torch.zeros(1, 5, 1, 1, dtype=torch.int32)
+attention, sdpa, npu = fa.flash_attention, fa.torch.scaled_dot_product_attention, fa.torch_npu.npu_fusion_attention
+
+CASES = {
+    "scale: want a number or None, got str": lambda: attention(Q, Q, Q, scale="x"),
+    "mask: want fa.Mask or None, got str": lambda: attention(Q, Q, Q, mask="causal"),
+    "mask: want fa.Mask or None, got Tensor; tensors go to dense_mask": lambda: attention(Q, Q, Q, mask=Q > 0),
+    "head_num: want an integer, got str": lambda: attention(Q, Q, Q, head_num="2"),
+    "keep_prob: want a number, got NoneType": lambda: attention(Q, Q, Q, keep_prob=None),
+    "layout: want a string, got int": lambda: attention(Q, Q, Q, layout=3),
+    "context: want fa.Context or None, got int": lambda: attention(Q, Q, Q, context=2),
+    "context: want fa.Context or None, got list": lambda: fa.set_default_context([2]),
+    "thread: unknown, want one of threads, isa, accumulation": lambda: fa.Context(thread=2),
+    "threads: want a number of threads, got str": lambda: fa.Context(threads="2"),
+    "isa: want a string or None, got int": lambda: fa.Context(isa=2),
+    "Context takes its arguments by name: threads, isa, accumulation": lambda: fa.Context(2),
+    "pre: want an integer, got str": lambda: fa.Mask.band("x", 1),
+    "next: missing": lambda: fa.Mask.band(1),
+    "before: unknown, want one of pre, next": lambda: fa.Mask.band_top_left(before=1, next=2),
+    "prefix: want integers, got str": lambda: fa.Mask.prefix("ab"),
+    "row_begin: want integers, got ndarray": lambda: fa.Mask.rows(np.zeros(3), [1, 1, 1]),
+    "sparse_mode: want an integer, got float": lambda: fa.Mask.from_sparse_mode(1.5),
+    "bits: want an integer, got str": lambda: fa.generate_dropout_mask(1, 0, 0.5, "8"),
+    "seed: want an integer, got str": lambda: fa.generate_dropout_mask("1", 0, 0.5, 8),
+    "layout: want a string, got float": lambda: fa.ring_attention_update(*[Q] * 6, layout=1.5),
+    "softcap: want a number, got str": lambda: fa.decode_attention(Q, Q, Q, softcap="x"),
+    "block_size: want an integer, got str": lambda: fa.sparse_flash_attention(B, B, B, INDICES, block_size="x"),
+    "sparse_count: want an integer, got str": lambda: fa.lightning_indexer(B, B, Q[..., 0], sparse_count="x"),
+    "scale: want a number, got str": lambda: sdpa(Q, Q, Q, scale="x", dropout_p=0.5),
+    "dropout_p: want a number, got str": lambda: sdpa(Q, Q, Q, dropout_p="x"),
+    "softmax_scale: want a number, got str": lambda: fa.flash_attn.flash_attn_func(B, B, B, softmax_scale="x"),
+    "head_num: want an integer, got NoneType": lambda: npu(Q, Q, Q, None, "BNSD"),
+    "scale: want a number, got list": lambda: npu(Q, Q, Q, 2, "BNSD", scale=[1]),
+}
+OUTSIDE = {
+    "seed=-1, want at least 0": lambda: attention(Q, Q, Q, keep_prob=0.5, seed=-1),
+    f"seed={1 << 70}, want at least 0": lambda: fa.generate_dropout_mask(1 << 70, 0, 0.5, 8),
+    f"q_start={1 << 70}, want an integer of 64 bits": lambda: attention(Q, Q, Q, q_start=1 << 70),
+    f"next={-(1 << 70)}, want an integer of 64 bits": lambda: fa.Mask.band(1, -(1 << 70)),
+}
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_the_argument_is_named(message):
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        CASES[message]()
+
+
+@pytest.mark.parametrize("message", OUTSIDE)
+def test_an_integer_out_of_range_is_named(message):
+    with pytest.raises(ValueError, match=re.escape(message) + "$"):
+        OUTSIDE[message]()
+
+
+def test_a_refused_default_context_leaves_the_one_before():
+    before = fa.Context(threads=1)
+    fa.set_default_context(before)
+    with pytest.raises(TypeError):
+        fa.set_default_context(2)
+    assert fa.set_default_context(None) is before
+
+
+def test_the_transformers_face_names_its_arguments():
+    transformers = pytest.importorskip("fa.transformers")
+    with pytest.raises(TypeError, match="^scaling: want a number or None, got str$"):
+        transformers.attention_forward(torch.nn.Module(), Q, Q, Q, None, scaling="x")
+    with pytest.raises(TypeError, match="^model: want a torch.nn.Module, got str$"):
+        transformers.report("x")
