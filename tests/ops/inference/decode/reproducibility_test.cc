@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
-#include "core/amx_emulated.h"
 #include "fa/flash_attention.h"
 #include "ops/inference/decode/decode_case.h"
 #include "support/compare/compare.h"
@@ -116,7 +115,7 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
 // sums over shorter blocks of keys than decode, which takes the kernels of f32. On aarch64 the kernels of few rows take
 // up to four rows; FlashAttention of more rows multiplies pairs.
 bool MultipliesPairs(Isa isa, int64_t rows) {
-  return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated || (isa == Isa::kNeonBf16 && rows > 4);
+  return isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated") || (isa == Isa::kNeonBf16 && rows > 4);
 }
 
 TEST_P(DecodeBits, AreThoseOfFlashAttentionOnOneTensorOfFewRows) {
