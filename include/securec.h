@@ -1,7 +1,7 @@
 #ifndef FA_SECUREC_H_
 #define FA_SECUREC_H_
 
-/// The checked copies that published programs for the device use. C and C++.
+/// The checked copies that published programs for the device use. This header serves C and C++.
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>

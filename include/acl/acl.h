@@ -32,7 +32,8 @@
 /// - Using or destroying a destroyed handle gives a return code.
 /// - exit waits for queued work. dlclose leaves the library in memory.
 /// - A forked child has a default stream of its own and may make others. Tensors, memory and executors of the parent
-///   keep working there. The parent's streams, and events they had not passed, are ACL_ERROR_INVALID_PARAM.
+///   keep working there. Calls with the parent's streams, or with events that those streams had not passed, return
+///   ACL_ERROR_INVALID_PARAM.
 #include "acl/acl_base.h"
 #include "acl/acl_rt.h"
 #include "aclnn/acl_meta.h"

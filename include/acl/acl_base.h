@@ -1,7 +1,7 @@
 #ifndef FA_ACL_ACL_BASE_H_
 #define FA_ACL_ACL_BASE_H_
 
-/// Types and codes of the acl runtime, with the values of the device's own header. C and C++.
+/// Types and codes of the acl runtime, with the values of the device's own header. This header serves C and C++.
 #include <stddef.h>
 #include <stdint.h>
 

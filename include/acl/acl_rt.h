@@ -92,7 +92,7 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateContext(aclrtContext* context, int32_t d
 ACL_FUNC_VISIBILITY aclError aclrtDestroyContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtGetCurrentContext(aclrtContext* context);
-/// Recorded for the process. Results are reproducible whatever ACL_OPT_DETERMINISTIC says.
+/// Records the option for the process. Results are reproducible whatever ACL_OPT_DETERMINISTIC says.
 ACL_FUNC_VISIBILITY aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 ACL_FUNC_VISIBILITY aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value);
 
@@ -101,7 +101,8 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream* stream);
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag);
 /// Runs the queued work, then destroys the stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
-/// Waits for what is queued now. @return the first failure since the last call, 161002 for bad contents of a tensor
+/// Waits for all work that is queued now. @return the first failure since the last call, 161002 for bad contents of a
+/// tensor
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
 /// @param timeout  milliseconds; -1: no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when it has passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
@@ -113,7 +114,7 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
 /// The event completes when the stream has done all work that is queued now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Does nothing: a wait is for the last record before it.
+/// Does nothing, since a wait is for the last record before the wait.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
@@ -128,8 +129,8 @@ ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEv
 /// Untouched pages cost nothing. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
-/// Waits for every stream, since one of them may use the memory. Null, and memory that aclrtMalloc did not give, is
-/// ACL_ERROR_INVALID_PARAM.
+/// Waits for every stream, since one of them may use the memory. @return ACL_ERROR_INVALID_PARAM for null and for
+/// memory that aclrtMalloc did not give
 ACL_FUNC_VISIBILITY aclError aclrtFree(void* devPtr);
 ACL_FUNC_VISIBILITY aclError aclrtMallocHost(void** hostPtr, size_t size);
 ACL_FUNC_VISIBILITY aclError aclrtFreeHost(void* hostPtr);

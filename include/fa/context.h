@@ -142,8 +142,8 @@ class FA_API Context {
 };
 
 /// Computes small calls (attention and its gradients, decode, int8, the indexer) at `level` and at the level below it,
-/// and compares their outputs. The calling thread takes some tens of milliseconds for that. Levels that never ran on a
-/// CPU of their own before they were published (those of aarch64) are checked so when a process first wants them.
+/// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 never
+/// ran on a CPU of their own before they were published. So a process checks such a level when it first wants it.
 /// @return kInternal ("neon's dk of f32 is not portable's on this CPU"), kUnsupported (this CPU lacks the level)
 [[nodiscard]] FA_API Status CheckLevel(Isa level);
 

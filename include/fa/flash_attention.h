@@ -46,8 +46,8 @@ struct AttentionArgs {
   TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; leading 0: an empty sequence
   /// TND: inclusive prefix sums of the key lengths, as many as cu_q has. Sequences lie without gaps, so cu_kv cannot
-  /// skip padding. Other lengths than in cu_q also move the diagonal of Mask::Causal. Mask::Rows leaves
-  /// keys out.
+  /// skip padding. Other lengths than in cu_q also move the diagonal of Mask::Causal. To leave keys out, use
+  /// Mask::Rows.
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain

@@ -16,8 +16,8 @@
 
 namespace fa {
 
-// All four are exact where they can be, and otherwise round to nearest even. A NaN stays a (quiet) NaN with the top
-// bits of its payload. Overflow gives infinity.
+// All four functions are exact where they can be, and otherwise round to nearest even. A NaN stays a (quiet) NaN with
+// the top bits of its payload. Overflow gives infinity.
 
 /// The f32 that has the value of a bf16.
 [[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
@@ -28,8 +28,8 @@ namespace fa {
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
-  // Half of the last kept place is added, one less if that place is even. It carries into that place exactly when it
-  // must.
+  // The sum adds half of the last kept place, or one less if that place is even. It carries into that place exactly
+  // when the value rounds up.
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 

@@ -47,7 +47,8 @@ struct PromptAttentionArgs {
   TensorView dense_mask;
   TensorView sink;  ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
 
-  // Quantization. The types of q and out decide which of these a call takes (see PromptFlashAttention).
+  // These tensors are for quantization. The types of q and out decide which of them a call takes (see
+  // PromptFlashAttention).
   TensorView deq_scale1;     ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< scale of the probabilities: one element, f32, of any sign
   TensorView deq_scale2;     ///< scale of P V, as deq_scale1
@@ -81,7 +82,7 @@ struct PromptAttentionOptions {
 /// lengths. The bits are those of FlashAttention, which also describes rows without keys, aliasing and non-finite
 /// inputs.
 ///
-/// Types of q -> out, the scales they need, and those they refuse:
+/// Each line has the types of q -> out, the scales that they need, and the scales that they refuse:
 ///   same type (f32, bf16, f16)   none; all five are refused
 ///   bf16, f16, f32 -> i8         quant_scale2, quant_offset2 optional; the other three are refused
 ///   i8 -> f16                    deq_scale1, quant_scale1, deq_scale2; quant_scale2 and quant_offset2 are refused

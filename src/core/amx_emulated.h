@@ -5,8 +5,8 @@
 
 namespace fa::core {
 
-/// For tests, and no part of the interface: the tile products of avx512_amx in plain C++, on any CPU, in a library that
-/// is built with its tests. AllIsas, Name and ParseIsa ("amx_emulated") know it there.
+/// A level for tests, which is no part of the interface. It has the tile products of avx512_amx in plain C++, for any
+/// CPU. A library that is built with its tests has it, and AllIsas, Name and ParseIsa know it there as "amx_emulated".
 inline constexpr Isa kAmxEmulated = static_cast<Isa>(static_cast<uint8_t>(Isa::kNeonBf16) + 1);
 
 }  // namespace fa::core

@@ -13,7 +13,7 @@ namespace {
 
 std::counting_semaphore<kBlasCallers> callers(kBlasCallers);
 
-// A forked child has none of the threads that were inside, and no thread that would let its own callers in.
+// A forked child has none of the threads that were inside OpenBLAS, so no thread there would release their places.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { std::construct_at(&callers, kBlasCallers); });
 

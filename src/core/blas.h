@@ -5,7 +5,8 @@
 
 namespace fa::core {
 
-/// C = alpha * op(A) * op(B) + beta * C in f32, row-major; op transposes where asked. op(A) is [m, k], op(B) [k, n].
+/// The product C = alpha * op(A) * op(B) + beta * C in f32, row-major. `op` transposes where it is asked to. op(A) is
+/// [m, k], and op(B) is [k, n].
 struct BlasProduct {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -19,12 +20,13 @@ struct BlasProduct {
   float alpha = 1, beta = 0;
 };
 
-/// OpenBLAS' sgemm, from any number of threads: at most kBlasCallers are inside at once, the others wait. Sizes must
-/// fit OpenBLAS' int. OpenBLAS' own thread count, a setting of the whole process, stays as it is.
+/// Calls OpenBLAS' sgemm. Any number of threads may call it: at most kBlasCallers are inside at once, and the others
+/// wait. Sizes must fit OpenBLAS' int. OpenBLAS' own thread count is a setting of the whole process, and it stays as it
+/// is.
 void Sgemm(const BlasProduct& product);
 
-/// OpenBLAS hands out its work buffers from a table made for the threads it was built for (64 and more in Debian's
-/// build); half of that leaves room for other callers of the program.
+/// OpenBLAS hands out its work buffers from a table for the threads that it was built for (64 and more in Debian's
+/// build). Half of that number leaves room for other callers in the program.
 inline constexpr int kBlasCallers = 32;
 
 }  // namespace fa::core

@@ -11,9 +11,9 @@
 
 namespace fa::core {
 
-/// While such an object lives, its thread computes as the library does everywhere: rounding to nearest, denormals kept,
-/// exceptions masked. Its end restores the caller's settings and exception flags exactly: flags that the library's
-/// arithmetic raises are dropped, as they would depend on which thread did what.
+/// While such an object lives, its thread computes as the library does everywhere: it rounds to nearest, keeps
+/// denormals and masks exceptions. The destructor restores the caller's settings and exception flags exactly. Flags
+/// that the library's arithmetic raises are dropped, because they would depend on which thread did what.
 class FpEnvironment {
  public:
   FpEnvironment() noexcept : callers_(Read()) {
@@ -25,12 +25,12 @@ class FpEnvironment {
 
  private:
 #if defined(__x86_64__)
-  // All of the library's arithmetic is SSE or wider: the x87 unit is not used.
+  // All of the library's arithmetic is SSE or wider. It does not use the x87 unit.
   using State = uint32_t;
   static constexpr State kOwn = 0x1f80;  // all exceptions masked, no flags, to nearest, neither FTZ nor DAZ
   static bool Equal(State a, State b) { return a == b; }
   static State Read() { return _mm_getcsr(); }
-  // The clobber keeps loads and stores, and with them the arithmetic between, on their side.
+  // The clobber keeps loads and stores on their side, and with them the arithmetic between.
   static void Write(State state) {
     asm volatile("" ::: "memory");
     _mm_setcsr(state);
@@ -40,7 +40,7 @@ class FpEnvironment {
   struct State {
     uint64_t control, flags;
   };
-  // FPCR: no traps, to nearest, no flushing, Arm's usual NaN propagation. FPSR: no flags.
+  // FPCR has no traps, rounds to nearest, flushes nothing and has Arm's usual NaN propagation. FPSR has no flags.
   static constexpr State kOwn = {0, 0};
   static bool Equal(State a, State b) { return a.control == b.control && a.flags == b.flags; }
   static State Read() {
@@ -52,7 +52,7 @@ class FpEnvironment {
     asm volatile("msr fpcr, %0\n\tmsr fpsr, %1" ::"r"(state.control), "r"(state.flags) : "memory");
   }
 #else
-  // The settings that C knows: rounding and traps.
+  // The settings that standard C can change are rounding and traps.
   struct State {
     std::fenv_t environment;
     bool own = false;

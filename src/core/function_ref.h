@@ -5,7 +5,7 @@
 
 namespace fa::core {
 
-/// A callable that somebody else keeps: calling it costs one indirect call, and nothing is allocated.
+/// A reference to a callable that somebody else keeps. A call costs one indirect call and allocates nothing.
 template <typename Signature>
 class FunctionRef;
 
@@ -13,7 +13,7 @@ template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
   template <typename Callable>
-  requires(!std::is_same_v<std::remove_cv_t<Callable>, FunctionRef>)  // which is copied instead
+  requires(!std::is_same_v<std::remove_cv_t<Callable>, FunctionRef>)  // a FunctionRef is copied instead
       explicit FunctionRef(Callable& callable)
       : self_(&callable), call_([](void* self, Arguments... arguments) -> Result {
           return (*static_cast<Callable*>(self))(arguments...);

@@ -5,10 +5,10 @@
 
 namespace fa::core {
 
-// Always inlined, since kernels of every instruction-set level use them: a copy of its own could be one that only some
-// CPUs can run (scripts/check_isa_symbols.sh).
+// These functions are always inlined, since kernels of every instruction-set level use them. A copy that is not inlined
+// could be code that only some CPUs can run (scripts/check_isa_symbols.sh).
 
-/// a / b, rounded up, of a >= 0 and b > 0.
+/// The quotient a / b, rounded up, for a >= 0 and b > 0.
 [[nodiscard, gnu::always_inline]] constexpr int64_t CeilDiv(int64_t a, int64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }

@@ -21,7 +21,7 @@ int64_t AskMemoryBytes() {
 }  // namespace
 
 int64_t MemoryBytes() {
-  // No static of the first call's: in a child that is forked meanwhile the compiler's guard would be held for ever.
+  // A static variable with a guard would not do: a child that is forked meanwhile would find the guard held forever.
   static constinit std::atomic<int64_t> bytes{0};
   const int64_t known = bytes.load(std::memory_order_relaxed);
   if (known > 0) return known;

@@ -11,12 +11,12 @@
 
 namespace fa::core {
 
-/// An object per level that is made once per process, by any thread that first needs it. A static variable would let
-/// other threads wait while one makes it, and in a child that is forked meanwhile they would wait for ever.
+/// One object per level, made once per process by the first thread that needs it. With a static variable, other threads
+/// would wait while one thread makes the object. In a child that is forked meanwhile they would wait forever.
 template <typename Object>
 class OncePerLevel {
  public:
-  /// @param make  called as make(object) with a new object, maybe by several threads; one object is kept
+  /// @param make  called as make(object) with a new object. Several threads may call it; one object is kept.
   template <typename Make>
   const Object& Of(Isa isa, const Make& make) {
     std::atomic<const Object*>& known = objects_[static_cast<size_t>(isa)];

@@ -14,10 +14,10 @@
 
 #include "core/integer.h"
 
-// Makes keep bits by the million: a block of Philox gives four words, hence four bits, for 20 multiplications. The
-// vector forms hold word w of 8 (4) consecutive blocks in the even 32-bit halves of a register, where vpmuludq wants
-// its factors; the odd halves of products and shifts are never read. A round is 2 multiplications, 2 shifts and 4 xors
-// for all blocks, and the comparison masks give 32 (16) bits.
+// This file makes millions of keep bits. A block of Philox takes 20 multiplications and gives four words, hence four
+// bits. The vector forms hold word w of 8 (4) consecutive blocks in the even 32-bit halves of a register. vpmuludq
+// reads its factors there, so the odd halves of products and shifts are never read. A round is 2 multiplications, 2
+// shifts and 4 xors for all blocks. The comparison masks give 32 (16) bits.
 
 namespace fa::core {
 namespace {
@@ -33,7 +33,7 @@ std::array<uint32_t, 4> Block(const PhiloxState& state, uint64_t block) {
                     {Low(state.seed), High(state.seed)});
 }
 
-/// What DrawKeepWords does, for a threshold below 2^32.
+/// A function that does what DrawKeepWords does, for a threshold below 2^32.
 using KeepWords = void (*)(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
                            uint32_t* words);
 
@@ -51,7 +51,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 
 #if defined(__x86_64__)
 
-/// The word of a group of blocks, in two halves that take turns: a round waits for its multiplications.
+/// The word of a group of blocks. It is computed in two halves that take turns, since a round waits for its
+/// multiplications.
 [[gnu::target("avx2"), gnu::always_inline]] inline uint32_t KeepWordAvx2(const PhiloxState& state,
                                                                          __m256i flipped_limit, uint64_t block) {
   constexpr int kHalves = 2;
@@ -77,7 +78,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Words 0|1 and 2|3 side by side; flipping the top bit turns the signed comparison into an unsigned one.
+  // Words 0 and 1 stand next to each other, and so do words 2 and 3. To flip the top bit turns the signed comparison
+  // into an unsigned one.
   const __m256i flip = _mm256_set1_epi32(INT32_MIN);
   uint32_t word = 0;
 #pragma GCC unroll 2
@@ -86,7 +88,7 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     const __m256i words23 = _mm256_blend_epi32(c2[i], _mm256_slli_epi64(c3[i], 32), 0xaa);
     const __m256i keep01 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words01, flip));
     const __m256i keep23 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words23, flip));
-    // Lane by lane [0 1 0 1] [2 3 2 3] -> [0 1 2 3] for two blocks; bytes of 0 or -1 then give one bit each.
+    // Each lane goes from [0 1 0 1] [2 3 2 3] to [0 1 2 3] for two blocks. Every byte is 0 or -1 and gives one bit.
     const __m256i block_even = _mm256_unpacklo_epi64(keep01, keep23), block_odd = _mm256_unpackhi_epi64(keep01, keep23);
     const __m256i shorts = _mm256_packs_epi32(block_even, block_odd);
     const uint32_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(shorts, shorts)));
@@ -101,20 +103,21 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
   for (size_t i = 0; i < count; ++i) words[i] = KeepWordAvx2(state, flipped_limit, blocks[i]);
 }
 
-/// Words 0 and 1 (or 2 and 3) of every block side by side.
+/// Puts words 0 and 1 (or 2 and 3) of every block next to each other.
 [[gnu::target("avx512f"), gnu::always_inline]] inline __m512i PairsOfWords(__m512i even, __m512i odd) {
   return _mm512_castps_si512(_mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
-/// Words of N groups of blocks: a round waits for its multiplications, so the groups take turns.
+/// The words of N groups of blocks. The groups take turns, since a round waits for its multiplications.
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
-  // All lanes, in the zeroing forms: the plain ones trip -Wuninitialized of GCC 12 (bug 105593). The code is the same.
+  // The zeroing forms with all lanes give the same code as the plain forms, which trip -Wuninitialized of GCC 12 (bug
+  // 105593).
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
-  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // in order where even and odd lanes are unpacked
+  const __m512i eight = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // so that unpacked lanes are in order
   __m512i c0[N], c1[N], c2[N], c3[N];
   for (int i = 0; i < N; ++i) {
     c0[i] = _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(blocks[i])), eight);
@@ -156,8 +159,8 @@ template <int N>
 
 #elif defined(__aarch64__)
 
-/// Bits of the 16 elements of blocks [block, block + 4): word w of the four blocks is a vector, and a product's low and
-/// high halves are unzipped out of two.
+/// The bits of the 16 elements of blocks [block, block + 4). A vector holds word w of the four blocks. The high halves
+/// of products are unzipped from two vectors.
 uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t block) {
   const uint64_t b[4] = {block, block + 1, block + 2, block + 3};
   uint32x4_t c0 = {Low(b[0]), Low(b[1]), Low(b[2]), Low(b[3])};
@@ -179,7 +182,7 @@ uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t blo
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Word w of block i is bit 4 i + w.
+  // Word w of block i gives bit 4 i + w.
   const uint32x4_t limit = vdupq_n_u32(threshold);
   const uint32x4_t block_bit = {1, 1u << 4, 1u << 8, 1u << 12};
   const auto kept = [&](uint32x4_t words, int w) {
@@ -220,13 +223,13 @@ std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter, const
 uint32_t PhiloxWord(const PhiloxState& state, uint64_t index) { return Block(state, index / 4)[index % 4]; }
 
 uint64_t KeepThreshold(float keep_prob) {
-  // Exact: a float times a power of two.
+  // This is exact, since it is a float times a power of two.
   return static_cast<uint64_t>(std::floor(static_cast<double>(keep_prob) * static_cast<double>(kAll)));
 }
 
 void DrawKeepWords(const PhiloxState& state, uint64_t threshold, std::span<const uint64_t> blocks, uint32_t* words,
                    Isa isa) {
-  if (threshold >= kAll) {  // does not fit 32-bit comparisons
+  if (threshold >= kAll) {  // the threshold does not fit 32 bits
     std::fill_n(words, blocks.size(), ~0u);
   } else {
     KeepWordsOf(isa)(state, Low(threshold), blocks.data(), blocks.size(), words);
@@ -239,7 +242,7 @@ void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, 
   const size_t count = static_cast<size_t>(CeilDiv(bits, 32));
   assert(words.size() >= count);
   const unsigned shift = first % 4;
-  // A word that does not begin with a block takes the rest of its bits from the next one.
+  // A word that begins inside a block takes its last bits from the next drawn word.
   constexpr size_t kAtOnce = 64;
   std::array<uint64_t, kAtOnce + 1> blocks;
   std::array<uint32_t, kAtOnce + 1> drawn;

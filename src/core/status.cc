@@ -8,7 +8,7 @@
 namespace fa {
 namespace {
 
-/// A value that needs no memory to make, since short texts lie in the string itself. It is never destroyed, because a
+/// A value that is made without memory, since short texts lie in the string itself. It is never destroyed, because a
 /// status may be read while the process ends.
 template <typename T>
 union Kept {

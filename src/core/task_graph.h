@@ -8,34 +8,36 @@
 
 namespace fa::core {
 
-/// Tasks 0..task_count-1, the order edges between them, and the order in which workers claim them. Plain data; made
-/// by a planner, run by an Executor, which knows nothing else.
+/// Tasks 0..task_count-1, the edges between them, and the order in which workers claim them. It is plain data. A
+/// planner makes it, and an Executor, which knows nothing else of the call, runs it.
 struct TaskGraph {
   int32_t task_count = 0;
 
-  /// Edges in CSR form; all three empty when no task waits for another.
+  /// Edges in CSR form. All three vectors are empty if no task waits for another.
   std::vector<int32_t> predecessor_count;  ///< per task
   std::vector<int64_t> successor_begin;    ///< task_count + arrivals + 1 entries
   std::vector<int32_t> successors;
 
-  /// order[p] = task at claim position p; empty = identity. Always topological: a task stands after all its
-  /// predecessors, so running the order serially is valid once all inputs have arrived.
+  /// The task at claim position p is order[p]; an empty vector means that it is p. The order is always topological: a
+  /// task stands behind all its predecessors. So tasks can run serially in this order once all inputs have arrived.
   std::vector<int32_t> order;
 
-  /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]); workers + 1 entries.
+  /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]). There are workers + 1 entries.
   std::vector<int64_t> range_begin;
-  /// All workers claim from the front of one list: worker 0's range holds every position, the others are empty, and
-  /// it is never cut. For graphs whose edges, not ranges, decide who can run (the backward).
+  /// Whether all workers claim from the front of one list. Worker 0's range then holds every position, all other ranges
+  /// are empty, and no range is cut. This is for graphs in which edges, not ranges, decide which worker can run (the
+  /// backward).
   bool shared_claims = false;
-  /// Tasks that became ready behind the claims are taken in claim order, not the latest first: somebody outside waits
-  /// for the earlier ones. Claim order is then that of the tasks' ids (`order` is empty).
+  /// Whether tasks that become ready after their claim are taken in claim order, and not the latest first. This helps
+  /// if somebody outside waits for the earlier tasks. Claim order is then the order of the tasks' numbers (`order` is
+  /// empty).
   bool earliest_first = false;
 
-  /// Inputs that arrive during the run (Arrivals, core/run/executor.h). Input a has the successors of number
-  /// task_count + a, which count it as one of their predecessors.
+  /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). Input a has the successors of
+  /// number task_count + a. They count the input as one of their predecessors.
   int32_t arrivals = 0;
 
-  /// NUMA node on which worker c's range should run; empty = any node.
+  /// The NUMA node on which worker c's range should run. An empty vector means any node.
   std::vector<int16_t> range_node;
 
   [[nodiscard]] bool has_edges() const { return !successors.empty(); }

@@ -4,7 +4,7 @@
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 
-// Exported by ThreadSanitizer's runtime, declared in none of its headers.
+// ThreadSanitizer's runtime exports these functions, but none of its headers declares them.
 extern "C" {
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
@@ -15,8 +15,8 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace fa::core {
 
-/// What happens before TsanRelease(p) happens before what follows a later TsanAcquire(p). Tells ThreadSanitizer of
-/// the hand-overs inside libraries that are not built with it; nothing in other builds.
+/// What happens before TsanRelease(p) happens before what follows a later TsanAcquire(p). These functions tell
+/// ThreadSanitizer of hand-overs inside libraries that are built without it. In other builds they do nothing.
 inline void TsanRelease([[maybe_unused]] const void* address) {
 #if defined(__SANITIZE_THREAD__)
   __tsan_release(const_cast<void*>(address));

@@ -32,7 +32,7 @@ struct Axes {
   return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout;
 }
 
-/// `stride`, or the dense row-major strides of `shape` where it is empty.
+/// Returns `stride`, or the dense row-major strides of `shape` if `stride` is empty.
 [[nodiscard]] Dims FilledStride(const Dims& shape, const Dims& stride);
 
 /// Bytes from the first element to the end of the last one; 0 for an empty tensor.

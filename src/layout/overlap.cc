@@ -1,4 +1,5 @@
-// Do two strided views share a byte? Element x of a lies at a.data + sum(stride_i x_i), so the question is whether
+// This file decides whether two strided views share a byte. Element x of a lies at a.data + sum(stride_i x_i), so the
+// question is whether
 //   lo <= sum(step_k x_k) <= hi,  0 <= x_k <= count_k
 // has a solution. The steps are the strides of a and the strides of b, with the indices of b mirrored to make them
 // positive. [lo, hi] are the distances at which two elements touch.
@@ -28,11 +29,11 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// Enough for every nest of layouts: 2 to 4 values per search after merging, and at most two per level at 17 levels.
-// Small enough that a hostile view costs less than a millisecond.
+// These steps are enough for every nest of layouts: a search takes 2 to 4 values after merging, and at most two per
+// level at 17 levels. The number is so small that a hostile view costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
-// Largest step first. There are only a few terms, so insertion sort serves.
+// Puts the largest step first. There are only a few terms, so insertion sort serves.
 void SortByStep(Term* terms, int size) {
   for (int i = 1; i < size; ++i) {
     for (int j = i; j > 0 && terms[j].step > terms[j - 1].step; --j) std::swap(terms[j], terms[j - 1]);
@@ -62,7 +63,8 @@ class BoundedSum {
   }
 
  private:
-  // Largest step first. If a step is a multiple m <= count + 1 of the next smaller step, it extends that one's range.
+  // Expects the largest step first. If a step is a multiple m <= count + 1 of the next smaller step, it extends the
+  // range of that smaller step.
   void Merge() {
     SortByStep(terms_.data(), size_);
     for (int k = size_ - 2; k >= 0; --k) {
@@ -147,8 +149,8 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   if (Empty(a) || Empty(b)) return false;
   const auto a_bytes = static_cast<int64_t>(SizeOf(a.dtype));
   const auto b_bytes = static_cast<int64_t>(SizeOf(b.dtype));
-  // Address of a's element minus address of b's, within (-a_bytes, b_bytes). The indices of b are mirrored: its last
-  // element is the origin.
+  // The sum is the address of a's element minus the address of b's element, within (-a_bytes, b_bytes). The indices of
+  // b are mirrored, so its last element is the origin.
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));

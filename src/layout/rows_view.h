@@ -10,8 +10,8 @@
 
 namespace fa::layout {
 
-/// The rows of a tensor in a run: their layout, which a plan knows, and their address. Null data: the call has no such
-/// tensor, or the tensor has no elements.
+/// The rows of a tensor in a run: their layout, which a plan knows, and their address. If data is null, the call has no
+/// such tensor, or the tensor has no elements.
 struct RowsView {
   RowsView() = default;
   RowsView(const void* memory, const Rows& where) : data(static_cast<const std::byte*>(memory)), rows(where) {}

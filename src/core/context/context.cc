@@ -11,12 +11,13 @@
 namespace fa {
 namespace {
 
-// Workspaces above this give their memory back after a call. The forward needs a few MiB per thread and keeps it; only
-// work on sequences so long that touching fresh pages (about 0.25 s per GiB) is small against it goes beyond, and a
-// library must not sit on gigabytes between such calls. Callers who do not agree hold their own Workspace.
+// Workspaces larger than this give their memory back after a call. The forward needs a few MiB per thread, and keeps
+// them. Only work on very long sequences needs more, and next to such work the time to touch fresh pages is small. A
+// library must not keep gigabytes between such calls. Callers who want that pass a Workspace of their own.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
-// One arena per NUMA node if there are several nodes and each gets at least two workers, else one for all.
+// Makes one arena per NUMA node if there are several nodes and each gets at least two workers. Otherwise one arena
+// serves all nodes.
 std::vector<core::FlowExecutor::Node> ExecutorNodes(const ContextSettings& settings, const core::Topology& topology) {
   const int nodes = static_cast<int>(topology.nodes.size());
   if (settings.numa == NumaPolicy::kIgnore || nodes < 2 || settings.workers < 2 * nodes) {

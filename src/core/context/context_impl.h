@@ -25,11 +25,11 @@ struct ContextSettings {
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
   bool portable_blas = false;
-  bool plans_only = false;    ///< made for another machine
+  bool plans_only = false;    ///< whether it plans for another machine and runs nothing
   std::string isa_note = {};  ///< Context::isa_note
 };
 
-/// Values of FA_NUM_THREADS, FA_FORCE_ISA and FA_PORTABLE_BLAS; null = unset.
+/// The values of FA_NUM_THREADS, FA_FORCE_ISA and FA_PORTABLE_BLAS. A variable that is not set is null.
 struct ContextEnvironment {
   const char* num_threads = nullptr;
   const char* force_isa = nullptr;
@@ -38,8 +38,8 @@ struct ContextEnvironment {
   [[nodiscard]] static ContextEnvironment Read();
 };
 
-/// An option wins over the environment, the environment over the machine. Where the build lacks the preferred level,
-/// the highest one below it is taken.
+/// Resolves the settings. An option wins over the environment, and the environment wins over the machine. If the build
+/// lacks the preferred level, the context gets the highest level below it.
 /// @return kInvalidArgument, kUnsupported
 [[nodiscard]] Result<ContextSettings> ResolveContext(const ContextOptions& options,
                                                      const ContextEnvironment& environment,
@@ -58,28 +58,30 @@ class Context::Impl {
  public:
   using MakeExecutor = std::function<std::unique_ptr<core::Executor>()>;
 
-  /// `status`: if it is not ok, calls with this context return it at once. `make_executor` makes the executors, which
-  /// have settings.workers workers; by default they run on oneTBB.
+  /// If `status` is not ok, calls with this context return it at once. `make_executor` makes the executors, which have
+  /// settings.workers workers. By default they run on oneTBB.
   Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok(),
        MakeExecutor make_executor = {});
   [[nodiscard]] static std::unique_ptr<Context> ToContext(std::unique_ptr<Impl> impl);
 
   [[nodiscard]] const Status& status() const { return status_; }
-  /// kUnsupported where plans are for another machine.
+  /// Returns kUnsupported if the context makes plans for another machine.
   [[nodiscard]] Status CheckRuns() const;
   [[nodiscard]] const ContextSettings& settings() const { return settings_; }
   [[nodiscard]] const core::Topology& topology() const { return topology_; }
-  /// What a planner asks of the machine.
+  /// The level that planners use.
   [[nodiscard]] Isa isa() const { return settings_.isa; }
   [[nodiscard]] int workers() const { return settings_.workers; }
-  /// NUMA nodes that the workers are spread over; worker c is on core::NodeOfWorker(c, workers(), nodes()).
+  /// The number of NUMA nodes that the workers are spread over. Worker c is on core::NodeOfWorker(c, workers(),
+  /// nodes()).
   [[nodiscard]] int nodes() const { return static_cast<int>(executor_nodes_.size()); }
   [[nodiscard]] int64_t l1_bytes() const { return topology_.l1_bytes; }
   [[nodiscard]] int64_t l2_bytes() const { return topology_.l2_bytes; }
   [[nodiscard]] bool portable_blas() const { return settings_.portable_blas; }
 
   using ExecutorLease = core::Pool<core::Executor>::Lease;
-  /// Returns its workspace to the pool, without its memory if that is large.
+  /// A borrowed workspace. Its destructor returns the workspace to the pool, and frees the memory if there is much of
+  /// it.
   class WorkspaceLease {
    public:
     explicit WorkspaceLease(core::Pool<Workspace>::Lease lease) : lease_(std::move(lease)) {}
@@ -91,7 +93,7 @@ class Context::Impl {
    private:
     core::Pool<Workspace>::Lease lease_;
   };
-  /// Each is lent to one call at a time. Both throw std::bad_alloc.
+  /// An executor or a workspace is lent to one call at a time. Both functions throw std::bad_alloc.
   [[nodiscard]] ExecutorLease BorrowExecutor();
   [[nodiscard]] WorkspaceLease BorrowWorkspace();
 
@@ -112,7 +114,7 @@ namespace core {
 struct ContextAccess {
   static Context::Impl& ImplOf(const Context& context) { return *context.impl_; }
 };
-/// What a context holds.
+/// The implementation of a context.
 [[nodiscard]] inline Context::Impl& ImplOf(const Context& context) { return ContextAccess::ImplOf(context); }
 
 }  // namespace core

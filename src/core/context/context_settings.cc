@@ -72,7 +72,8 @@ Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most) 
                                  std::to_string(least) + ".." + std::to_string(most));
 }
 
-/// L1 and L2 of one core: the least among the servers of a level (Haswell, Skylake-SP, Kunpeng 920).
+/// Sizes of the L1 and L2 caches of one core: the least among the servers of a level (Haswell, Skylake-SP, Kunpeng
+/// 920).
 struct Caches {
   int64_t l1_bytes, l2_bytes;
 };

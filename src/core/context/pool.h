@@ -12,13 +12,13 @@
 
 namespace fa::core {
 
-/// Objects that are lent, each to one borrower at a time; there are as many as there were borrowers at once. The object
-/// returned last is lent first, since its memory is likeliest in cache. Lending an object that exists allocates
-/// nothing.
+/// A pool of objects, each of which is lent to one borrower at a time. It has as many objects as there were borrowers
+/// at once. The object that was returned last is lent first, since its memory is likeliest in cache. To lend an
+/// existing object allocates nothing.
 template <typename T>
 class Pool {
  public:
-  /// Its destructor returns the object. It must not outlive the pool.
+  /// A borrowed object. Its destructor returns the object. A lease must not outlive the pool.
   class Lease {
    public:
     Lease(Pool& pool, std::unique_ptr<T> object) : pool_(&pool), object_(std::move(object)) {}
@@ -40,7 +40,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// `make()` gives a std::unique_ptr<T>; it is called when all objects are lent. Throws what `make` throws.
+  /// `make()` returns a std::unique_ptr<T>. It is called when all objects are lent. Borrow throws what `make` throws.
   template <typename Make>
   [[nodiscard]] Lease Borrow(Make&& make) {
     Objects& objects = ObjectsOfThisProcess();
@@ -72,8 +72,8 @@ class Pool {
     size_t made = 0;
   };
 
-  // A forked child starts with an empty pool, since a thread that it does not have may hold the mutex; it does not
-  // touch the parent's objects.
+  // A forked child starts with an empty pool, since a thread that the child lacks may hold the mutex. The child does
+  // not touch the parent's objects.
   Objects& ObjectsOfThisProcess() {
     Objects* objects = objects_.load(std::memory_order_acquire);
     if (objects->fork_depth == ForkDepth()) return *objects;

@@ -15,8 +15,8 @@ namespace fa {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// The size of a huge page of x86-64. Memory of at least two of them asks for huge pages: for less, rounding up would
-// cost more than the TLB misses that it saves.
+// The size of a huge page of x86-64. Only memory of at least two huge pages asks for them. For less memory, rounding up
+// would cost more than the TLB misses that huge pages save.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
 
@@ -38,7 +38,7 @@ Workspace& Workspace::operator=(Workspace&& other) noexcept {
 
 Status Workspace::Reserve(size_t bytes) {
   if (bytes <= size_) return Status::Ok();
-  // The old block goes first: it is not read any more, and both at once might not fit.
+  // The old block is freed first: nothing reads it any more, and there might be no room for both blocks.
   free(std::exchange(data_, nullptr));
   size_ = 0;
 

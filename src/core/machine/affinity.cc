@@ -10,8 +10,8 @@
 namespace fa::core {
 namespace {
 
-// The system calls themselves: the C library's functions want the mask as their own type. The kernel returns how many
-// bytes of a mask it knows.
+// These are the system calls themselves, since the C library's functions want the mask as their own type. The kernel
+// returns how many bytes of a mask it knows.
 long GetMask(unsigned long* mask, size_t bytes) { return ::syscall(SYS_sched_getaffinity, 0, bytes, mask); }
 bool SetMask(const unsigned long* mask, size_t bytes) { return ::syscall(SYS_sched_setaffinity, 0, bytes, mask) == 0; }
 
@@ -21,7 +21,7 @@ std::vector<int> AllowedCpus() {
   constexpr int kWordBits = 64;
   std::vector<unsigned long> mask(16);
   long bytes = -1;
-  while (bytes < 0 && mask.size() <= 1024) {  // too short a mask is refused
+  while (bytes < 0 && mask.size() <= 1024) {  // the kernel refuses a mask that is too short
     mask.resize(mask.size() * 2);
     bytes = GetMask(mask.data(), mask.size() * sizeof mask[0]);
   }

@@ -7,11 +7,11 @@
 
 namespace fa::core {
 
-/// The hardware threads that the calling thread may run on, ascending; at least one. Throws std::bad_alloc.
+/// The hardware threads that the calling thread may run on, ascending. There is at least one. Throws std::bad_alloc.
 [[nodiscard]] std::vector<int> AllowedCpus();
 
-/// While such an object lives, its thread runs on some hardware threads only; then on those of before. Where the system
-/// refuses, and for no hardware threads, nothing changes. Allocates nothing.
+/// While such an object lives, its thread runs on the given hardware threads only. Then the thread's former mask
+/// returns. If the system refuses, or no hardware threads are given, nothing changes. It allocates nothing.
 class BoundThread {
  public:
   explicit BoundThread(std::span<const int> cpus) noexcept;

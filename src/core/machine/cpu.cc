@@ -22,7 +22,7 @@ namespace fa {
 namespace core {
 namespace {
 
-// Bits of Intel's Software Developer's Manual, volume 2, CPUID.
+// These bits are from Intel's Software Developer's Manual, volume 2, CPUID.
 constexpr uint32_t kLeaf1Fma = 1u << 12;
 constexpr uint32_t kLeaf1Osxsave = 1u << 27;
 constexpr uint32_t kLeaf1F16c = 1u << 29;
@@ -32,10 +32,10 @@ constexpr uint32_t kLeaf7Avx512Vnni = 1u << 11;
 constexpr uint32_t kLeaf71Avx512Bf16 = 1u << 5;
 constexpr uint32_t kLeaf7Amx = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
 constexpr uint64_t kXcr0Ymm = 0x06;                             // SSE, AVX
-constexpr uint64_t kXcr0Zmm = 0xe6;                             // and opmask, upper halves of zmm0-15, zmm16-31
+constexpr uint64_t kXcr0Zmm = 0xe6;                             // also opmask, upper halves of zmm0-15, zmm16-31
 constexpr uint64_t kXcr0Tiles = 0x60000;                        // tile configuration, tile data
 
-// Bits of Linux' asm/hwcap.h for aarch64.
+// These bits are from Linux' asm/hwcap.h for aarch64.
 constexpr uint64_t kHwcapAsimd = 1u << 1;
 constexpr uint64_t kHwcapAsimdDotprod = 1u << 20;
 constexpr uint64_t kHwcap2I8mmBf16 = 1u << 13 | 1u << 14;
@@ -50,8 +50,8 @@ bool ReportsTiles(const CpuFeatureWords& words) {
 }
 
 #if defined(__x86_64__)
-/// Whether Linux (5.16 or later) lets this process use tile data. Asks once; no static variable of the function, as in
-/// DetectIsa.
+/// Whether Linux (5.16 or later) lets this process use tile data. The function asks the kernel once. Like DetectIsa, it
+/// has no static variable with a guard.
 bool PermitTiles() {
   constexpr int kUnknown = -1;
   constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
@@ -129,7 +129,7 @@ bool IsIntel() {
 #if defined(__aarch64__)
 namespace {
 
-// Implementer and part of MIDR_EL1, from Arm's and the makers' manuals.
+// Implementers and parts of MIDR_EL1 are from the manuals of Arm and of the makers.
 constexpr struct {
   uint32_t implementer, part;
   const char* name;
@@ -233,8 +233,8 @@ std::optional<Isa> ParseIsa(const std::string& name) {
 bool CanRun(Isa isa) { return Includes(DetectIsa(), isa) && !core::IsLeftOut(isa); }
 
 Isa DetectIsa() {
-  // No static variable of the function: the compiler's guard of it would be held for ever in a child that is forked
-  // while another thread is here. Threads that come together all find the same.
+  // A static variable with a guard would not do: a child that is forked while another thread is here would find the
+  // guard held forever. Threads that come at the same time all find the same level.
   constexpr int kUnknown = -1;
   static constinit std::atomic<int> known{kUnknown};
   if (const int isa = known.load(std::memory_order_relaxed); isa != kUnknown) return static_cast<Isa>(isa);

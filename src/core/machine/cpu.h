@@ -8,8 +8,8 @@
 
 namespace fa::core {
 
-/// What decides the instruction-set level: the answers of cpuid and xgetbv on x86-64, of the kernel on aarch64. Words
-/// of the other family are 0.
+/// The words that decide the instruction-set level: the answers of cpuid and xgetbv on x86-64, and of the kernel on
+/// aarch64. Words of the other family are 0.
 struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;
@@ -22,26 +22,27 @@ struct CpuFeatureWords {
   uint64_t hwcap2 = 0;           ///< AT_HWCAP2 of aarch64
 };
 
-/// Asks for the permission to use the tile unit where the CPU and the operating system have it. Linux gives it to the
-/// process, for good.
+/// Reads the words. If the CPU and the operating system have the tile unit, it also asks for the permission to use the
+/// unit. Linux gives the permission to the process for good.
 [[nodiscard]] CpuFeatureWords ReadCpuFeatureWords();
 
 /// The highest level of a CPU with these features. A level counts only if the operating system saves its registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// The level used unless another one is asked for: the highest, but no VDPBF16PS on Intel's cores. They start one every
-/// other cycle and two FMAs per cycle, so that rows widened to f32 are twice as fast (measured; docs/kernels.md).
+/// The level that is used unless the caller asks for another one. It is the highest level, except that Intel's cores do
+/// not use VDPBF16PS. They start one VDPBF16PS every other cycle but two FMAs per cycle, so rows widened to f32 are
+/// twice as fast (docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 
 /// Whether the library was built without the level (CMake's FA_LEVELS). Levels of other processors count as built.
 [[nodiscard]] bool IsLeftOut(Isa isa);
 
-/// What a CPU with these features has of the tile unit, in words: "none", "not permitted by the operating system",
-/// "bf16, int8".
+/// The part of the tile unit that a CPU with these features can use, in words: "none", "not permitted by the operating
+/// system", "bf16, int8".
 [[nodiscard]] const char* TileUnitOf(const CpuFeatureWords& words);
 
-/// The CPU's own name, "unknown CPU" if it has none.
+/// The CPU's own name, or "unknown CPU" if it has none.
 [[nodiscard]] std::string CpuName();
 
 }  // namespace fa::core

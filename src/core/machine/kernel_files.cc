@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{64} << 10;
 
-// Streams of C and C++ allocate in ways that cannot all be told from an empty file when memory is short.
+// Files are read without the streams of C and C++. When memory is short, some of their failures look like an empty
+// file.
 class Descriptor {
  public:
   explicit Descriptor(const std::string& path) : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -22,7 +23,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
 
-  /// Bytes read; 0 at the end and after an error.
+  /// Returns the number of bytes read, which is 0 at the end and after an error.
   [[nodiscard]] size_t Read(char* into, size_t bytes) const {
     const ssize_t got = number_ < 0 ? 0 : ::read(number_, into, bytes);
     return got < 0 ? 0 : static_cast<size_t>(got);
@@ -32,7 +33,7 @@ class Descriptor {
   int number_;
 };
 
-/// Takes a number of at least 0 from the front of `text`.
+/// Takes a number of at least 0 from the front of `text`. Without such a number it returns nothing.
 std::optional<int> TakeNumber(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

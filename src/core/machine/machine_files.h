@@ -8,13 +8,14 @@
 
 namespace fa::core {
 
-/// The machine that the kernel's files below `root` describe ("" for this one), as far as `allowed` reaches: ascending
-/// numbers of hardware threads, at least one. Where files are missing, each hardware thread is a core, all are on one
-/// node, and caches are the default ones. Throws std::bad_alloc.
+/// Reads the machine that the kernel's files below `root` describe ("" for this one), restricted to the hardware
+/// threads `allowed`. `allowed` is ascending and not empty. Without the files, each hardware thread is a core, all are
+/// on one node, and caches have default sizes. Throws std::bad_alloc.
 [[nodiscard]] Topology ReadMachine(const std::string& root, const std::vector<int>& allowed);
 
-/// CPUs' worth of time that the control groups of this process may use, rounded up, by the files below `root`: the
-/// least of its group and all groups around it, of version 1 and version 2. 0 = no limit. Throws std::bad_alloc.
+/// The CPUs' worth of time that the control groups of this process may use, rounded up, by the files below `root`. It
+/// is the least number of the process's group and all groups around it, in versions 1 and 2. 0 means no limit. Throws
+/// std::bad_alloc.
 [[nodiscard]] int CpuQuota(const std::string& root);
 
 }  // namespace fa::core

@@ -20,7 +20,7 @@ struct DestroyTopology {
 };
 using HwlocTopology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
 
-// Sizes of the smallest caches among current server cores, for machines that hide theirs.
+// These are the smallest caches of current server cores, for machines that hide their caches.
 constexpr int64_t kDefaultL1Bytes = 32 << 10;
 constexpr int64_t kDefaultL2Bytes = 1 << 20;
 
@@ -35,8 +35,8 @@ int64_t CacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return cache == nullptr ? 0 : static_cast<int64_t>(cache->attr->cache.size);
 }
 
-// The first node whose processors include the core. Memory-only nodes, and high-bandwidth nodes whose cores belong to a
-// DRAM node, are left without cores and are dropped.
+// Returns the first node whose processors include the core. So nodes without a core of their own are dropped:
+// memory-only nodes, and high-bandwidth nodes whose cores belong to a DRAM node.
 int NodeOfCore(const std::vector<hwloc_obj_t>& nodes, hwloc_obj_t core) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (hwloc_bitmap_intersects(nodes[i]->cpuset, core->cpuset) != 0) return static_cast<int>(i);
@@ -75,7 +75,7 @@ Topology WithDefaultCaches(Topology topology) {
   return topology;
 }
 
-// Hypervisors may hide caches from the kernel's files but not from the CPU, which the C library asks.
+// Hypervisors may hide caches from the kernel's files, but not from the CPU. The C library asks the CPU.
 void AskForMissingCaches(Topology& topology) {
   const auto ask = [](int64_t& bytes, int name) {
     if (bytes == 0) bytes = std::max(int64_t{0}, int64_t{sysconf(name)});
@@ -99,8 +99,8 @@ int Topology::cores() const {
 
 int Topology::default_workers() const { return cpu_quota == 0 ? cores() : std::min(cores(), cpu_quota); }
 
-// The kernel's files and not hwloc: without memory hwloc 2.9 ends the process (an assertion in hwloc_obj_add_info, null
-// pointers in its discovery), which no caller can catch.
+// This function reads the kernel's files and does not use hwloc. Without memory hwloc 2.9 ends the process, by an
+// assertion in hwloc_obj_add_info or by null pointers in its discovery. No caller can catch that.
 Topology Topology::Detect() {
   if (MachineIsInvented()) {
     const HwlocTopology invented = NewHwlocTopology();

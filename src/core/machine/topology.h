@@ -18,26 +18,28 @@ struct Topology {
   };
   std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
   int packages = 1;
-  int cpu_quota = 0;  ///< CPUs' worth of time that the process's control groups grant, rounded up; 0 = no limit
-  /// Bytes of one cache. 0 = there is none.
+  int cpu_quota = 0;  ///< CPUs' worth of time that the process's control groups grant, rounded up; 0: no limit
+  /// Bytes of one cache; 0 if there is none.
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
 
-  /// Cores with at least one hardware thread in the affinity mask; two threads of a core share its FMA units and
-  /// count once.
+  /// The number of cores with at least one hardware thread in the affinity mask. Two threads of a core share its FMA
+  /// units, so they count once.
   [[nodiscard]] int cores() const;
 
-  /// Workers of a context that is not told how many: one per core, as far as the control groups grant their time.
+  /// The number of workers of a context that is not told how many. It is one per core, but at most as many as the
+  /// control groups grant.
   [[nodiscard]] int default_workers() const;
 
-  /// The part of this machine that the affinity mask of the calling thread contains, read from the kernel's files.
-  /// hwloc describes an invented machine instead where its variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set; hwloc does
-  /// not survive a lack of memory (docs/reliability.md). Throws std::bad_alloc.
+  /// The part of this machine that the affinity mask of the calling thread contains, read from the kernel's files. If
+  /// the variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc describes an invented machine instead. hwloc does not
+  /// survive a lack of memory (docs/reliability.md). Throws std::bad_alloc.
   [[nodiscard]] static Topology Detect();
-  /// An invented machine in hwloc's notation, all of it usable: "numa:2 core:64 pu:1". @return kInvalidArgument
+  /// An invented machine in hwloc's notation, such as "numa:2 core:64 pu:1". All of it is usable. @return
+  /// kInvalidArgument
   [[nodiscard]] static Result<Topology> FromSynthetic(const std::string& description);
 };
 
-/// The node that worker `worker` of `workers` belongs to when they are spread over `nodes` nodes: contiguous, even.
+/// The node of worker `worker` if `workers` workers are spread over `nodes` nodes in contiguous, equal shares.
 [[nodiscard]] constexpr int NodeOfWorker(int worker, int workers, int nodes) {
   return static_cast<int>(int64_t{worker} * nodes / workers);
 }

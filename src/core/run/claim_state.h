@@ -10,44 +10,46 @@
 
 namespace fa::core {
 
-/// Who runs which task of one run of a graph: the claim rule of Executor, without threads. Any number of threads may
-/// ask at once; none ever waits for another.
+/// Decides which worker runs which task in one run of a graph. This is the claim rule of Executor, without threads. Any
+/// number of threads may ask at once, and none ever waits for another.
 ///
-/// A task has a counter of its predecessors plus one, the claim token. The worker that brings the counter to zero, by
-/// claiming or by completing a predecessor, runs it. A completed task that frees several successors hands the first of
-/// its successor list back to be run next (it finds its data in cache) and queues the others; queued tasks go before
-/// new claims, because others wait for them. There is one queue per NUMA node; a worker serves the queues of other
-/// nodes last. With TaskGraph::earliest_first there is one for all nodes, from which the earliest task is taken: a heap
-/// under a lock, for graphs of long tasks.
+/// A task has a counter, which starts at the number of its predecessors plus one for the claim. A worker that claims a
+/// task or completes a predecessor takes one from the counter. The worker that brings the counter to zero runs the
+/// task. A completed task may free several successors. The worker runs the first of the successor list next, since its
+/// data is in cache, and queues the others. Queued tasks go before new claims, because others wait for them. There is
+/// one queue per NUMA node. A worker serves the queues of other nodes last. With TaskGraph::earliest_first all nodes
+/// share one queue, from which the earliest task is taken. It is a heap under a lock, which suits graphs of long tasks.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;
 
-  /// Outcome of a completed task.
+  /// The outcome of a completed task.
   struct Released {
-    int32_t next = kNone;  ///< to be run now, by the caller
+    int32_t next = kNone;  ///< the task that the caller runs now
     int queued = 0;        ///< how many more became available to all workers
   };
 
-  /// Lays the run state of `graph` out in `memory` (RunStateBytes(graph) bytes, 64-byte aligned). Both must outlive it.
+  /// Lays the run state of `graph` out in `memory` (RunStateBytes(graph) bytes, 64-byte aligned). `graph` and `memory`
+  /// must outlive it.
   ClaimState(const TaskGraph& graph, std::byte* memory);
 
-  /// A task for `worker` to run, or kNone when nothing is left to claim and nothing is queued. Tasks that still wait
-  /// are then run by the workers that complete their predecessors.
+  /// A task for `worker` to run, or kNone if nothing is left to claim and nothing is queued. After kNone, the workers
+  /// that complete the predecessors of waiting tasks run these tasks.
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);
   /// Reports that input `arrival` of the graph has arrived. Returns how many tasks became available to all workers.
   [[nodiscard]] int Arrive(int32_t arrival, int worker);
-  /// Some task is queued: a worker that found nothing should look again.
+  /// Whether some task is queued. A worker that found nothing should then look again.
   [[nodiscard]] bool HasQueued() const;
   [[nodiscard]] bool has_edges() const { return has_edges_; }
 
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);
 
-  /// Claim positions [lo, hi) in one word, so that the owner's step and a thief's cut exclude each other. A position
-  /// leaves a word once and never returns to it unclaimed by a stale comparison: equal words are equal ranges.
+  /// The claim positions [lo, hi) in one word, so that the owner's step and a thief's cut exclude each other. A
+  /// position that has left a word never comes back to it unclaimed. So a comparison that finds an equal word has found
+  /// the same range.
   struct alignas(64) Range {
     std::atomic<uint64_t> positions;
     std::atomic<int32_t> queue;  ///< first queued task of the node; used in the range that leads the node
@@ -62,10 +64,11 @@ class ClaimState {
   [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
-  /// Takes a token from each of the tasks and queues those whose last it was. Returns how many.
-  /// @param first_released  not null: gets the first of them, which is not queued
+  /// Takes a token from each of the tasks, and queues the tasks whose last token it was. Returns the number of those
+  /// tasks.
+  /// @param first_released  if not null, gets the first of these tasks, which is not queued
   [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
-  /// Takes one token from the task; true when it was the last.
+  /// Takes one token from the task. Returns true if it was the last token.
   [[nodiscard]] bool TakeToken(int32_t task);
   [[nodiscard]] int Leader(int worker) const;
 
@@ -73,10 +76,10 @@ class ClaimState {
   bool has_edges_;
   int range_count_;
   Range* ranges_;
-  std::atomic<int32_t>* tokens_ = nullptr;        ///< per task; only with edges
+  std::atomic<int32_t>* tokens_ = nullptr;        ///< per task; null for a graph without edges
   std::atomic<int32_t>* queued_after_ = nullptr;  ///< per task: link of the queue it is in
-  // With earliest_first; the first range's queue then holds the first task of the heap.
-  int32_t* heap_ = nullptr;  ///< in the place of queued_after_
+  // These two are used with earliest_first. The first range's queue then holds the first task of the heap.
+  int32_t* heap_ = nullptr;  ///< uses the memory of queued_after_
   int32_t heap_size_ = 0;
   std::atomic<bool> heap_locked_{false};
 };

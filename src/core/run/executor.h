@@ -10,7 +10,8 @@
 
 namespace fa::core {
 
-/// Runs one task: (task id, worker slot in [0, workers)). No two concurrent calls see the same slot.
+/// Runs one task. The arguments are the task's number and a worker slot in [0, workers). No two concurrent calls get
+/// the same slot.
 using TaskFunction = FunctionRef<void(int32_t, int)>;
 
 /// Tells a run that an input of its graph has arrived. Each input arrives once per run.
@@ -21,35 +22,34 @@ using OnArrival = FunctionRef<void(int32_t)>;
 class Arrivals {
  public:
   virtual ~Arrivals() = default;
-  /// Reports the inputs that have arrived, and does whatever else that thread has to do during the run. It does not
-  /// wait for anything that a task of the graph has yet to do. After an error no task is started any more, and the run
-  /// ends with it.
+  /// Reports the inputs that have arrived, and does all else that the thread has to do during the run. It never waits
+  /// for the result of a task of the graph. After an error no task starts any more, and the run returns the error.
   [[nodiscard]] virtual Status Poll(OnArrival arrived) = 0;
-  /// Whether every input has arrived, and nothing is left that would have to be polled for after the last task.
+  /// Whether every input has arrived and no polls are needed after the last task.
   [[nodiscard]] virtual bool done() const = 0;
 };
 
-/// Runs a TaskGraph. All run state lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so one graph may be
-/// run by many executors at once.
+/// Runs a TaskGraph. All run state lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so many executors may
+/// run one graph at once.
 ///
-/// The claim rule of every parallel executor: worker c walks its own range front to back; a worker whose range is done
-/// takes the back half of the largest remaining one. A claimed task that still waits for a predecessor is run by
-/// the worker that completes the last of them. An exception thrown by a task (std::bad_alloc included) becomes the
-/// returned status; tasks not yet started are then skipped.
+/// All parallel executors have the same claim rule. Worker c walks its own range from front to back. A worker whose
+/// range is done takes the back half of the largest remaining range. If a claimed task still waits for predecessors,
+/// the worker that completes the last of them runs the task. If a task throws an exception (std::bad_alloc included),
+/// the run returns it as a status and starts no further tasks.
 class Executor {
  public:
   virtual ~Executor() = default;
   /// @param graph  a graph without arrivals
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
-  /// Runs a graph during which the calling thread has something to poll for. Tasks whose inputs have not arrived have
-  /// not started when the run ends with an error.
+  /// Runs a graph during which the calling thread polls `arrivals`. If the run ends with an error, tasks whose inputs
+  /// have not arrived have not started.
   [[nodiscard]] virtual Status RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
                                                Arrivals& arrivals);
-  /// Worker slots that run_task can see.
+  /// The number of worker slots that run_task can see.
   [[nodiscard]] virtual int workers() const = 0;
 };
 
-/// Bytes of run state for a graph: ready counters and claim ranges.
+/// Bytes of run state for a graph, which has ready counters and claim ranges.
 [[nodiscard]] size_t RunStateBytes(const TaskGraph& graph);
 
 }  // namespace fa::core

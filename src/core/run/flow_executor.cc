@@ -27,20 +27,21 @@
 
 namespace fa::core {
 
-// A message of the flow graph carries no task. It wakes a thread, which then takes tasks from ClaimState until none is
-// left for it (GraphRun::Walk): a walker. That costs an atomic operation or two per task; a message per task would cost
-// 0.1 to 0.3 us.
+// A message of the flow graph carries no task. It wakes a thread, which then is a walker: it takes tasks from
+// ClaimState until none is left for it (GraphRun::Walk). That costs one or two atomic operations per task, and a
+// message per task would cost more.
 //
-// No walker but the caller is ever needed, and nothing may wait for a message to be delivered: oneTBB may have no
-// thread for an arena (the program's own tasks keep all of them busy, global_control allows none, a fork left none).
-// So a message gives no right to walk. The right is a place, counted in one word per node: offered, then taken by a
-// thread that a message has reached. A walker that finds no more tasks takes back the places on offer. A message that
-// arrives after that, in this run or a later one, finds no place and ends. The caller waits in its home graph, which
-// also delivers the messages of its own node, until the places taken on other nodes are left.
+// No walker but the caller is ever needed, and nothing may wait for a message to be delivered, since oneTBB may have no
+// thread for an arena. The program's own tasks may keep all threads busy, global_control may allow none, or a fork may
+// have left none. So a message gives no right to walk. That right is a place, and one word per node counts the places.
+// A place is offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes
+// back the places on offer. A later message, in this run or the next, finds no place and ends. The caller waits in its
+// home graph until all places taken on other nodes are left. The home graph also delivers the messages of its own node.
 class FlowExecutor::NodeFlow {
  public:
-  /// `home`: the flow that the caller waits in, null for that flow itself, where the caller is one of the workers. A
-  /// slot is kept for it there; and in the other arenas for who destroys them, to receive the last messages.
+  /// `home` is the flow that the caller waits in. It is null for that flow itself, where the caller is one of the
+  /// workers and has a slot. In each other arena a slot is kept for the thread that destroys the arena and receives the
+  /// last messages.
   NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
       : owner_(owner),
         home_(home),
@@ -48,11 +49,10 @@ class FlowExecutor::NodeFlow {
         workers_(node.workers),
         cpus_(node.cpus),
         arena_(node.workers + (home == nullptr ? 0 : 1), 1U) {}
-  /// To be called once, before anything else. Where it throws, oneTBB has been given up, and the flow is not to be
-  /// destroyed.
+  /// Call it once, before anything else. If it throws, oneTBB has been given up, and the flow must not be destroyed.
   void Start() {
     AskScheduler([&] {
-      // The graph spawns its messages into the arena that it is made in.
+      // The graph spawns its messages into the arena in which the graph is made.
       arena_.execute([&] {
         graph_.emplace(context_);
         joiners_.emplace(*graph_, tbb::flow::unlimited, Body(*this));
@@ -60,13 +60,13 @@ class FlowExecutor::NodeFlow {
     });
   }
 
-  /// Offers places to up to `wanted` walkers, as many as are free, and knocks for them. Returns how many.
+  /// Offers up to `wanted` places, as many as are free, and sends messages for them. Returns the number of places.
   int Invite(int wanted) noexcept {
     if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;
     Change([&](Places& places) {
       offered = std::max(0, std::min(wanted, workers_ - places.offered - places.taken));
-      // The caller stays at home until the places elsewhere are left or taken back.
+      // The caller stays at home until the places on other nodes are left or taken back.
       for (; home_ != nullptr && held < offered; ++held) home_->graph_->reserve_wait();
       places.offered += offered;
       knocks = Knocks(places);
@@ -76,7 +76,7 @@ class FlowExecutor::NodeFlow {
     if (offered > 0) Knock(knocks);
     return std::max(0, offered);
   }
-  /// Takes a place without having been offered one. False if all are taken or offered.
+  /// Takes a place that was not offered. Returns false if all places are taken or offered.
   bool Join() noexcept {
     bool joined = false;
     Change([&](Places& places) {
@@ -92,7 +92,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Takes back the places that no thread has taken. Returns how many.
+  /// Takes back the places that no thread has taken. Returns their number.
   int TakeBack() noexcept {
     int offered = 0;
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
@@ -100,9 +100,9 @@ class FlowExecutor::NodeFlow {
     return offered;
   }
 
-  /// For the home flow, after the caller has walked: waits, without oneTBB, until no thread of any node can come to the
-  /// run any more. A thread that offers a place is inside until it has taken the offers back, so when no thread is
-  /// inside there are none.
+  /// Waits, without oneTBB, until no thread of any node can come to the run any more. Call it on the home flow after
+  /// the caller has walked. A thread that offers a place is a guest until it has taken its offers back. So without
+  /// guests there are no offers.
   void WaitForGuests() const noexcept {
     while (guests_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   }
@@ -111,7 +111,8 @@ class FlowExecutor::NodeFlow {
   void Execute(Callable&& callable) {
     arena_.execute(callable);
   }
-  /// Waits until no message is on its way. A lack of memory must not end this wait: walkers use the frame of Run.
+  /// Waits until no message is on its way. A lack of memory must not end this wait, because walkers use the frame of
+  /// Run.
   void Wait() noexcept {
     for (;;) {
       try {
@@ -124,7 +125,7 @@ class FlowExecutor::NodeFlow {
   }
 
   [[nodiscard]] std::span<const int> cpus() const { return cpus_; }
-  /// The calling thread's worker number, from inside the arena.
+  /// The worker number of the calling thread, which must be inside the arena.
   [[nodiscard]] int Worker() const {
     const int slot = tbb::this_task_arena::current_thread_index();
     assert(slot >= (home_ == nullptr ? 0 : 1) && slot < workers_ + (home_ == nullptr ? 0 : 1));
@@ -132,7 +133,8 @@ class FlowExecutor::NodeFlow {
   }
 
  private:
-  /// Counts of walkers and of the messages for them: 21 bits each in one word, so that they change together.
+  /// The places of a node and the messages for them. The counts have 21 bits each in one word, so that they change
+  /// together.
   struct Places {
     int offered, taken, messages;
   };
@@ -147,11 +149,11 @@ class FlowExecutor::NodeFlow {
     return static_cast<uint64_t>(places.offered) | static_cast<uint64_t>(places.taken) << kBits |
            static_cast<uint64_t>(places.messages) << (2 * kBits);
   }
-  /// Repeats `change(places)` until its result is stored; it returns false for no change.
+  /// Calls `change(places)` until its result is stored. `change` returns false to store nothing.
   template <typename Callable>
   void Change(const Callable& change) noexcept {
-    // Sequentially consistent, as the queues of ClaimState: a thread that leaves and one that queues a task must not
-    // miss each other.
+    // The order is sequentially consistent, like the order of ClaimState's queues. So a thread that leaves and a thread
+    // that queues a task cannot miss each other.
     uint64_t word = places_.load(std::memory_order_seq_cst);
     for (;;) {
       Places places = Unpack(word);
@@ -160,14 +162,14 @@ class FlowExecutor::NodeFlow {
     }
   }
 
-  /// The messages that are missing for places on offer, at most two at a time: a thread that comes sends two more, so
-  /// that 128 threads wake in 7 steps.
+  /// Counts the messages to send for places on offer, at most two at a time. A thread that comes sends two more, so 128
+  /// threads wake in 7 steps.
   static int Knocks(Places& places) {
     const int knocks = std::max(0, std::min(2, places.offered) - places.messages);
     places.messages += knocks;
     return knocks;
   }
-  /// Without memory for a message no thread comes; the threads that are present then do the work.
+  /// Sends messages. Without memory for a message no thread comes, and the threads that are present do the work.
   void Knock(int knocks) noexcept {
     while (knocks > 0 && Send()) --knocks;
     if (knocks == 0) return;
@@ -176,7 +178,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Sends a message. Even if the answer is false, the message may have been sent.
+  /// Sends a message. Even if it returns false, the message may have been sent.
   bool Send() noexcept {
     if (SchedulerGivenUp()) return false;
     try {
@@ -186,7 +188,7 @@ class FlowExecutor::NodeFlow {
       return false;
     }
   }
-  /// A message has arrived. True if it takes a place.
+  /// Counts a message that has arrived. Returns true if the message takes a place.
   bool Answer() noexcept {
     bool takes = false;
     int knocks = 0;
@@ -202,14 +204,14 @@ class FlowExecutor::NodeFlow {
     return takes;
   }
 
-  /// Takes a message. Tells ThreadSanitizer that it was made, inside oneTBB, before it is called.
+  /// Receives messages. oneTBB copies the body before it calls it, and ThreadSanitizer is told of that order.
   class Body {
    public:
     explicit Body(NodeFlow& flow) : flow_(flow) {}
     Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
     void operator()(tbb::flow::continue_msg /*knock*/) const {
       TsanAcquire(this);
-      // A thread is counted before it looks for a place: if none is counted, none has found a place.
+      // A thread is counted before it looks for a place. So if no thread is counted, none has found a place.
       std::atomic<int>& guests = (flow_.home_ == nullptr ? flow_ : *flow_.home_).guests_;
       guests.fetch_add(1, std::memory_order_seq_cst);
       const bool takes = flow_.Answer();
@@ -224,13 +226,13 @@ class FlowExecutor::NodeFlow {
 
   FlowExecutor& owner_;
   NodeFlow* home_;
-  int first_worker_;  ///< of slot 0
+  int first_worker_;  ///< the worker in slot 0
   int workers_;
   std::span<const int> cpus_;
   std::atomic<uint64_t> places_{0};
-  std::atomic<int> guests_{0};  ///< of the home flow: threads on any node that a message has reached
+  std::atomic<int> guests_{0};  ///< home flow: threads on any node that a message has reached
   tbb::task_arena arena_;
-  // Isolated: else the graph would stay bound to the group of tasks that the first Run was called from.
+  // The context is isolated. Otherwise the graph would stay bound to the group of tasks that called the first Run.
   tbb::task_group_context context_{tbb::task_group_context::isolated};
   std::optional<tbb::flow::graph> graph_;
   std::optional<tbb::flow::function_node<tbb::flow::continue_msg>> joiners_;
@@ -238,7 +240,7 @@ class FlowExecutor::NodeFlow {
 
 namespace {
 
-/// Leaks an object on purpose, and tells LeakSanitizer.
+/// Leaks an object on purpose, and tells LeakSanitizer of it.
 template <typename T>
 void Abandon(std::unique_ptr<T>& object) noexcept {
   [[maybe_unused]] const T* left = object.release();
@@ -247,7 +249,7 @@ void Abandon(std::unique_ptr<T>& object) noexcept {
 #endif
 }
 
-// Once oneTBB has been given up, or in a forked child, oneTBB is not called, not even to free its own objects.
+// Once oneTBB has been given up, and in a forked child, nothing calls oneTBB, not even to free its own objects.
 template <typename Flows, typename Allowance>
 void StopFlows(Flows& flows, Allowance& allowance) noexcept {
   if (flows.empty() && allowance == nullptr) return;
@@ -257,8 +259,8 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
   }
-  // All messages must have arrived before the first flow is destroyed: a late message of any node counts itself in the
-  // home flow.
+  // All messages must have arrived before the first flow is destroyed, since a late message of any node is counted in
+  // the home flow.
   for (auto& flow : flows) {
     if (flow != nullptr) flow->Wait();
   }
@@ -342,24 +344,25 @@ void FlowExecutor::RunParallel(const TaskGraph& graph) {
 
 void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanAcquire(this);
-  // Here and not by oneTBB: its binding library loads hwloc, which does not survive a lack of memory.
+  // The library binds the thread itself. oneTBB's binding library would load hwloc, which does not survive a lack of
+  // memory.
   const BoundThread on_node(flow.cpus());
   const int worker = flow.Worker();
   for (;;) {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
-    // There was nothing to claim and nothing queued, so no other thread need come.
+    // There was nothing to claim and nothing queued, so no other thread needs to come.
     int taken_back = 0;
     for (const auto& each : flows_) taken_back += each->TakeBack();
     flow.Leave();
-    // Between the last look and Leave another thread may have queued tasks, and found no thread to wake or offered the
-    // places that have been taken back.
+    // Between the last look and Leave, another thread may have queued tasks. It then found no thread to wake, or
+    // offered the places that have been taken back.
     if (!run_->HasQueued() || !flow.Join()) break;
     Wake(flow, taken_back);
   }
   TsanRelease(this);
 }
 
-/// The caller's walk while inputs arrive. The caller keeps its place meanwhile; Walk, which follows, leaves it.
+/// Walks on the caller's thread while inputs arrive. The caller keeps its place, which the following Walk leaves.
 void FlowExecutor::WalkAndPoll(NodeFlow& home) noexcept {
   TsanAcquire(this);
   const BoundThread on_node(home.cpus());

@@ -12,23 +12,24 @@ namespace fa::core {
 class GraphRun;
 class ThreadAllowance;
 
-/// Runs task graphs on oneTBB: one long-lived tbb::flow::graph of one node per NUMA node, inside a tbb::task_arena of
-/// its own. One Run at a time. A graph of one task, a plan for one worker, or an executor of one worker, runs on the
-/// caller without oneTBB. More workers than cores are started if asked for. Arenas start with the first Run that needs
-/// them; idle threads sleep. Run never waits for a thread to come: where oneTBB has none, the caller runs every task.
-/// With one node a run is on the program's OpenMP threads instead, where it shares them (OpenMpTeam), and then it does
-/// wait for them.
+/// Runs task graphs on oneTBB, one Run at a time. Each NUMA node has one long-lived tbb::flow::graph of one node,
+/// inside a tbb::task_arena of its own. A graph of one task, a plan for one worker and an executor of one worker run on
+/// the caller without oneTBB. The executor starts more workers than there are cores if it is asked to. Arenas start
+/// with the first Run that needs them, and idle threads sleep.
+///
+/// Run never waits for a thread to come: if oneTBB has none, the caller runs every task. If the program shares its
+/// OpenMP threads (OpenMpTeam), an executor with one node runs on them, and then Run does wait for them.
 class FlowExecutor final : public Executor {
  public:
   struct Node {
     int workers = 1;
-    std::vector<int> cpus = {};  ///< hardware threads that its workers are bound to while they work; empty: all
+    std::vector<int> cpus = {};  ///< hardware threads to which its workers are bound while they work; empty: all
   };
-  /// An arena keeps about 256 bytes per thread slot. No machine has nearly as many threads: a larger number is a
+  /// An arena keeps about 256 bytes per thread slot. No machine has nearly so many threads, so a larger number is a
   /// mistake.
   static constexpr int kMaxWorkers = 1 << 16;
 
-  /// Workers are numbered through the nodes in order. With several nodes each has at least two workers.
+  /// Workers are numbered through the nodes in order. If there are several nodes, each has at least two workers.
   explicit FlowExecutor(std::vector<Node> nodes);
   ~FlowExecutor() override;
 

@@ -5,8 +5,9 @@
 
 namespace fa::core {
 
-/// How many forks lie between the process that loaded the library and this one. A forked child has the memory of its
-/// parent but none of its threads: a lock that one of them held stays held, and oneTBB counts on workers that are gone.
+/// The number of forks between the process that loaded the library and this one. A forked child has its parent's memory
+/// but none of its parent's threads. A lock that one of those threads held stays held, and oneTBB counts on workers
+/// that are gone.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
 }  // namespace fa::core

@@ -30,12 +30,12 @@ void GraphRun::WalkToEnd(int worker) noexcept {
     walking_.fetch_sub(1, std::memory_order_seq_cst);
   }
   for (;;) {
-    // Sequentially consistent, as the queues of ClaimState: a worker stops to walk only when it finds the queues empty,
-    // so that after its own walk one that sees nobody walk has seen the end of every task.
+    // The order is sequentially consistent, like the order of ClaimState's queues. A worker stops walking only when it
+    // finds the queues empty. So a worker that has walked, and then sees nobody walk, has seen the end of every task.
     walking_.fetch_add(1, std::memory_order_seq_cst);
     Walk(worker, [](int /*queued*/) {});
     walking_.fetch_sub(1, std::memory_order_seq_cst);
-    if (!claims_.has_edges()) return;  // nothing is ever queued
+    if (!claims_.has_edges()) return;  // without edges nothing is ever queued
     for (int64_t looks = 0; !HasQueued(); ++looks) {
       if (walking_.load(std::memory_order_seq_cst) == 0) return;
       WaitToLook(looks);

@@ -15,10 +15,10 @@
 
 namespace fa::core {
 
-/// What is short of memory when a task throws std::bad_alloc.
+/// The text that says where memory was short when a task throws std::bad_alloc.
 inline constexpr std::string_view kInsideATask = "inside a task";
 
-/// The first failure of a run; the thread that fails first keeps it.
+/// The first failure of a run. The thread that fails first keeps it.
 class FirstFailure {
  public:
   /// Call it from a catch block.
@@ -45,9 +45,8 @@ class GraphRun {
         missing_(graph.arrivals),
         walking_(arrivals == nullptr ? 0 : 1) {}
 
-  /// Runs tasks as `worker`, in the library's floating-point environment and a scope of tiles, until there is none left
-  /// for it. `on_queued(n)` is called when n tasks became available to others. After a failure nothing is started any
-  /// more.
+  /// Runs tasks as `worker` until none is left for it, in the library's floating-point environment and a scope of
+  /// tiles. It calls `on_queued(n)` when n tasks have become available to others. After a failure it starts no task.
   template <typename OnQueued>
   void Walk(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -62,9 +61,9 @@ class GraphRun {
     }
   }
 
-  /// As Walk, on the thread that polls. It polls before every task, and over and over while it finds none, until the
-  /// arrivals are done and every task has run, or the run has failed. An input that is missing when they are done is a
-  /// failure: its successors have not run.
+  /// Like Walk, on the thread that polls. It polls before every task, and again and again while it finds no task. It
+  /// ends when the arrivals are done and every task has run, or when the run has failed. If an input is missing when
+  /// the arrivals are done, the run fails, since the input's successors have not run.
   template <typename OnQueued>
   void WalkAndPoll(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -95,8 +94,8 @@ class GraphRun {
   [[nodiscard]] bool polls() const { return arrivals_ != nullptr; }
   [[nodiscard]] bool failed() const { return failure_.failed(); }
 
-  /// Walks as `worker`, one of several that nobody wakes: a worker that finds no task stays, and looks again, until
-  /// every task has run or the run has failed. Worker 0 is the thread that polls.
+  /// Walks as `worker`, one of several workers that nobody wakes. A worker that finds no task looks again, until every
+  /// task has run or the run has failed. Worker 0 is the thread that polls.
   void WalkToEnd(int worker) noexcept;
 
   [[nodiscard]] bool HasQueued() const { return !failure_.failed() && claims_.HasQueued(); }
@@ -104,7 +103,7 @@ class GraphRun {
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:
-  /// Returns the task to run next, or kNone.
+  /// Runs a task. Returns the task to run next, or kNone.
   template <typename OnQueued>
   int32_t RunTask(int32_t task, int worker, OnQueued&& on_queued) {
     run_task_(task, worker);
@@ -113,14 +112,14 @@ class GraphRun {
     if (released.queued > 0) on_queued(released.queued);
     return released.next;
   }
-  /// Before a thread without a task polls or looks for one again. After some time it sleeps: where threads of all
-  /// processes are more than cores, others need the core for what it waits for.
+  /// Waits before a thread without a task polls or looks again. After some time the thread sleeps. If all processes
+  /// together have more threads than cores, the thread that it waits for may need the core.
   static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
     if (looks < kYields) return std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  /// Returns how many tasks became available.
+  /// Polls. Returns the number of tasks that became available.
   int Poll(int worker) {
     int queued = 0;
     auto arrived = [&](int32_t arrival) {

@@ -19,7 +19,8 @@
 namespace fa::core {
 namespace {
 
-/// What is called of a runtime. GNU's entry point for a region is also one of LLVM's and Intel's runtimes.
+/// The functions of a runtime that are called. GNU's entry point for a region also exists in the runtimes of LLVM and
+/// Intel.
 struct Runtime {
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
   int (*max_threads)();
@@ -28,7 +29,7 @@ struct Runtime {
   int (*thread_num)();
   void* library;
   uint32_t fork_depth;
-  const Runtime* before;  ///< what was shared before: a call may still be using it, so it is kept
+  const Runtime* before;  ///< the runtime shared before, kept because a call may still be using it
 };
 
 std::atomic<const Runtime*> shared{nullptr};
@@ -40,8 +41,8 @@ bool Find(void* library, const char* name, Function*& function) {
   return function != nullptr;
 }
 
-/// Whether this process is a child that has not become another program: threads that its parent started are missing. A
-/// fork that was before the library is in no count of ours.
+/// Whether this process is a forked child that has not become another program, so that threads of its parent are
+/// missing. ForkDepth does not count a fork that came before the library was loaded.
 bool ForkedWithoutExec() {
   if (ForkDepth() != 0) return true;
   constexpr unsigned kForkedNoExec = 0x40;  // PF_FORKNOEXEC of Linux
@@ -51,14 +52,15 @@ bool ForkedWithoutExec() {
   const size_t size = std::fread(text.data(), 1, text.size() - 1, file);
   std::fclose(file);
   text[size] = 0;
-  // Field 9, counted from behind the name, which may hold anything: state, five numbers, the flags.
+  // The flags are field 9. Fields are counted from behind the name, which may hold any character: the state, five
+  // numbers, the flags.
   const char* at = std::strrchr(text.data(), ')');
   for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
   return at != nullptr && (std::strtoul(at, nullptr, 10) & kForkedNoExec) != 0;
 }
 
-/// A runtime starts threads for every thread that begins a region, and keeps them. So one thread of the program, the
-/// first that comes, has the team until it ends; calls of the others are on the library's own threads.
+/// A runtime starts threads for every thread that begins a region, and keeps these threads. So one thread of the
+/// program owns the team, from its first call until it ends. Calls of other threads run on the library's own threads.
 class Owner {
  public:
   ~Owner() { Release(number_); }
@@ -80,8 +82,9 @@ class Owner {
 
 thread_local Owner this_thread;
 
-/// A region ends when each of its threads has come, also one for which no task was left. Where other processes keep a
-/// thread from coming, that takes long; then the next runs are on the library's own threads, twice as many each time.
+/// A region ends when all its threads have come, even a thread that found no task. If other processes keep a thread
+/// from coming, that takes long. Then the next runs use the library's own threads, and each late run doubles their
+/// number.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {
@@ -106,7 +109,7 @@ struct Region {
   const Runtime& runtime;
   OpenMpTeam::Body body;
   std::atomic<int> arrived{0};
-  bool late = false;  ///< the caller had nothing left to do before all had arrived
+  bool late = false;  ///< whether the caller had finished before all threads had arrived
 };
 
 void RunAsThread(void* data) {
@@ -129,7 +132,7 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
     return true;
   }
   const std::string name(runtime);
-  // Not loaded by this, and kept: calls may be on their way to it.
+  // This call does not load the runtime. The handle is kept, since calls may be on their way into the runtime.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const Runtime* known = all.load(std::memory_order_acquire);

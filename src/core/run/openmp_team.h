@@ -12,16 +12,17 @@ namespace fa::core {
 /// threads spin for a while, so a program whose other operators run on them has no core left for oneTBB's threads.
 class OpenMpTeam {
  public:
-  /// As ShareOpenMpThreads.
+  /// See ShareOpenMpThreads.
   [[nodiscard]] static Result<bool> Share(std::string_view runtime);
 
-  using Body = FunctionRef<void(int)>;  ///< called with the worker
+  using Body = FunctionRef<void(int)>;  ///< called with the worker's number
 
-  /// Calls `body`, which must not throw, on up to `workers` threads of the shared runtime, on the caller as worker 0,
-  /// and returns true when all have returned. Returns false and calls nothing where no runtime is shared, where it has
-  /// another number of threads for this caller, where the caller is inside a parallel region, where another thread of
-  /// the program has the team, after runs whose threads came too late, and in a forked child, where the threads are
-  /// missing.
+  /// Calls `body`, which must not throw, on up to `workers` threads of the shared runtime. The caller is worker 0.
+  /// Returns true when all calls have returned. Returns false and calls nothing in these cases:
+  /// - no runtime is shared, or its number of threads for this caller differs from `workers`;
+  /// - the caller is inside a parallel region, or another thread of the program has the team;
+  /// - the threads came too late in runs before;
+  /// - the process is a forked child, which lacks the threads.
   [[nodiscard]] static bool Run(int workers, Body body) noexcept;
 };
 

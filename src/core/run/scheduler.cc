@@ -14,8 +14,8 @@ namespace {
 
 std::atomic<bool> given_up{false};
 
-// oneTBB opens its allocator's library when it first needs it. Opened then, without memory, the library's constructor
-// ends the process (glibc 2.36, _dlerror_run). A use of it, even this one, loads the library with libfa.
+// oneTBB opens its allocator's library when it first needs it. If there is no memory at that time, the library's
+// constructor ends the process (glibc 2.36, _dlerror_run). Any use of the library, even this one, makes libfa load it.
 [[maybe_unused]] size_t (*const volatile loads_the_allocator)(void*) = scalable_msize;
 
 template <typename Question>
@@ -31,7 +31,7 @@ bool Answers(const Question& question) noexcept {
 }  // namespace
 
 bool SchedulerStarts() noexcept {
-  // The process that asks first, counted from 1. In a child of it `starts` may be incomplete.
+  // `first` is the process that asks first, counted from 1. In a child of that process `starts` may be incomplete.
   static constinit std::atomic<uint32_t> first{0};
   const uint32_t process = ForkDepth() + 1;
   uint32_t asked = 0;

@@ -14,16 +14,17 @@ namespace {
 
 constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
 
-/// What all executors want. Never destroyed: an executor may outlive the static objects of this file.
+/// The numbers of workers that all executors want. The object is never destroyed, because an executor may outlive the
+/// static objects of this file.
 struct Wishes {
   std::mutex mutex;
   std::multiset<int> workers;
   std::unique_ptr<tbb::global_control> control;  ///< null where oneTBB allows enough by itself
-  size_t allowed = 0;                            ///< by `control`
+  size_t allowed = 0;                            ///< threads that `control` allows
 
-  /// Gives the control for the largest wish so far, until no executor is left: to allow more than is wanted harms
-  /// nothing, and a smaller control would bind the program's own arenas. The next control stands before the one in
-  /// force goes.
+  /// Makes the control for the largest wish so far, and keeps it until no executor is left. To allow more than is
+  /// wanted harms nothing, but a smaller control would bind the program's own arenas. The next control is made before
+  /// the present one is destroyed.
   void Apply() {
     const size_t wanted = workers.empty() ? 0 : static_cast<size_t>(*workers.rbegin());
     if (wanted == 0) control.reset();

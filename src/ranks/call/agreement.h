@@ -31,7 +31,7 @@ class CallDescription {
 
 /// What a rank knows by itself.
 struct RankFacts {
-  Status status;            ///< of its own arguments
+  Status status;            ///< status of its own arguments
   std::string description;  ///< CallDescription of its arguments; empty after an error
   Isa isa = Isa::kPortable;
   int workers = 1;
@@ -42,7 +42,7 @@ struct RankFacts {
 /// What all ranks agree about.
 struct Agreed {
   Isa isa = Isa::kPortable;       ///< the lowest of all ranks
-  bool isa_lowered = false;       ///< for some rank
+  bool isa_lowered = false;       ///< whether some rank has a higher level
   int workers = 1;                ///< the least of all ranks
   int64_t memory_bytes = 0;       ///< the least of all ranks
   uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes of all ranks allow

@@ -31,7 +31,7 @@ struct BoundGradRanks {
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
-/// As the forward's UseForms.
+/// Does what the forward's UseForms does.
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
 /// Whether dpse is a sum over the rows of all ranks.
@@ -41,8 +41,8 @@ struct BoundGradRanks {
 /// The layout of these sums.
 [[nodiscard]] PseRows SumsOfBias(const BoundGradRanks& bound);
 
-/// As BoundOfUnit of the forward. dq, dk and dv lie as q, k and v do. If rows stay (`queries` is null), dq is the
-/// rank's own tensor.
+/// Does what BoundOfUnit of the forward does. dq, dk and dv lie as q, k and v do. If rows stay (`queries` is null), dq
+/// is the rank's own tensor.
 [[nodiscard]] BoundAttentionGrad BoundOfUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan,
                                              const tiling::RankUnit& unit, const StagedRows& keys,
                                              const StagedRows* queries);

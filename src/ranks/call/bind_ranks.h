@@ -40,7 +40,7 @@ struct BoundRanks {
 
 /// What `rank` computes in a unit, as a call by itself. Its sequences are parts of rows, its heads are the unit's
 /// heads, and its tensors are those of one batch element. K and V lie where `keys` says, head after head. If `queries`
-/// is given, so do Q and the outputs.
+/// is given, Q and the outputs lie where `queries` says.
 [[nodiscard]] BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan,
                                          const tiling::RankUnit& unit, const StagedRows& keys,
                                          const StagedRows* queries);

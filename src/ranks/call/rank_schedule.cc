@@ -32,8 +32,8 @@ namespace {
 using tiling::RankCall;
 using tiling::RankPlan;
 
-// A schedule looks at every pair of ranks and at every block of a backward. A minute suffices for so many (4096 ranks
-// and 8 sequences take 40 s on a busy 2 GHz core).
+// A schedule looks at every pair of ranks and at every block of a backward. With these limits that takes a minute at
+// most.
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
 constexpr int64_t kPartsPerRank = 2;  // parts of a sequence's rows per rank
@@ -120,8 +120,8 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls that would be looked at for minutes: too many pairs of ranks over all sequences, or too many blocks in
-/// a backward. A block is a chunk of keys against one part of rows and one head of a group.
+/// Refuses calls whose schedule would take minutes. Such calls have too many pairs of ranks over all sequences, or too
+/// many blocks in a backward. A block is a chunk of keys against one part of rows and one head of a group.
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =
@@ -173,7 +173,7 @@ Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowS
       ops::Arg("pse").Says("the 1024-row form is not taken where every rank holds 1024 rows, want another cut"));
 }
 
-/// @param bind  bind(call, scores): binds the whole call and sets what follows from it in `call`, but not the cut
+/// @param bind  bind(call, scores) binds the whole call and sets in `call` what follows from it, but not the cut
 template <typename Args, typename Bind>
 Result<RankSchedule> Schedule(const char* op, const Args& whole, const AttentionOptions& options,
                               const SequenceShards& shards, const RankMachines& machines, Context* own,

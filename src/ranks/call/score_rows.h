@@ -19,11 +19,11 @@ namespace fa::ops {
 // pse and the dense mask of a rank have the rows of its own queries against all keys, or are whole if they hold for all
 // queries.
 
-/// Ways to read pse, as bits. The sizes of a rank may allow two ways: one row is the rank's own row or the row of all
-/// queries, and 1024 rows are its own or the form of 1024 rows. What the sizes of all ranks allow counts, own rows
-/// first.
+/// Forms of pse, as bits. The sizes of a rank may allow two forms. One row is the rank's own row or the row of all
+/// queries, and 1024 rows are its own or the form of 1024 rows. Only forms that the sizes of all ranks allow count. Own
+/// rows come first among them.
 inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyForm = kOwnRows | kSharedRow | kCompressed;
-/// The way that counts.
+/// The first of the allowed forms, which is the form of the call.
 [[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }
 
 /// What the arguments of a rank say about scores.
@@ -68,7 +68,7 @@ struct ScoreArguments {
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows,
                                                                    std::span<const tiling::RowPart> parts,
                                                                    int64_t first_head);
-/// Like PlacesOf, in a tensor that has all rows of a sequence.
+/// Does what PlacesOf does, in a tensor that has all rows of a sequence.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesInWhole(const PairRows& rows,
                                                                std::span<const tiling::RowPart> parts,
                                                                int64_t first_head);

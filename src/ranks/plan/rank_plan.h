@@ -54,7 +54,7 @@ struct RankCall {
 enum class RowAxis : uint8_t {
   kQuery,
   kKey,
-  kEveryKey,  ///< keys of which every rank gets all
+  kEveryKey,  ///< all keys, which go to every rank
 };
 
 /// What all ranks work on at one time: one batch element (TND: the pack) and some kv heads.
@@ -129,7 +129,7 @@ struct MovedRows {
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);
 
-/// A head's sums of dsink and dslopes up to now, which pass from rank to rank if rows stay.
+/// Bytes of a head's sums of dsink and dslopes up to now, which pass from rank to rank if rows stay.
 inline constexpr int64_t kParameterSumBytes = 3 * sizeof(double);
 
 }  // namespace fa::tiling

@@ -17,10 +17,10 @@ struct RowPart {
   friend bool operator==(const RowPart&, const RowPart&) = default;
 };
 
-/// `rows` of a sequence as a sequence by itself, against the same keys: its row 0 is rows.begin. Its rule keeps the
-/// number of all rows (rule.sq), and Sequence::kept_by_all is about all rows. The choices that decide bits follow
-/// from these: kernels for few rows, the keys that they attend to, parts of long keys, the flat index of dropout. So
-/// the rows get the bits that they have in the whole sequence.
+/// `rows` of a sequence as a sequence by itself, against the same keys. Its row 0 is rows.begin. Its rule keeps the
+/// number of all rows (rule.sq), and Sequence::kept_by_all is about all rows. All choices that decide bits follow from
+/// these two: kernels for few rows, the keys that those kernels attend to, parts of long keys, the flat index of
+/// dropout. So the rows get the bits that they have in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// The parts of the sequences `of` that a rank holds, sequence after sequence, rows ascending. Row i of a sequence is

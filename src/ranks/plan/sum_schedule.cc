@@ -1,7 +1,7 @@
-// List scheduling of blocks. A free rank takes a ready block of the earliest query head and, among these, the block
-// with the longest path behind it. The longest path alone leaves ranks idle for 8 % of the time where this order leaves
-// 4 % (64 ranks of 16K causal rows, 4 heads per group, 4 chunks per part): later heads remain to fill the gaps at the
-// end. The result is an order. Ranks keep to the order, not to the predicted times.
+// This file does list scheduling of blocks. A free rank takes a ready block of the earliest query head. Among the
+// blocks of that head it takes the block with the longest path behind it. If only the longest path decided, ranks would
+// be idle for twice as long. In this order later heads remain to fill the gaps at the end. The result is an order.
+// Ranks keep to the order, not to the predicted times.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>
@@ -24,22 +24,23 @@ namespace {
 
 using core::CeilDiv;
 
-// Most chunks per part of rows. Simulated ranks of 64 threads with 4 kv heads in flight are busy for 82 % of the time
-// with 2 chunks per part. With 4 chunks, which have a column for every thread, they are busy for 95 %. With 8 heads
-// they are busy for 94 % with 4 chunks, 96 % with 6, and no more with 8 (64 ranks of 16K causal rows).
+// Most chunks per part of rows. A simulation has 64 ranks of 64 threads and 16K causal rows. With 4 kv heads in flight,
+// ranks are busy for 82 % of the time with 2 chunks per part. With 4 chunks, which have a column for every thread, they
+// are busy for 95 %. With 8 heads in flight they are busy for 94 % with 4 chunks, and for 96 % with 6 or 8.
 constexpr int64_t kChunksPerPart = 6;
 
-// With fewer chunks per part, chains wait for the last column of a block, and tiles of 64 rows instead of 128 help.
-// They raise 49 % to 57 % with one chunk per part, 81 % to 83 % with two, but lower 95 % to 93 % with four.
+// With fewer chunks per part, chains wait for the last column of a block. Tiles of 64 rows instead of 128 then help. In
+// the simulation they raise 49 % to 57 % with one chunk per part, and 81 % to 83 % with two. With four they lower 95 %
+// to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
 // A longer schedule would take more than some seconds and 1 GB. One chunk per part is allowed at any length.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head besides its pairs: the pairs of one tile.
+// The predicted cost of a block per head in addition to its pairs: the pairs of one tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// The cost of tiles of so many rows besides their products, as a fraction of these.
+/// The cost of tiles of so many rows in addition to their products, as a fraction of the products' cost.
 double TileOverhead(int64_t rows) {
   constexpr int64_t kStripRows = 32;  // of most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
@@ -102,7 +103,7 @@ class SumMaker {
 
   [[nodiscard]] std::vector<Interval> Cut(int64_t sk, int64_t parts) const {
     const int64_t columns = CeilDiv(sk, kColumnKeys);
-    // If columns are few, chunks are smaller than one column per worker: chunks for other ranks matter more than
+    // If columns are few, chunks are smaller than one column per worker. Chunks for other ranks matter more than
     // columns for all workers of one rank.
     const bool few = CeilDiv(columns, ColumnsAtOnce()) < parts;
     const int64_t step = few ? 1 : ColumnsAtOnce();
@@ -169,11 +170,10 @@ class SumMaker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Predicts a block of the current chunk; `pairs` are kept pairs per query head. Its tiles run side by side in
-  /// as many columns as there are workers for. Each column starts one tile of rows after the previous column, since dQ
-  /// has an order. Columns that a mask cuts start together and end one after the other. (The prediction is within 10 %
-  /// of Simulate of the graphs of such blocks, with 8 and 64 workers, 1 to 8 heads and 8 to 64 columns. Small causal
-  /// blocks are up to 15 % off.)
+  /// Predicts a block of the current chunk; `pairs` are kept pairs per query head. Its tiles run side by side in as
+  /// many columns as there are workers for. Each column starts one tile of rows after the previous column, since dQ has
+  /// an order. Columns that a mask cuts start together and end one after the other. The prediction is within 10 % of
+  /// Simulate of the graphs of such blocks, and within 15 % for small causal blocks.
   void Predict(double pairs, SumBlock& block) const {
     const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
@@ -280,8 +280,8 @@ class SumMaker {
 
 }  // namespace
 
-// Tiles of a quarter of the rows gain no more. With 64 threads, 4 heads, 16 columns side by side and parts of 8192
-// rows, workers are predicted busy for 81 % of a block with tiles of 128 rows, 87 % with 64 and 87 % with 32.
+// With half of the rows per tile, workers are predicted busy for 87 % of a block instead of 81 %. Tiles of a quarter of
+// the rows gain no more. The prediction is for 64 threads, 4 heads, 16 columns side by side, and parts of 8192 rows.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));

@@ -46,7 +46,7 @@ struct SumSchedule {
   bool few_chunks = false;        ///< so few chunks per part of rows that ranks wait for the last column of each block
 };
 
-/// The input of a schedule, which is a pure function of it and the same on every rank.
+/// The input of a schedule. The schedule is a pure function of its input, and is the same on every rank.
 struct SumCall {
   const std::vector<Sequence>& sequences;
   Interval of;  ///< the sequences of the unit
@@ -62,8 +62,8 @@ struct SumCall {
 };
 
 /// Rows per tile of a block. Columns run side by side, and each starts one tile after the previous column, since dQ has
-/// an order. With smaller tiles the sums leave earlier, but tiles cost more by themselves. That helps if chunks are
-/// few; otherwise tiles of other blocks run meanwhile. Bits do not depend on it.
+/// an order. With smaller tiles the sums leave earlier, but tiles cost more by themselves. Smaller tiles help if chunks
+/// are few; with more chunks, tiles of other blocks run meanwhile. The bits do not depend on the number of rows.
 [[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks);
 
 /// The most blocks of a sequence of `sk` keys, whatever heads are in flight.

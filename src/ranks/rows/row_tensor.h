@@ -28,7 +28,7 @@ struct RowTensor {
 /// @return the address after the last byte written
 std::byte* PackRows(const RowTensor& tensor, const std::byte* data, tiling::Interval heads,
                     std::span<const tiling::PlacedRows> runs, std::byte* to);
-/// Copies the other way. @return the address after the last byte read
+/// Copies consecutive bytes to rows of the tensor. @return the address after the last byte read
 const std::byte* UnpackRows(const RowTensor& tensor, std::byte* data, tiling::Interval heads,
                             std::span<const tiling::PlacedRows> runs, const std::byte* from);
 

@@ -29,8 +29,8 @@ class ChainMessages final : public core::Arrivals {
   /// The state of a block during a run.
   struct BlockState {
     std::atomic<int32_t> tiles_left;
-    bool received = false;                    ///< or its sums are here from the start
-    bool sent = false;                        ///< its sums are on their way, or it has nothing to send
+    bool received = false;                    ///< whether its sums have arrived, or are here from the start
+    bool sent = false;                        ///< whether its sums are on their way, or it sends nothing
     Transport::Request request = kNoRequest;  ///< the request of arriving sums
   };
 

@@ -42,7 +42,7 @@ class GradChain {
   [[nodiscard]] size_t SumBytes() const;
   /// One request per chunk that travels.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// Messages under way in a unit while sums of the unit before may not have left.
+  /// The most messages under way while a unit runs and sums of the unit before may not have left.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
   /// Memory that outlives the unit's run, since its sums may leave later.
