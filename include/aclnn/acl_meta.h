@@ -1,7 +1,7 @@
 #ifndef FA_ACLNN_ACL_META_H_
 #define FA_ACLNN_ACL_META_H_
 
-/// What operators take in addition to numbers: tensors, arrays of integers, executors.
+/// The objects that operators take in addition to numbers: tensors, arrays of integers, executors.
 #include <stdbool.h>
 
 #include "acl/acl_base.h"

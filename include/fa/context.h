@@ -70,7 +70,7 @@ enum class Accumulation : uint8_t {
   kAtomicFree,     ///< sums may be reordered for speed; today no operator does
 };
 
-/// Where threads and packed panels live.
+/// The nodes on which threads and packed panels live.
 enum class NumaPolicy : uint8_t {
   kSpread,  ///< the tasks of one head stay on one NUMA node, and all nodes get equal shares
   kIgnore,  ///< one arena over all cores

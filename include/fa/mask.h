@@ -115,8 +115,9 @@ class FA_API Mask {
   /// The rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode, pre,
   /// next, prefix and mask shape as the device does; these checks need the tensors' shapes.
   ///
-  /// Modes 7 and 8 have one rule for one sequence of TND and another for the rest. The drawings show mode 7 with next =
-  /// -1, for the last sequence and the others, and mode 8 with next = 1, for the first sequence and the others:
+  /// Modes 7 and 8 have one rule for one sequence of TND and another for the rest. The left drawings show mode 7 with
+  /// next = -1, for the last sequence and the others. The right drawings show mode 8 with next = 1, for the first
+  /// sequence and the others:
   /// @code{.unparsed}
   ///   mode 7, last   others         mode 8, first   others
   ///   x x . . . .    x x x . . .    x x x x . .     x . . . . .

@@ -29,7 +29,7 @@
 
 namespace fa {
 
-/// What plans of all operators have in common. A plan is a handle: its copies share it.
+/// The common part of the plans of all operators. A plan is a handle: its copies share it.
 class FA_API Plan {
  public:
   class Impl;
@@ -72,9 +72,9 @@ class PlanFor : public Plan {
   /// @return kInvalidArgument if a tensor differs from the plan, has null data, or is an output that overlaps;
   /// kOutOfMemory
   Status Run(const Args& args, Workspace& workspace) const { return RunAny(&args, workspace); }
-  /// As above, in the caller's memory: at least workspace_bytes(), 64-byte aligned.
+  /// Does the same in the caller's memory, which has at least workspace_bytes() and is 64-byte aligned.
   Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
-  /// As above, with a workspace from the context's pool.
+  /// Does the same with a workspace from the context's pool.
   Status Run(const Args& args) const { return RunAny(&args); }
 };
 

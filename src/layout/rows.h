@@ -8,8 +8,8 @@
 
 namespace fa::layout {
 
-/// Where the rows of a tensor of any layout lie: element (b, n, s, d) is at b*batch + n*head + s*row + d. For TND
-/// `batch` is 0 and s counts from the start of the packed tensor. The innermost stride is 1.
+/// The layout of the rows of a tensor. Element (b, n, s, d) is at b*batch + n*head + s*row + d. For TND `batch` is 0
+/// and s counts from the start of the packed tensor. The innermost stride is 1.
 struct Rows {
   DType dtype = DType::kF32;
   int64_t batch = 0, head = 0, row = 0;  ///< strides in elements
@@ -20,8 +20,8 @@ struct Rows {
   }
 };
 
-/// Where the statistic of (b, n, s) lies. It has `copies` equal values, copy_stride apart (1 copy in C++, 8 on the
-/// device).
+/// The layout of a statistic. The statistic of (b, n, s) has `copies` equal values, copy_stride apart (1 copy in C++, 8
+/// on the device).
 struct Stats {
   int64_t batch = 0, head = 0, row = 0;
   int64_t copies = 1, copy_stride = 0;

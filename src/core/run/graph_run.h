@@ -61,9 +61,9 @@ class GraphRun {
     }
   }
 
-  /// Like Walk, on the thread that polls. It polls before every task, and again and again while it finds no task. It
-  /// ends when the arrivals are done and every task has run, or when the run has failed. If an input is missing when
-  /// the arrivals are done, the run fails, since the input's successors have not run.
+  /// Does what Walk does, on the thread that polls. It polls before every task, and again and again while it finds no
+  /// task. It ends when the arrivals are done and every task has run, or when the run has failed. If an input is
+  /// missing when the arrivals are done, the run fails, since the input's successors have not run.
   template <typename OnQueued>
   void WalkAndPoll(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;

@@ -22,7 +22,7 @@ struct Wishes {
   std::unique_ptr<tbb::global_control> control;  ///< null where oneTBB allows enough by itself
   size_t allowed = 0;                            ///< threads that `control` allows
 
-  /// Makes the control for the largest wish so far, and keeps it until no executor is left. To allow more than is
+  /// Makes the control for the largest wish up to now, and keeps it until no executor is left. To allow more than is
   /// wanted harms nothing, but a smaller control would bind the program's own arenas. The next control is made before
   /// the present one is destroyed.
   void Apply() {

@@ -29,7 +29,7 @@ class CallDescription {
   std::string text_;
 };
 
-/// What a rank knows by itself.
+/// The facts that a rank knows by itself.
 struct RankFacts {
   Status status;            ///< status of its own arguments
   std::string description;  ///< CallDescription of its arguments; empty after an error
@@ -39,7 +39,7 @@ struct RankFacts {
   uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
 };
 
-/// What all ranks agree about.
+/// The facts about which all ranks agree.
 struct Agreed {
   Isa isa = Isa::kPortable;       ///< the lowest of all ranks
   bool isa_lowered = false;       ///< whether some rank has a higher level

@@ -16,7 +16,7 @@ namespace fa::ops {
 
 /// A dense call over ranks, bound on one rank.
 struct BoundRanks {
-  /// The whole call, with its sequences, rules and offsets of dropout. Strides and planned tensors are those of this
+  /// The whole call, with its sequences, rules and offsets of dropout. Strides and planned tensors belong to this
   /// rank's own tensors.
   BoundAttention whole;
   tiling::RankCall call;
@@ -38,9 +38,9 @@ struct BoundRanks {
 /// Decides how pse is read, and with it the strategy. @param forms  forms that the sizes of all ranks allow
 [[nodiscard]] Status UseForms(uint32_t forms, BoundRanks& bound);
 
-/// What `rank` computes in a unit, as a call by itself. Its sequences are parts of rows, its heads are the unit's
-/// heads, and its tensors are those of one batch element. K and V lie where `keys` says, head after head. If `queries`
-/// is given, Q and the outputs lie where `queries` says.
+/// The work of `rank` in a unit, as a call by itself. Its sequences are parts of rows, its heads are the unit's heads,
+/// and its tensors belong to one batch element. K and V lie where `keys` says, head after head. If `queries` is given,
+/// Q and the outputs lie where `queries` says.
 [[nodiscard]] BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan,
                                          const tiling::RankUnit& unit, const StagedRows& keys,
                                          const StagedRows* queries);

@@ -32,8 +32,8 @@ namespace {
 using tiling::RankCall;
 using tiling::RankPlan;
 
-// A schedule looks at every pair of ranks and at every block of a backward. With these limits that takes a minute at
-// most.
+// A schedule looks at every pair of ranks and at every block of a backward. With these limits that takes about a minute
+// at most.
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
 constexpr int64_t kPartsPerRank = 2;  // parts of a sequence's rows per rank

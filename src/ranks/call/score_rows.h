@@ -26,7 +26,7 @@ inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyFor
 /// The first of the allowed forms, which is the form of the call.
 [[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }
 
-/// What the arguments of a rank say about scores.
+/// The facts about scores that follow from the arguments of a rank.
 struct ScoreRows {
   uint32_t pse_forms = kAnyForm;                    ///< kAnyForm: there is no bias with rows
   bool own_mask_rows = false;                       ///< the dense mask has the rows of this rank's queries
@@ -52,19 +52,19 @@ struct ScoreArguments {
 /// @return kInvalidArgument if the caller forces a strategy that moves rows
 [[nodiscard]] Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceShards::Strategy wanted);
 
-/// Where pse, or its gradient, lies on a rank.
+/// The place of pse, or of its gradient, on a rank.
 /// @param tensor  ScoreRows::pse or ScoreRows::dpse; @param pse  as bound for the whole call; @param form  result of
 /// FormOf
 [[nodiscard]] PseRows PseOfRank(const TensorView& tensor, const PseRows& pse, uint32_t form,
                                 const tiling::AttentionProblem& problem, const WholeTensors& shards);
 
-/// Where each part finds its rows of head `first_head`. The tensor has the rows of the rank's queries, or
-/// one row for all of them.
+/// The places where parts find their rows of head `first_head`. The tensor has the rows of the rank's queries, or one
+/// row for all of them.
 /// @param rows  per sequence of the call; @param parts  all parts that the rank computes, ordered by sequence
 /// @param packed  the tensor has the rows of sequence after sequence, each in the order in which the rank holds them
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                                           int64_t first_head, bool packed);
-/// Where each part's sequence begins, in head `first_head`.
+/// The places where the parts' sequences begin, in head `first_head`.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows,
                                                                    std::span<const tiling::RowPart> parts,
                                                                    int64_t first_head);

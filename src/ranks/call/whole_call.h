@@ -12,7 +12,7 @@
 
 namespace fa::ops {
 
-// What forward and backward share when they treat the call of a rank as the call of all ranks.
+// This file has what forward and backward share when they treat the call of a rank as the call of all ranks.
 
 /// The rows among `rows` that the rank holds, as rows of its own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);

@@ -14,16 +14,16 @@ namespace fa::tiling {
 /// A graph with a worker per rank and a task per unit, for the facts of a schedule that nobody runs.
 [[nodiscard]] core::TaskGraph GraphOf(const RankCall& call, const RankPlan& plan);
 
-/// What the schedule of a call says about itself. Its tiles are rows of ranks with the keys that they see.
+/// The facts that a plan tells about the schedule of a call. Its tiles are rows of ranks with the keys that they see.
 /// @param graph  GraphOf(call, plan); it, `call` and `plan` must outlive the facts
 /// @param flops_full  FLOPs of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);
 
-/// What PlanInfo says about all ranks.
+/// The facts about all ranks in PlanInfo.
 [[nodiscard]] RanksInfo InfoOfRanks(const RankPlan& plan);
 
-/// What one rank moves and stages, as text.
+/// The rows that one rank moves and stages, as text.
 [[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
 
 /// The plan as text: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.

@@ -201,7 +201,7 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
   const AttentionProblem& problem = call.problem;
   RowBytes bytes_of = RowBytesOf(call);
   const int64_t arriving = problem.heads_kv * bytes_of.every_key * AxisOf(call, unit, RowAxis::kKey).size();
-  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = bytes_of.every_key = 0;  // by MeasureSums
+  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = bytes_of.every_key = 0;  // MeasureSums adds these
   std::vector<UnitWork> work(static_cast<size_t>(call.ranks()));
   for (int to = 0; to < call.ranks(); ++to) {
     UnitWork& of_rank = work[static_cast<size_t>(to)];
@@ -247,8 +247,8 @@ bool SameWork(const RankUnit& a, const RankUnit& b) {
                     [](const Interval& x, const Interval& y) { return x.size() == y.size(); });
 }
 
-/// The time line of one rank. Messages of a unit follow those of the unit before, and wait until the place for their
-/// rows is free. Products follow their messages and the products before.
+/// The time line of one rank. Messages of a unit follow the messages of the unit before, and wait until the place for
+/// their rows is free. Products follow their messages and the products before.
 class TimeLine {
  public:
   explicit TimeLine(const RankCall& call) : call_(call) {}

@@ -18,7 +18,7 @@ namespace fa::tiling {
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
 /// Cuts of an axis at multiples of this number do not change the bits. Pairs of rows (bf16) and the deepest register
-/// blocks of any level (32 rows) stay together, and a tile of rows begins where one begins in one process.
+/// blocks of any level (32 rows) stay together. A tile of rows begins where a tile begins in one process.
 inline constexpr int64_t kRowUnit = 128;
 
 /// The link of each rank to all others.
@@ -72,7 +72,7 @@ inline constexpr int kUnitsInFlight = 2;
 struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< most kv heads per unit and rank
-  std::vector<RankUnit> units;  ///< in their order
+  std::vector<RankUnit> units;  ///< the units in their order
   bool as_one_process = true;   ///< the cut is at multiples of kRowUnit, never between rows that are summed at once
   /// If rows stay, the rows that each rank computes, which are the rows that it holds. In a packed backward, rows that
   /// are summed at once go to the rank that holds the first of them, if they may move.

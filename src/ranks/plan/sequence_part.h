@@ -19,8 +19,8 @@ struct RowPart {
 
 /// `rows` of a sequence as a sequence by itself, against the same keys. Its row 0 is rows.begin. Its rule keeps the
 /// number of all rows (rule.sq), and Sequence::kept_by_all is about all rows. All choices that decide bits follow from
-/// these two: kernels for few rows, the keys that those kernels attend to, parts of long keys, the flat index of
-/// dropout. So the rows get the bits that they have in the whole sequence.
+/// these two: kernels for few rows, the keys that rows attend to, parts of long keys, the flat index of dropout. So the
+/// rows get the bits that they have in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// The parts of the sequences `of` that a rank holds, sequence after sequence, rows ascending. Row i of a sequence is
@@ -31,7 +31,7 @@ struct RowPart {
 /// Rows of a sequence, and the rank that holds them.
 struct RankPart {
   int rank = 0;
-  PlacedRows placed;  ///< as in RowPart
+  PlacedRows placed;  ///< the rows' place, as in RowPart
 };
 /// All parts of a sequence, rows ascending. One process adds the contributions of rows in this order.
 [[nodiscard]] std::vector<RankPart> PartsOfAllRanks(std::span<const Sequence> sequences, int64_t sequence,

@@ -18,7 +18,7 @@ inline constexpr Transport::Request kNoRequest = -1;
 /// The most that a run has under way in its transport at one time.
 struct MessagesUnderWay {
   int64_t requests = 0;
-  int64_t bytes = 0;  ///< of the longest message
+  int64_t bytes = 0;  ///< bytes of the longest message
 };
 
 /// Pointers to the tensors of an exchange, in their order, without an allocation.

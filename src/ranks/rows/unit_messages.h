@@ -23,7 +23,7 @@ inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
   return static_cast<size_t>(core::RoundUp(bytes, static_cast<int64_t>(tiling::WorkspacePlan::kAlignment)));
 }
 
-/// Where arriving rows are staged: the needed intervals, one after the other, with rows of 0 around each. Kernels read
+/// The places of staged rows: the needed intervals, one after the other, with rows of 0 around each. Kernels read
 /// keys in steps, so they may touch a masked key next to a kept one.
 struct StagedRows {
   std::vector<tiling::PlacedRows> runs;   ///< rows of the axis, ascending
@@ -37,7 +37,7 @@ struct StagedRows {
   StagedRows(std::span<const tiling::Interval> needed, int64_t slack);
   StagedRows() = default;
 
-  /// Where the row lies. The row must be in a run.
+  /// The place of the row, which must be in a run.
   [[nodiscard]] int64_t Place(int64_t row) const;
 };
 
@@ -59,7 +59,7 @@ struct PeerRows {
   }
 };
 
-/// What one rank sends and receives for a unit. Rows that it keeps are apart.
+/// The messages that one rank sends and receives for a unit. Rows that the rank keeps are apart.
 struct UnitMessages {
   std::vector<PeerRows> send, receive;
   PeerRows kept_from, kept_to;  ///< rows that it sends to itself: their place before and after

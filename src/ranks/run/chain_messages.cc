@@ -10,7 +10,7 @@ namespace fa::ops {
 namespace {
 
 // Each chunk that travels has a tag, since ranks send and receive the sums of different chunks in different orders.
-// These tags follow those of units, of parameter sums and of moved rows.
+// These tags follow the tags of units, of parameter sums and of moved rows.
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 

@@ -85,7 +85,8 @@ class ChainMessages final : public core::Arrivals {
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
   /// Tests the message, or waits for it.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
-  /// Called by a poll that waits for no sums. Tests the oldest sums that have not left, or else messages of units.
+  /// Called by a poll that waits for no sums. Tests the oldest sums that have not left. If there are none, it tests
+  /// messages of units.
   [[nodiscard]] Status MoveOthers(core::OnArrival arrived);
 
   Transport& transport_;

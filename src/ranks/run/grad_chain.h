@@ -24,7 +24,7 @@ namespace fa::ops {
 
 /// One rank's share of a unit of the backward if rows stay: its blocks of the schedule as one graph of tiles. The
 /// panels of its rows and their dQ stay in one slot per kv head from the first block to the last. Sums of dK and dV
-/// arrive from the rank of the rows before, and go to the rank of the rows after, while tiles of other blocks run.
+/// arrive from the rank of the rows before, and go to the rank of the rows after. Meanwhile tiles of other blocks run.
 class GradChain {
  public:
   /// @param part  the backward of the rank's parts of rows, each as a sequence; `parts` says what they are parts of
@@ -50,7 +50,8 @@ class GradChain {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
   };
-  /// Where finished chunks put dK and dV, rounded, as staged rows, and the sums of a bias, [query heads][rows.rows].
+  /// The addresses at which finished chunks put dK and dV, rounded, as staged rows, and the sums of a bias, [query
+  /// heads][rows.rows].
   struct Finished {
     layout::MutableRowsView dk, dk_rope, dv;
     float* bias = nullptr;

@@ -80,7 +80,8 @@ void GradUnit::AddOutputs(const BoundAttentionGrad& part) {
   if (has_rope) TakeBack(&Args::dq_rope, Query(problem.d_rope), part.dq_rope, bound_.dq_rope, queries_.rows);
 }
 
-/// Adds the tensors of bias sums in f32: the sums of the rank's heads go to all ranks, and those of all heads arrive.
+/// Adds the tensors of bias sums in f32. The sums of the rank's heads go to all ranks, and the sums of all heads
+/// arrive.
 void GradUnit::AddBias() {
   const tiling::AttentionProblem& problem = bound_.forward.whole.problem;
   RowTensor bias{.axis = RowAxis::kEveryKey, .heads_per_kv = problem.group(), .columns = 1};

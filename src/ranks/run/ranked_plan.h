@@ -33,7 +33,7 @@
 
 namespace fa::ops {
 
-/// What the ranks have agreed to run with. It lives as long as the plan.
+/// The agreement of the ranks about a run. It lives as long as the plan.
 struct RankSession {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set
@@ -47,13 +47,13 @@ struct RankSession {
 /// Call it instead of a run that all other ranks begin: they get the error `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// What a rank's plan says about itself: the facts of its first unit, with the FLOPs of all its units.
+/// The facts that a rank's plan tells about itself: the facts of its first unit, with the FLOPs of all its units.
 /// @param of_units  facts of the units that this rank computes
 [[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
                                             const tiling::RankPlan& plan, const std::string& note,
                                             std::span<const tiling::PlanFacts> of_units);
 
-/// What the plans over ranks of all operators have in common.
+/// The common part of the plans over ranks of all operators.
 template <typename Args>
 class RankedImpl : public Plan::ImplFor<Args> {
  public:

@@ -14,8 +14,8 @@
 
 namespace fa::ops {
 
-/// If rows stay: what every row of a rank adds to dsink and dslopes. It is kept until all units have run, because the
-/// chains of additions then pass from rank to rank in the order of the batch and its rows.
+/// The values that every row of a rank adds to dsink and dslopes, if rows stay. They are kept until all units have run,
+/// since only then do the chains of additions pass from rank to rank, in the order of the batch and its rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;
