@@ -85,7 +85,7 @@ inline constexpr Int8Facts kInt8[] = {
 };
 #undef FA_EVERY_LEVEL
 
-/// The highest level up to `isa` that one of the lines is about, if `counts` says that the line counts.
+/// The highest level up to `isa` that has a line for which `counts` is true.
 template <typename Lines, typename Counts>
 [[nodiscard]] constexpr Isa HighestLevel(const Lines& lines, Isa isa, const Counts& counts) {
   Isa highest = Isa::kPortable;
@@ -105,7 +105,7 @@ template <typename Lines, typename Counts>
 /// Words of a row of the tile unit.
 inline constexpr int64_t kTileLanes = 16;
 
-/// The kernels of a level for operands of a type.
+/// The facts of a level's kernels for operands of a type.
 struct LevelFacts {
   Isa isa = Isa::kPortable;
   int strip_count = 0, few_count = 0;
@@ -130,7 +130,7 @@ struct LevelFacts {
     return line.kind == RegisteredKernels::Kind::kStrip;
   });
 }
-/// Whether few rows of a level attend in f32, in place of those of the f32 level below.
+/// Whether a level has few rows that attend in f32, in place of the few rows of the f32 level below.
 [[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
   return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);
 }
@@ -139,7 +139,7 @@ struct LevelFacts {
   return registry::HighestLevel(registry::kInt8, isa, [](const Int8Facts& /*line*/) { return true; });
 }
 
-/// Makes the few rows attend for which `isa` has a line of a kind.
+/// Sets which heads few rows attend to, by the lines of a kind that `isa` has.
 constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || line.kind != kind) continue;

@@ -26,24 +26,24 @@ inline constexpr float kMaskedProbability = -0.0f;
 /// A cache line.
 inline constexpr int64_t kLineBytes = 64;
 
-/// Lines that strips fetch while they multiply, a few at a time: at once they would fill the queue of outstanding
-/// misses and hold up what follows.
+/// The lines that strips fetch while they multiply, a few at a time. Fetched at once, they would fill the queue of
+/// outstanding misses and hold up what follows.
 struct FetchList {
   struct Run {
     const char* begin = nullptr;
     const char* end = nullptr;
   };
 
-  const Run* run = nullptr;  ///< the next one
+  const Run* run = nullptr;  ///< the next run
   const Run* end = nullptr;
   const char* at = nullptr;  ///< in the run before `run`
   const char* at_end = nullptr;
-  bool into_l1 = false;  ///< else into L2
+  bool into_l1 = false;  ///< whether the lines go into L1, else into L2
 };
 
 /// How the rows of a RowBlock lie.
 enum class RowForm : uint8_t {
-  kApart,   ///< from `data` on, each `stride` elements after the other
+  kApart,   ///< from `data` on, `stride` elements apart
   kListed,  ///< at the addresses in `rows`
   kPaired,  ///< from `data` on, in groups as pair_rows lays them; a group has `stride` columns of words
 };
@@ -85,12 +85,12 @@ struct LaneRows {
 /// What the products multiply.
 enum class Operands : uint8_t {
   kF32,
-  /// Words of two bf16 that follow each other along the product's sum: rows of K stay as they are; rows whose sum runs
-  /// over keys are laid by pair_rows, probabilities by pair_keys or pair_lanes. Scores, sums and states are f32.
+  /// Words of two bf16 that follow each other along the product's sum. Rows of K stay as they are. pair_rows lays the
+  /// rows whose sum runs over keys, and pair_keys or pair_lanes lays probabilities. Scores, sums and states are f32.
   kBF16Pairs,
 };
 
-/// What `scores` of a strip takes.
+/// The arguments of `scores` of a strip.
 struct ScoreArgs {
   RowBlock k;
   int64_t keys = 0;
@@ -101,7 +101,7 @@ struct ScoreArgs {
   float* row_max = nullptr;
 };
 
-/// What a softmax of a strip takes.
+/// The arguments of a softmax of a strip.
 struct SoftmaxArgs {
   float* s = nullptr;
   int64_t keys = 0;
@@ -113,14 +113,14 @@ struct SoftmaxArgs {
 /// Keys of a word of keep bits.
 inline constexpr int64_t kKeepBits = 32;
 
-/// Dropout over a tile: bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept, and
-/// then multiplied.
+/// Dropout over a tile: bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept. A kept
+/// probability is multiplied.
 struct KeepArgs {
   const uint32_t* words = nullptr;
   float multiplier = 1;
 };
 
-/// What `backward_pairs` takes.
+/// The arguments of `backward_pairs`.
 struct BackwardPairsArgs {
   float *s = nullptr, *dp = nullptr;  ///< in: as backward_softmax takes them; out: undefined
   int64_t keys = 0;
@@ -133,7 +133,7 @@ struct BackwardPairsArgs {
   float* ds_keys = nullptr;                       ///< as pair_keys leaves it
 };
 
-/// What `product` of a strip takes.
+/// The arguments of `product` of a strip.
 struct ProductArgs {
   RowBlock v;
   int64_t keys = 0;
@@ -143,7 +143,7 @@ struct ProductArgs {
   float* o = nullptr;
 };
 
-/// What `attend` of few rows takes: K and V of one type that it attends to.
+/// The arguments of `attend` of few rows. K and V have the same type, one that it attends to.
 struct AttendArgs {
   /// Heads have a multiple of kColumns columns, at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
@@ -160,21 +160,21 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< else o starts at 0
-  /// A hint, which changes no bits, where heads of K and V are equally long: to bring rows into L1, the rows of V for a
-  /// step while the step's scores are computed, and the rows of K for the next step beside the product. Lists of
-  /// addresses then have kMostStep rows after the last.
+  /// A hint, which changes no bits, for heads of K and V that are equally long: bring rows into L1. The scores of a
+  /// step bring its rows of V, and its product brings the rows of K for the next step. Lists of addresses then have
+  /// kMostStep rows after the last.
   bool brings = false;
 };
 
-/// Which heads `attend` of few rows takes, among those that fit AttendArgs.
+/// The heads that `attend` of few rows takes, among the heads that fit AttendArgs.
 struct AttendedHeads {
   int64_t most_columns = 0;  ///< 0: none
   bool pairs = false;        ///< multiplies pairs of bf16, of heads of bf16 alone; else in f32, heads of f32
   bool any_float = false;    ///< in f32: heads of f16 and bf16, too
 };
 
-/// What planning knows of the kernels of one strip width on one level: a line of kernels.inc. Any machine knows it of
-/// any level.
+/// The facts that planning reads about the kernels of one strip width on one level: a line of kernels.inc. Any machine
+/// has the facts of any level.
 struct StripFacts {
   const char* name = nullptr;  ///< "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
@@ -182,8 +182,8 @@ struct StripFacts {
   int64_t rows = 0;        ///< query rows that it computes: `width`, or the first few lanes; scores of the others are 0
   bool any_dtype = false;  ///< few rows: K and V may have every float type
   Operands operands = Operands::kF32;
-  /// Pairs: the columns that lie together in a panel. A panel of a multiple of them and the panel behind it are one
-  /// panel.
+  /// Pairs: the columns that lie together in a panel. If a panel has a multiple of them, it and the panel behind it are
+  /// one panel.
   int64_t panel_group = 2;
   bool state_by_row = false;       ///< the output state is [row][dv], with the bits of [dv][lane]
   bool scores_by_address = false;  ///< scores and pair_rows also take listed rows
@@ -259,7 +259,7 @@ struct PairTiles {
   void (*pair_keys)(const float* s, int64_t keys, float* pairs) = nullptr;
   /// Turns what pair_keys left back into s[key][lane], in place.
   void (*unpair_keys)(float* s, int64_t keys) = nullptr;
-  /// rounded[key][lane], bf16: what outer takes. It may overlap s if it does not begin after s.
+  /// rounded[key][lane] = s[key][lane] as bf16, which outer takes. It may overlap s if it does not begin after s.
   void (*pair_lanes)(const float* s, int64_t keys, float* rounded) = nullptr;
   /// Computes what backward_softmax computes, or with keep bits backward_softmax_dropout. P and ds_multiplier * dS
   /// leave rounded, as the products take them.
@@ -296,7 +296,7 @@ struct StripFunctions {
   /// power below 2^-126 is 0, so that no product meets a subnormal. Pairs: p leaves as pair_keys lays it.
   void (*softmax)(float* s, int64_t keys, float factor, const float* block_max, float* row_max, float* row_sum,
                   float* alpha);
-  /// The same, and then p = kept ? p * multiplier : 0, which row_sum does not see.
+  /// Does what softmax does, and then p = kept ? p * multiplier : 0, which row_sum does not see.
   void (*softmax_dropout)(const SoftmaxArgs& x, const KeepArgs& keep);
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
@@ -361,20 +361,20 @@ struct Antiquantization {
 /// Rows of the largest group that any level's pair_rows lays.
 inline constexpr int64_t kMostPairGroup = 32;
 
-/// What planning knows of the kernels that do not depend on a strip.
+/// The facts that planning reads about the kernels that do not depend on a strip.
 struct RowFacts {
   int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows lays
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
 
   /// Floats per row of pack_rows: `columns` rounded up to a full vector.
   [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
-  /// Rows up to a whole group.
+  /// `rows`, rounded up to a whole group.
   [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
   /// Floats of `rows` rows laid by pair_rows.
   [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
   /// Floats from the first column of a group to column `column`.
   [[nodiscard]] int64_t PairedColumn(int64_t column) const { return column * (pair_group / 2); }
-  /// What pair_rows has laid.
+  /// The rows that pair_rows has laid.
   [[nodiscard]] RowBlock Paired(const float* words, int64_t columns, int64_t fetch_ahead = 0) const {
     RowBlock rows{words, DType::kBF16, columns, fetch_ahead, true};
     rows.group = pair_group;
@@ -391,26 +391,26 @@ struct RowFunctions {
                  const RowTarget& dst);
   /// Lays rows for `outer`: groups of columns one after the other, each [rows][columns of the group], zero-padded. Rows
   /// of a power of two floats would fall on a few sets of L1 and drive each other out.
-  /// Pairs: CeilDiv(rows, 2) times the columns of the group words of two rows, in the order that `outer` takes.
+  /// For pairs a group has CeilDiv(rows, 2) words of two rows per column, in the order that `outer` takes.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   bool (*all_finite)(const void* x, DType dtype, int64_t n);
   /// 2^x elementwise; <= 2 ulp, exactly 0 for -inf, subnormal results rounded, NaN kept.
   void (*exp2)(const float* x, int64_t n, float* y);
   void (*outer)(const OuterArgs& args);
-  /// The same, but it skips every a that is kMaskedProbability. This is slow, and meant for blocks whose b is not
-  /// finite.
+  /// Does what outer does, but skips every a that is kMaskedProbability. This is slow, and meant for blocks whose b is
+  /// not finite.
   void (*outer_exact)(const OuterArgs& args);
   /// sum a[i] * b[i] in f32, of rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
   /// dst[r][c] = the number that src(r)[c], int8, stands for; fetches ahead as scores do.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
-  /// Pairs only: words of src(r)[c], src(r + 1)[c], r even; rows up to a whole group are 0. A group of `pair_group`
-  /// rows is [column][pair_group / 2] words, dst_stride columns per group: groups of two rows are words [row /
-  /// 2][column].
+  /// Pairs only: lays words of src(r)[c] and src(r + 1)[c] for even r. Rows up to a whole group are 0. A group of
+  /// `pair_group` rows is [column][pair_group / 2] words, with dst_stride columns per group. Groups of two rows are
+  /// words [row / 2][column].
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
-  /// Optional: outer of one and then of the other, which accumulate and differ in a and b alone: c is loaded and stored
-  /// once.
+  /// Optional: does outer of one and then of the other. Both accumulate and differ in a and b alone, so c is loaded and
+  /// stored once.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
 };
 
@@ -458,8 +458,8 @@ struct KernelTable {
   }
 };
 
-/// The kernels of a level for operands of a type: the portable table stands first, a level overrides it. Types without
-/// kernels of their own are widened to f32. Of a level that this CPU lacks there are facts only, functions are null.
+/// The kernels of a level for operands of a type. Types without kernels of their own are widened to f32. A level that
+/// this CPU lacks has facts only, and its functions are null.
 [[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
 /// The portable level with OpenBLAS sgemm as product engine. Its bits are OpenBLAS's.
 [[nodiscard]] const KernelTable& PortableBlasKernels();
