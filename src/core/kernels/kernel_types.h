@@ -16,9 +16,9 @@ namespace fa::core::kernels {
 
 /// A masked score; exp2 turns it into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
-/// The largest |factor * max| by which kernels of pairs may shift an exponent: its rounding moves the exponent by no
-/// more than 2^-10, and so the result of a row with one key by less than half a unit of bf16. From 2^31 on it would
-/// make every probability of a row 0, or one of them infinite.
+/// The largest |factor * max| by which kernels of pairs may shift an exponent. The rounding of such a shift moves the
+/// exponent by no more than 2^-10. That moves the result of a row with one key by less than half a unit of bf16. From
+/// 2^31 on it would make every probability of a row 0, or one of them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path: a zero whose sign tells it from one that merely underflowed.
 inline constexpr float kMaskedProbability = -0.0f;
