@@ -25,9 +25,9 @@
 namespace fa::ops {
 namespace {
 
-// f32: sums have up to 200 terms. Each is rounded to 2^-24 of a sum that is up to 8 times the largest output.
+// In f32 sums have up to 200 terms. Each is rounded to 2^-24 of a sum that is up to 8 times the largest output.
 constexpr double kFloatTolerance = 0x1p-13;
-// 16 bits: P, dS and outputs are rounded to 2^-9 of themselves. The terms of a sum are up to 8 times the largest
+// In 16 bits P, dS and outputs are rounded to 2^-9 of themselves. The terms of a sum are up to 8 times the largest
 // output.
 constexpr double kHalfTolerance = 0x1p-6;
 

@@ -19,15 +19,15 @@ struct CheckedOutput {
   std::vector<float> values = {};
 };
 
-/// The outputs of dense attention forward and backward of every float type, with and without passes over scores, of
-/// decodes of few rows, of pages and of int8 keys, of an int8 prompt and of the indexer. The calling thread computes
-/// them in some tens of milliseconds. Throws std::bad_alloc.
+/// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. Dense attention runs
+/// forward and backward in every float type, with and without passes over scores. Decodes have few rows, pages and int8
+/// keys. An int8 prompt and the indexer follow. Throws std::bad_alloc.
 [[nodiscard]] std::vector<CheckedOutput> CheckedOutputs(Isa isa);
 
 /// The name of the first output of `level` that differs from the same output of `below`, or nothing.
 [[nodiscard]] std::string FirstDifference(std::span<const CheckedOutput> level, std::span<const CheckedOutput> below);
 
-/// The level under `level` in its family that the library has. The level under portable is portable.
+/// The next lower level of the same family that the library has. The level under portable is portable.
 [[nodiscard]] Isa LevelBelow(Isa level);
 /// Says in words which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". Empty if none
 /// does.

@@ -10,7 +10,7 @@
 /// along the lanes, and whatever the width. max(0, NaN) is NaN.
 namespace fa::core::kernels {
 
-/// The bucket of a score x: with b the bits of max(x - floor, 0) + rise, max(top - b, 0) >> shift, but at most `last`.
+/// The bucket of a score x is max(top - b, 0) >> shift, but at most `last`; b is the bits of max(x - floor, 0) + rise.
 struct KeyBuckets {
   float floor, rise;  ///< floor finite, rise >= 0
   int32_t top;        ///< bits of a float
@@ -37,11 +37,12 @@ struct IndexerFunctions {
 
   // Selection of the largest scores. Keys ascend where scores descend; -0 counts as +0, NaN has the last key, all ones.
 
-  /// keys[i] of scores[i], i < n.
+  /// keys[i] = the key of scores[i], i < n.
   void (*order_scores)(const float* scores, int64_t n, uint32_t* keys);
   /// The number of keys that are at most `last`.
   int64_t (*keys_up_to)(const uint32_t* keys, int64_t n, uint32_t last);
-  /// The keys in [first, last] of the scores and the scores' numbers, ascending; there is room for kKeysBehind more.
+  /// Writes the keys in [first, last] of the scores, and the numbers of these scores, in ascending order. There is room
+  /// for kKeysBehind more.
   /// @return their number
   int64_t (*scores_within)(const float* scores, int64_t n, uint32_t first, uint32_t last, uint32_t* keys,
                            int32_t* indices);

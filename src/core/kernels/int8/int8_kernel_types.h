@@ -7,7 +7,7 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
 
-/// The contracts of the int8 kernels. Strips and transposed tiles are those of kernel_types.h; operands are *words* of
+/// The contracts of the int8 kernels. Strips and transposed tiles are as kernel_types.h says. Operands are *words* of
 /// `group` elements, 4 bytes or 2 16-bit integers, whose inner products are exact in int32. Everything that is not
 /// exact is computed with separate additions and multiplications, in one order, so that all levels give the same bits.
 namespace fa::core::kernels {
@@ -15,7 +15,8 @@ namespace fa::core::kernels {
 /// The products add at most this many keys in int32: 2^16 * 2^7 * 2^7 fits.
 inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
 
-/// What planning knows of the kernels of one strip width on one level: a line of kernels.inc, for any machine.
+/// The facts that planning reads about the kernels of one strip width on one level: a line of kernels.inc, for any
+/// machine.
 struct Int8Facts {
   const char* name = nullptr;  ///< "i8_8x32_avx512_vnni"
   Isa isa = Isa::kPortable;
@@ -29,7 +30,7 @@ struct Int8Functions {
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
   /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32; with `row_max`, row_max[lane] = max(row_max,
-  /// s). `k` are packed rows of `words` words from a multiple of 8 on, `start` their starts.
+  /// s). `k` has packed rows of `words` words, from a row that is a multiple of 8 on, and `start` has their starts.
   void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
                  float* row_max);
 
@@ -63,13 +64,14 @@ struct Int8Table {
   int strip_count = 0;
   int64_t group = 0, columns = 0;  ///< of every strip
 
-  /// k[row][word] = the row in groups along d, padded with 0, or k[row / 8][word][row % 8] or pairs of words of pairs
-  /// of rows, of 8 rows at the end too, as the level's `scores` wants it; start[row] = the value at which the score of
-  /// that key starts. Rows of one panel may be packed from multiples of 8.
+  /// Packs rows of K in the order that the level's `scores` wants: the row in groups along d, padded with 0. The order
+  /// is k[row][word], or k[row / 8][word][row % 8], or pairs of words of pairs of rows. The last two orders have 8 rows
+  /// at the end, too. start[row] is the value at which the score of that key starts. Rows of one panel may be packed
+  /// from multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start) = nullptr;
-  /// panel[block][group of keys][column], or the same by pairs of groups, of two at the end too: the rows in groups
-  /// along the keys, in blocks of `columns` columns, both padded with 0. @param v_stride  words from one block to the
-  /// next
+  /// panel[block][group of keys][column] = the rows in groups along the keys, in blocks of `columns` columns, both
+  /// padded with 0. A level may have pairs of groups instead, with two groups at the end, too.
+  /// @param v_stride  words from one block to the next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel) = nullptr;
   /// y = saturate(rint(x * scale + offset)), a NaN -128.
   void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y) = nullptr;

@@ -1,5 +1,5 @@
-// The kernels of avx512_amx over vocabularies that any CPU executes, for builds with tests: vectors of the portable
-// level, and the tile unit as its emulation. The products are the same text; strips and their tiles have the same
+// The kernels of avx512_amx over vocabularies that any CPU executes, for builds with tests: the vectors of the portable
+// level, and an emulation of the tile unit. The products are the same text, and strips and their tiles have the same
 // sizes.
 
 #include "core/kernels/levels/kernel_level.h"
@@ -19,8 +19,8 @@ namespace {
 }  // namespace
 
 void SetFunctions(KernelSet& set) noexcept {
-  // The portable level has no strips of these widths. One key at a time: the compiler would unroll wide blocks of four
-  // lanes for minutes.
+  // The portable level has no strips of these widths. They take one key at a time, because the compiler would unroll
+  // wide blocks of four lanes for minutes.
   static_cast<StripFunctions&>(set.strips[0]) = Strip<1, 8>::kFunctions;
   static_cast<StripFunctions&>(set.strips[1]) = Strip<1, 4>::kFunctions;
   SetTileFunctions(set);

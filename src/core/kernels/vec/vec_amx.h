@@ -1,12 +1,12 @@
-// The vocabulary of the tile unit (AMX), as instructions. Eight tiles of 16
-// rows of 64 bytes; vec_amx_emulated.h has the same words for any CPU.
+// This is the vocabulary of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
+// vec_amx_emulated.h has the same words for any CPU.
 //
 // The instructions are written out: g++ 12's intrinsics take tile numbers only as literals and do not say that
 // tileloadd reads memory.
 
 #pragma once
 
-/// Tiles are configured: once per thread and task, all of them whole.
+/// Configures all tiles whole, once per thread and task.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
   // palette 1; bytes per row of each tile from byte 16 on, rows from byte 48 on
@@ -22,7 +22,7 @@ template <int Tile>
 FA_INLINE void TileZero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
 }
-/// 16 rows of 64 bytes, `step` bytes apart.
+/// Loads 16 rows of 64 bytes, `step` bytes apart.
 template <int Tile>
 FA_INLINE void TileLoad(const void* p, int64_t step) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(step), "i"(Tile) : "memory");
@@ -37,17 +37,17 @@ template <int C, int A, int B>
 FA_INLINE void TileDotPairs() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
-/// C[m][n] += sum over k < 16 of four signed bytes A[m][k] times those of B[k][n], modulo 2^32.
+/// C[m][n] += sum over k < 16 of four signed bytes A[m][k] times four signed bytes B[k][n], modulo 2^32.
 template <int C, int A, int B>
 FA_INLINE void TileDotSigned() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
-/// The same, with unsigned bytes of B.
+/// Does the same with unsigned bytes of B.
 template <int C, int A, int B>
 FA_INLINE void TileDotSignedUnsigned() {
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
-/// The same, with unsigned bytes of A and signed ones of B.
+/// Does the same with unsigned bytes of A and signed bytes of B.
 template <int C, int A, int B>
 FA_INLINE void TileDotUnsignedSigned() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));

@@ -1,5 +1,5 @@
-// The vocabulary of vec_amx.h in vectors of the compiler, for any CPU, after the operation that Intel's Software
-// Developer's Manual, volume 2, gives for each instruction.
+// This is the vocabulary of vec_amx.h in vectors of the compiler, for any CPU. Each word does the operation that
+// Intel's Software Developer's Manual, volume 2, gives for its instruction.
 
 #pragma once
 
@@ -8,7 +8,7 @@ struct EmulatedTile {
 };
 static thread_local constinit EmulatedTile emulated_tiles[8] = {};
 
-/// A tile of the calling thread; without a configuration the instruction is an invalid one.
+/// A tile of the calling thread. Without a configuration the instruction is an invalid one.
 FA_INLINE EmulatedTile& TileOf(int tile) {
   if (tile_use != TileUse::kEmulated) __builtin_trap();
   return emulated_tiles[tile];
@@ -34,8 +34,8 @@ FA_INLINE void TileStore(void* p, int64_t step) {
   for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + r * step, tile.row[r], 64);
 }
 
-// Eight columns at a time: one by one, tests with all levels spent 16 to 41 % of their time here. Sanitizers need not
-// watch the inside of an instruction; what tiles are loaded from and stored to they do.
+// Eight columns are computed at a time, because one by one they take much of the time of tests with all levels.
+// Sanitizers need not watch the inside of an instruction. They do watch what tiles are loaded from and stored to.
 #define FA_EMULATED __attribute__((no_sanitize("address", "thread", "undefined")))
 typedef float EmulatedFloats __attribute__((vector_size(32)));
 typedef uint32_t EmulatedWords __attribute__((vector_size(32)));
@@ -48,7 +48,7 @@ FA_EMULATED FA_INLINE void EmulatedFlush(EmulatedFloats& x) {
   bits &= ((bits & 0x7f800000u) != 0) | 0x80000000u;
   __builtin_memcpy(&x, &bits, sizeof x);
 }
-/// The numbers whose upper halves are the lower and the upper halves of words.
+/// Widens the bf16 in the lower and in the upper halves of words.
 FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& lower, EmulatedDoubles& upper) {
   EmulatedWords words[2];
   __builtin_memcpy(&words[0], p, sizeof words[0]);
@@ -61,8 +61,8 @@ FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& l
   lower = __builtin_convertvector(x[0], EmulatedDoubles);
   upper = __builtin_convertvector(x[1], EmulatedDoubles);
 }
-/// sum = a * b + sum, rounded once to nearest even, of bf16 a and b. A product of two has 16 significant bits: in
-/// double it is exact, and where its sum with `sum` is not, the bits that are lost lie so far below f32's that they
+/// sum = a * b + sum, rounded once to nearest even, of bf16 a and b. A product of two bf16 has 16 significant bits and
+/// is exact in double. If its sum with `sum` is not exact, the bits that are lost lie so far below f32's that they
 /// decide no tie.
 FA_EMULATED FA_INLINE void EmulatedFma(double a, const EmulatedDoubles& b, EmulatedFloats& sum) {
   sum = __builtin_convertvector(a * b + __builtin_convertvector(sum, EmulatedDoubles), EmulatedFloats);
@@ -77,7 +77,7 @@ FA_EMULATED FA_INLINE void EmulateDotPairsOnVectors(EmulatedTile& c, const Emula
   for (int n = 0; n < 64; n += 32) {  // bytes of a row
     EmulatedDoubles b_lower[16], b_upper[16];
     for (int k = 0; k < 16; ++k) EmulatedElements(b.row[k] + n, b_lower[k], b_upper[k]);
-    constexpr int kRows = 4;  // whose sums do not wait for each other
+    constexpr int kRows = 4;  // rows whose sums do not wait for each other
     for (int m = 0; m < 16; m += kRows) {
       EmulatedFloats lower[kRows] = {}, upper[kRows] = {};
       for (int k = 0; k < 16; ++k) {
@@ -112,7 +112,7 @@ FA_EMULATED static __attribute__((noinline, target("avx2"))) void EmulateDotPair
   EmulateDotPairsOnVectors(c, a, b);
 }
 #endif
-/// The same operations, so the same bits, on every CPU.
+/// Does the same operations on every CPU, so the bits are the same.
 FA_EMULATED static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& c, const EmulatedTile& a,
                                                                   const EmulatedTile& b) {
 #if defined(__x86_64__)

@@ -12,14 +12,12 @@ inline constexpr int kRegisters = 16;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
-/// Steps in one turn of the loop of a register block that is so many vectors wide. Two of 6x16 run at 98.5 instead of
-/// 97 % of peak, and at 86 instead of 81 % beside another hyper-thread (Zen 3). 4x24 has no register left for a second
-/// one.
+/// The steps in one turn of the loop of a register block that is so many vectors wide. Two steps of 6x16 run nearer to
+/// the peak, above all beside another hyper-thread. 4x24 has no register left for a second step.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
-/// Whether the products of strips with V fetch the rows that follow (lists of lines, and few rows, are fetched in any
-/// case). A fetch per step is one more load for 12 FMAs: 4x24 runs at 95 % of peak where V lies in L2 (D 128), at 84
-/// where each line is fetched once, at 58 where each block of columns does so. Where V comes from L3 nothing is gained
-/// (Zen 3).
+/// Whether the products of strips with V fetch the rows that follow. Lists of lines, and few rows, are fetched in any
+/// case. A fetch per step is one more load for 12 FMAs, which slows 4x24 where V lies in L2. Where V comes from L3
+/// nothing is gained.
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE M FirstLanes(int64_t n) {
@@ -41,7 +39,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm256_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-/// Second operand where one is NaN.
+/// Returns the second operand where one is NaN.
 FA_INLINE F Max(F a, F b) { return _mm256_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm256_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
@@ -52,7 +50,7 @@ FA_INLINE M SameBits(F a, F b) {
 }
 FA_INLINE M Or(M a, M b) { return _mm256_or_ps(a, b); }
 FA_INLINE bool Any(M m) { return _mm256_movemask_ps(m) != 0; }
-/// Infinite or NaN.
+/// Whether a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return _mm256_cmp_ps(Abs(a), _mm256_set1_ps(3.402823466e38f), _CMP_NLE_UQ); }
 
 FA_INLINE I LoadI(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -82,7 +80,7 @@ FA_INLINE F LoadF16(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return _mm256_cvtph_ps(Load16N(p, n)); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
-/// The even and the odd ones of 16 elements.
+/// Splits 16 elements into the even and the odd ones.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const __m256i x = _mm256_castps_si256(elements);
   even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
@@ -97,7 +95,7 @@ FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
   return LoadI8(staged);
 }
 FA_INLINE __m128i ToF16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Round to nearest even; a NaN stays one (its payload is made quiet).
+/// Rounds to nearest even; a NaN stays one (its payload is made quiet).
 FA_INLINE __m128i ToBF16(F x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -123,11 +121,11 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   return bits;
 }
 
-/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become
-/// the limit (6x16: 64 -> 100 % of peak, measured).
+/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become the
+/// limit.
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+x"(x)); }
-/// sum += x y, in the register that sum has: unrolled, g++ 12 otherwise gives a sum another register in every step and
-/// moves them back at the end of a loop (4x24, eight steps: 90 -> 98 % of peak, measured on a Zen 3).
+/// sum += x y, in the register that sum has. In unrolled loops g++ 12 otherwise gives a sum another register in every
+/// step, and moves the sums back at the end of a loop.
 FA_INLINE void AddProduct(F x, F y, F& sum) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y)); }
 
 /// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
@@ -140,14 +138,14 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Below -152 the result is 0, above 129 infinite; NaN passes.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
-/// integer nearest to x.
+/// Added to x, 1.5 * 2^23 leaves no bits below 1. 127 more make the low bits the exponent field of 2^n, n an integer
+/// nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
-/// The same of any probability: above 127.5 the result is infinite.
+/// The exponents of any probability: above 127.5 the result is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
-/// n; of two equally near integers the odd one.
+/// The integer nearest to x; of two equally near integers it is the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {
@@ -179,7 +177,7 @@ FA_INLINE void Transpose(F (&r)[8]) {
 FA_INLINE void SplitEvenOdd(F& a, F& b) {
   const __m256d low = _mm256_castps_pd(_mm256_permute2f128_ps(a, b, 0x20));
   const __m256d high = _mm256_castps_pd(_mm256_permute2f128_ps(a, b, 0x31));
-  // Elements of a in the low half, of b in the high half.
+  // The low half takes elements of a, the high half elements of b.
   a = _mm256_shuffle_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high), 0x88);
   b = _mm256_shuffle_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high), 0xdd);
 }

@@ -11,10 +11,9 @@ inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
 /// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
 inline constexpr int kStepsAtOnce = 1;
-/// Steps at a register block's end that its rows take a few rows at a time, so that these are stored while those after
-/// them are multiplied; 0: all rows take all steps together. A Zen 4 stores a vector every other cycle, and 24 stores
-/// at once stand in the way of the next block: scores of bf16 alone in a loop run at 96.5 instead of 94 % of VDPBF16PS
-/// with D = 64, at 98.5 instead of 97 % with D = 128. 3 to 6 steps are about the same.
+/// The steps at a register block's end that its rows take a few rows at a time, so that some rows are stored while the
+/// next are multiplied. With 0 all rows take all steps together. A Zen 4 stores a vector every other cycle, and 24
+/// stores at once stand in the way of the next block.
 inline constexpr int kLastSteps = 4;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
 inline constexpr bool kFetchesValues = true;
@@ -35,7 +34,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm512_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
-/// Second operand where one is NaN.
+/// Returns the second operand where one is NaN.
 FA_INLINE F Max(F a, F b) { return _mm512_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm512_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm512_mask_mov_ps(no, m, yes); }
@@ -44,7 +43,7 @@ FA_INLINE M Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 FA_INLINE M SameBits(F a, F b) { return _mm512_cmpeq_epi32_mask(_mm512_castps_si512(a), _mm512_castps_si512(b)); }
 FA_INLINE M Or(M a, M b) { return static_cast<M>(a | b); }
 FA_INLINE bool Any(M m) { return m != 0; }
-/// Infinite or NaN.
+/// Whether a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return _mm512_fpclass_ps_mask(a, 0x01 | 0x08 | 0x10 | 0x80); }
 
 FA_INLINE I LoadI(const int32_t* p) { return _mm512_loadu_si512(p); }
@@ -69,7 +68,7 @@ FA_INLINE F LoadBF16(const uint16_t* p) {
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(FirstLanes(n), p)), 16));
 }
-/// The even and the odd ones of 32 elements.
+/// Splits 32 elements into the even and the odd ones.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const __m512i x = _mm512_castps_si512(elements);
   even = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
@@ -82,7 +81,7 @@ FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(FirstLanes(n), p)));
 }
 FA_INLINE __m256i ToF16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Round to nearest even; a NaN stays one (its payload is made quiet).
+/// Rounds to nearest even; a NaN stays one (its payload is made quiet).
 FA_INLINE __m256i ToBF16(F x) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -102,22 +101,22 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   return _mm256_test_epi8_mask(bytes, bytes);
 }
 
-/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become
-/// the limit (measured on 4x64: 88 -> 81 % of peak).
+/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become the
+/// limit.
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+v"(x)); }
 FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 
 /// 2^f * 2^r with r integral; subnormal results are rounded once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) { return _mm512_scalef_ps(f, r); }
 FA_INLINE F RoundToInteger(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Arguments below give 0 in any case.
+/// Nothing is clamped, because scalef takes any exponent.
 FA_INLINE F ClampExponent(F x) { return x; }
 FA_INLINE F ClampFromBelow(F x) { return x; }
 FA_INLINE F ClampProbability(F x) { return x; }
 FA_INLINE F RoundExponent(F x) { return RoundToInteger(x); }
 /// 2^n p, n = RoundExponent(x); 0 where x < -126.
 FA_INLINE F ScaleProbability(F p, F x) {
-  // Masked, the scaling itself writes the 0.
+  // The masked scaling itself writes the 0.
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, Set(-126.0f), _CMP_NLT_UQ), p, RoundExponent(x));
 }
 
@@ -163,8 +162,8 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
   even = a;
 }
 
-/// Lane i = the sum of r[i]'s lanes, in one order for every i. Every step adds halves while it interleaves: 30 shuffles
-/// where a transposition takes 64.
+/// Lane i = the sum of r[i]'s lanes, in one order for every i. Every step adds halves while it interleaves, which takes
+/// 30 shuffles where a transposition takes 64.
 FA_INLINE F SumLanes(F (&r)[16]) {
   F a[8], b[4];
   FA_UNROLL for (int i = 0; i < 8; ++i) {

@@ -34,8 +34,8 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one. Two operations, where rounding each alone
-/// and widening it takes six.
+/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one. This takes two operations, where rounding
+/// each alone and widening it takes six.
 FA_INLINE F RoundToPairs(F even, F odd) {
   alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -79,8 +79,8 @@ FA_INLINE void TransposeQuarters(F (&r)[4]) {
 FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
   _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
 }
-/// Words of lower[i], upper[i] for i < 32, of every eight the first four in one vector and the others in the other: one
-/// operation each, on a unit that does not multiply. upper null: 0.
+/// Words of lower[i], upper[i] for i < 32. Of every eight words the first four are in one vector and the others in the
+/// other. Each vector takes one operation, on a unit that does not multiply. If upper is null, it counts as 0.
 FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first, F& second) {
   const I low = _mm512_loadu_si512(lower);
   const I high = upper == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(upper);

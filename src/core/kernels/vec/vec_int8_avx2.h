@@ -16,14 +16,14 @@ FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+x"(x)); }
 
 /// c + the inner product of the two halves of each word.
 FA_INLINE I DotWords(I c, I a, I b) { return _mm256_add_epi32(c, _mm256_madd_epi16(a, b)); }
-/// Rounded to nearest even; |x| < 2^22.
+/// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return _mm256_cvtps_epi32(x); }
-/// Four rows of numbers in 0..128, rounded, to words of pairs along the rows.
+/// Rounds four rows of numbers in 0..128 to words of pairs along the rows.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, _mm256_or_si256(ToInt(rows[0]), _mm256_slli_epi32(ToInt(rows[1]), 16)));
   StoreWords(p + stride, _mm256_or_si256(ToInt(rows[2]), _mm256_slli_epi32(ToInt(rows[3]), 16)));
 }
-/// Rounded; x is in -128..127.
+/// Rounds x, which is in -128..127.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   const __m256i words = ToInt(x);
   const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

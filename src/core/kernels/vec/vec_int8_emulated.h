@@ -22,13 +22,13 @@ FA_INLINE I DotWords(I c, I a, I b) {
   for (int shift = 0; shift < 32; shift += 8) c += ((a >> shift) & 0xff) * ((b << (24 - shift)) >> 24);
   return c;
 }
-/// Rounded to nearest even; |x| < 2^22.
+/// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
-/// Four rows of numbers in 0..128, rounded, to words of four bytes along the rows.
+/// Rounds four rows of numbers in 0..128 to words of four bytes along the rows.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   StoreWords(p, ToInt(rows[0]) | ToInt(rows[1]) << 8 | ToInt(rows[2]) << 16 | ToInt(rows[3]) << 24);
 }
-/// Rounded; x is in -128..127.
+/// Rounds x, which is in -128..127.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   for (int i = 0; i < kLanes && i < n; ++i) p[i] = static_cast<int8_t>(ToInt(x)[i]);
 }

@@ -19,14 +19,14 @@ FA_INLINE I DotWords(I c, I a, I b) {
   const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
   return vaddq_s32(c, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
 }
-/// Rounded to nearest even; |x| < 2^22.
+/// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
-/// Four rows of numbers in 0..128, rounded, to words of pairs along the rows.
+/// Rounds four rows of numbers in 0..128 to words of pairs along the rows.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, vsliq_n_s32(ToInt(rows[0]), ToInt(rows[1]), 16));
   StoreWords(p + stride, vsliq_n_s32(ToInt(rows[2]), ToInt(rows[3]), 16));
 }
-/// Rounded; x is in -128..127.
+/// Rounds x, which is in -128..127.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   const int16x4_t halves = vmovn_s32(ToInt(x));
   int8_t bytes[8];

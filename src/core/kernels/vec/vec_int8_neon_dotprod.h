@@ -7,7 +7,7 @@
 inline constexpr int kGroup = 4;
 /// Rows of K stay as they are.
 inline constexpr int kKeyBlock = 1;
-/// P8 is in 0..128, and 128 is no signed byte, but -128 is: -P8 is stored, and the product changes its sign.
+/// P8 is in 0..128, and 128 is no signed byte, but -128 is one. So -P8 is stored, and the product changes its sign.
 inline constexpr bool kNegatedProbabilities = true;
 
 FA_INLINE I LoadWords(const uint32_t* p) { return vreinterpretq_s32_u32(vld1q_u32(p)); }
@@ -23,14 +23,14 @@ FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
 
 /// c + the inner product of the four bytes of each word.
 FA_INLINE I DotWords(I c, I a, I b) { return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
-/// The same with one word of b for all of a's.
+/// Does the same with one word of b for all words of a.
 template <int Lane>
 FA_INLINE I DotWordsByLane(I c, I a, I b) {
   return vdotq_laneq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b), Lane);
 }
-/// Rounded to nearest even; |x| < 2^22.
+/// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
-/// Four rows of numbers in 0..128, rounded and negated, to words of four bytes along the rows.
+/// Rounds and negates four rows of numbers in 0..128 to words of four bytes along the rows.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   const I low = vsliq_n_s32(vnegq_s32(ToInt(rows[0])), vnegq_s32(ToInt(rows[1])), 16);
   const I high = vsliq_n_s32(vnegq_s32(ToInt(rows[2])), vnegq_s32(ToInt(rows[3])), 16);
@@ -40,7 +40,7 @@ FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) 
   const int16x8_t other = vextq_s16(pairs, pairs, 4);
   StoreWords(p, vreinterpretq_s32_s16(vzip1q_s16(pairs, other)));
 }
-/// Rounded; x is in -128..127.
+/// Rounds x, which is in -128..127.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   const int16x4_t halves = vmovn_s32(ToInt(x));
   int8_t bytes[8];

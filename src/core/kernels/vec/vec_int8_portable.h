@@ -23,14 +23,14 @@ FA_INLINE I DotWords(I c, I a, I b) {
   const I low = ((a << 16) >> 16) * ((b << 16) >> 16), high = (a >> 16) * (b >> 16);
   return c + low + high;
 }
-/// Rounded to nearest even; |x| < 2^22.
+/// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
-/// Four rows of numbers in 0..128, rounded, to words of pairs along the rows.
+/// Rounds four rows of numbers in 0..128 to words of pairs along the rows.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, ToInt(rows[0]) | (ToInt(rows[1]) << 16));
   StoreWords(p + stride, ToInt(rows[2]) | (ToInt(rows[3]) << 16));
 }
-/// Rounded; x is in -128..127.
+/// Rounds x, which is in -128..127.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   for (int i = 0; i < kLanes && i < n; ++i) p[i] = static_cast<int8_t>(ToInt(x)[i]);
 }

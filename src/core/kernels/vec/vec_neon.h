@@ -52,7 +52,7 @@ FA_INLINE F FmaByLane(F factors, F b, F c) {
 }
 FA_INLINE F Sqrt(F a) { return vsqrtq_f32(a); }
 FA_INLINE F Abs(F a) { return vabsq_f32(a); }
-/// Second operand where one is NaN.
+/// Returns the second operand where one is NaN.
 FA_INLINE F Max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 FA_INLINE F Min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }
@@ -61,7 +61,7 @@ FA_INLINE M Less(F a, F b) { return vcltq_f32(a, b); }
 FA_INLINE M SameBits(F a, F b) { return vceqq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)); }
 FA_INLINE M Or(M a, M b) { return vorrq_u32(a, b); }
 FA_INLINE bool Any(M m) { return vmaxvq_u32(m) != 0; }
-/// Infinite or NaN.
+/// Whether a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return vmvnq_u32(vcleq_f32(Abs(a), Set(3.402823466e38f))); }
 
 FA_INLINE I LoadI(const int32_t* p) { return vld1q_s32(p); }
@@ -94,7 +94,7 @@ FA_INLINE F LoadF16(const uint16_t* p) { return WidenF16(vld1_u16(p)); }
 FA_INLINE F LoadF16N(const uint16_t* p, int64_t n) { return WidenF16(Load16N(p, n)); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return WidenBF16(vld1_u16(p)); }
 FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) { return WidenBF16(Load16N(p, n)); }
-/// The even and the odd ones of 8 elements.
+/// Splits 8 elements into the even and the odd ones.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const uint32x4_t x = vreinterpretq_u32_f32(elements);
   even = vreinterpretq_f32_u32(vshlq_n_u32(x, 16));
@@ -114,7 +114,7 @@ FA_INLINE F LoadI8(const int8_t* p) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(word)))));
 }
 FA_INLINE uint16x4_t ToF16(F x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
-/// Round to nearest even; a NaN stays one (its payload is made quiet).
+/// Rounds to nearest even; a NaN stays one (its payload is made quiet).
 FA_INLINE uint16x4_t ToBF16(F x) {
   const uint32x4_t bits = vreinterpretq_u32_f32(x);
   const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -154,14 +154,14 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return vrndnq_f32(x); }
 /// Below -152 the result is 0, above 129 infinite; NaN passes.
 FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-152.0f), x)); }
-/// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
-/// integer nearest to x.
+/// Added to x, 1.5 * 2^23 leaves no bits below 1. 127 more make the low bits the exponent field of 2^n, n an integer
+/// nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
 FA_INLINE F ClampFromBelow(F x) { return vmaxq_f32(Set(-127.0f), x); }
-/// The same of any probability: above 127.5 the result is infinite.
+/// The exponents of any probability: above 127.5 the result is infinite.
 FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), ClampFromBelow(x)); }
-/// n; of two equally near integers the odd one.
+/// The integer nearest to x; of two equally near integers it is the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {

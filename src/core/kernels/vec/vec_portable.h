@@ -51,7 +51,7 @@ FA_INLINE F Sqrt(F a) {
   return a;
 }
 FA_INLINE F Abs(F a) { return BitCast<F>(BitCast<I>(a) & 0x7fffffff); }
-/// Second operand where one is NaN.
+/// Returns the second operand where one is NaN.
 FA_INLINE F Max(F a, F b) { return a > b ? a : b; }
 FA_INLINE F Min(F a, F b) { return a < b ? a : b; }
 FA_INLINE F Select(M m, F yes, F no) { return m ? yes : no; }
@@ -60,7 +60,7 @@ FA_INLINE M Less(F a, F b) { return a < b; }
 FA_INLINE M SameBits(F a, F b) { return BitCast<I>(a) == BitCast<I>(b); }
 FA_INLINE M Or(M a, M b) { return a | b; }
 FA_INLINE bool Any(M m) { return (m[0] | m[1] | m[2] | m[3]) != 0; }
-/// Infinite or NaN.
+/// Whether a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return (BitCast<I>(a) & 0x7f800000) == 0x7f800000; }
 
 FA_INLINE I LoadI(const int32_t* p) {
@@ -83,7 +83,7 @@ FA_INLINE float F16ToFloat(uint16_t h) {
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // exact: subnormal or 0
   return sign != 0 ? -magnitude : magnitude;
 }
-/// Round to nearest even, subnormals and overflow included; a NaN stays one.
+/// Rounds to nearest even, subnormals and overflow included; a NaN stays one.
 FA_INLINE uint16_t FloatToF16(float x) {
   const uint32_t bits = BitCast<uint32_t>(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
@@ -112,7 +112,7 @@ FA_INLINE F LoadBF16N(const uint16_t* p, int64_t n) {
 }
 FA_INLINE F LoadF16(const uint16_t* p) { return LoadF16N(p, 4); }
 FA_INLINE F LoadBF16(const uint16_t* p) { return LoadBF16N(p, 4); }
-/// The even and the odd ones of 8 elements.
+/// Splits 8 elements into the even and the odd ones.
 FA_INLINE void SplitBF16(F elements, F& even, F& odd) {
   const I x = BitCast<I>(elements);
   even = BitCast<F>(x << 16);
@@ -152,14 +152,14 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return (x + 12582912.0f) - 12582912.0f; }
 /// Below -152 the result is 0, above 129 infinite; NaN passes.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// Added to x, 1.5 * 2^23 leaves no bits below 1, and 127 more make the low ones the exponent field of 2^n, n an
-/// integer nearest to x.
+/// Added to x, 1.5 * 2^23 leaves no bits below 1. 127 more make the low bits the exponent field of 2^n, n an integer
+/// nearest to x.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
-/// The same of any probability: above 127.5 the result is infinite.
+/// The exponents of any probability: above 127.5 the result is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
-/// n; of two equally near integers the odd one.
+/// The integer nearest to x; of two equally near integers it is the odd one.
 FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }
 /// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {
