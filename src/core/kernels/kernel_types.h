@@ -301,8 +301,8 @@ struct StripFunctions {
 
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]; alpha null: o starts at 0.
   void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
-  /// The same, but it skips every pair whose p is kMaskedProbability. p is an f32 tile with all operands. This is slow,
-  /// and meant for blocks whose V is not finite.
+  /// Does what product does, but skips every pair whose p is kMaskedProbability. p is an f32 tile with all operands.
+  /// This is slow, and meant for blocks whose V is not finite.
   void (*product_exact)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// o[c][lane] = own_weight[lane] * o[c][lane] + from_weight[lane] * from[c][lane].
   void (*add_state)(const float* from, const float* from_weight, const float* own_weight, int64_t dv, float* o);

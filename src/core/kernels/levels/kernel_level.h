@@ -1,9 +1,9 @@
 #ifndef FA_CORE_KERNELS_KERNEL_LEVEL_H_
 #define FA_CORE_KERNELS_KERNEL_LEVEL_H_
 
-/// Includes that every level's source needs around the shared kernel text. No header with inline functions of the
-/// standard library may be used by the kernels: such a function, compiled with AVX-512 in one file, could be the copy
-/// that the linker keeps for all (scripts/check_isa_symbols.sh).
+/// The includes that every level's source needs around the shared kernel text. Kernels use no header with inline
+/// functions of the standard library. The linker could keep a copy of such a function that one file compiled with
+/// AVX-512, for all files (scripts/check_isa_symbols.sh).
 ///
 /// A level's source includes vocabularies (vec_*.h) and kernels (*.inc) inside its own namespace, so that no two levels
 /// share a symbol. Each of these files includes the files that it needs, but no vocabulary. The source defines some of

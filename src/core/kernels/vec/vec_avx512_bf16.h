@@ -120,7 +120,7 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
   return x;
 }
-/// The keys of a and then those of b become their even and their odd ones.
+/// Turns the keys of a, followed by the keys of b, into their even and their odd keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 4 || R == 8);
