@@ -273,7 +273,7 @@ TEST_F(CliErrors, MessagesSpeakOfFlags) {
 
 TEST_F(CliErrors, AWrongNumberOfHeadsIsNamedByItsFlag) {
   Replace("--head-num", "3");
-  ExpectRefusal("", kBadArgument, "fa: --head-num: 3, want 2 (shape[1] of --query)");
+  ExpectRefusal("", kBadArgument, "fa: --head-num: 3, want 2 (shape[1] of --query, --layout BNSD)");
 }
 
 TEST_F(CliErrors, NoHeadsAreAMistakeOfEveryCommand) {
