@@ -1,7 +1,11 @@
-#ifndef FA_SECUREC_H_
+/// The checked copies that published programs for the device use. This header serves C and C++. If a later include
+/// folder has a securec.h too, such as that of the device's software, this header is that one.
+#if defined(__has_include_next) && __has_include_next(<securec.h>)
+#pragma GCC system_header  // It keeps -Wpedantic from warning of #include_next.
+#include_next <securec.h>
+#elif !defined(FA_SECUREC_H_)
 #define FA_SECUREC_H_
 
-/// The checked copies that published programs for the device use. This header serves C and C++.
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -38,4 +42,4 @@ static inline errno_t memset_s(void* dest, size_t destMax, int c, size_t count) 
 }
 #endif
 
-#endif  // FA_SECUREC_H_
+#endif

@@ -77,7 +77,7 @@ ACL_FUNC_VISIBILITY aclError aclrtResetDevice(int32_t deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtGetDevice(int32_t* deviceId);
 /// The number of devices, which is 1.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceCount(uint32_t* count);
-/// "CPU".
+/// The name of the device, which is "CPU".
 ACL_FUNC_VISIBILITY const char* aclrtGetSocName(void);
 /// Always ACL_HOST: the program runs on the host of its device.
 ACL_FUNC_VISIBILITY aclError aclrtGetRunMode(aclrtRunMode* runMode);
@@ -142,7 +142,7 @@ ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void* dst, size_t destMax, const v
 /// Copies `height` rows of `width` bytes, which begin dpitch and spitch bytes apart.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
                                            size_t height, aclrtMemcpyKind kind);
-/// The machine's free and total bytes, for every `attr`.
+/// The bytes that programs can still take, caches included, and the machine's bytes, for every `attr`.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total);
 ACL_FUNC_VISIBILITY aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count);
 ACL_FUNC_VISIBILITY aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count,

@@ -55,8 +55,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint
                                                            aclOpExecutor* executor, aclrtStream stream);
 
 /// Packed sequences: inputLayout "TND", with lengths as inclusive prefix sums. Zeros after the last sum are sequences
-/// that take no part; a prefix has entries for them too. Statistics [T,N,8] hold one block
-/// [N,Sq_b,8] per sequence, in the order of the sequences.
+/// that take no part; a prefix has entries for them too. Statistics [T,N,8] hold one block [N,Sq_b,8] per sequence, in
+/// the order of the sequences.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,

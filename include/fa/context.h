@@ -144,7 +144,8 @@ class FA_API Context {
 /// Computes small calls (attention and its gradients, decode, int8, the indexer) at `level` and at the level below it,
 /// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 never
 /// ran on a CPU of their own before they were published. So a process checks such a level when it first wants it.
-/// @return kInternal ("neon's dk of f32 is not portable's on this CPU"), kUnsupported (this CPU lacks the level)
+/// @return kInternal ("neon's dk of f32 is not portable's on this CPU"), kUnsupported (this CPU or this build lacks the
+/// level)
 [[nodiscard]] FA_API Status CheckLevel(Isa level);
 
 /// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all

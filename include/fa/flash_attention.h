@@ -37,8 +37,7 @@ struct AttentionArgs {
   TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
   /// The bias, of the type of q or f32. With pse types 0 and 1 it is [B|1, N, Sq, Sk] or [B|1, N, 1, Sk]. If Sq = Sk >
   /// 1024 and the mask is causal, it may be compressed to [B|1, N, 1024, Sk]. With TND it is flat N * sum(Sq_b * Sk_b),
-  /// flat N * sum(Sk_b), or [B|1, N, 1024, maxSk].
-  /// With pse types 2 and 3 it holds slopes, f32 [N] or [B, N].
+  /// flat N * sum(Sk_b), or [B|1, N, 1024, maxSk]. With pse types 2 and 3 it holds slopes, f32 [N] or [B, N].
   TensorView pse;
   /// u8, bool or i8, not 0 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
   TensorView dense_mask;

@@ -16,8 +16,8 @@
 
 namespace fa {
 
-// All four functions are exact where they can be, and otherwise round to nearest even. A NaN stays a (quiet) NaN with
-// the top bits of its payload. Overflow gives infinity.
+// All four functions are exact where they can be, and otherwise round to nearest even, in every rounding mode of the
+// thread. A NaN stays a (quiet) NaN with the top bits of its payload. Overflow gives infinity.
 
 /// The f32 that has the value of a bf16.
 [[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
@@ -59,10 +59,12 @@ namespace fa {
   }
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway to 2^16, and above
   if (magnitude < 0x38800000u) {
-    // Below 2^-14 the result is subnormal. At 0.5 the last place of an f32 is 2^-24, like the last place of a subnormal
-    // f16, so the addition rounds to nearest even there.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
+    // Below 2^-14 the result is subnormal: a multiple of 2^-24. The significand of the f32 counts 2^-24 after a shift
+    // of 126 - exponent places. A shift of 25 places already gives 0 for every significand.
+    const uint32_t significand = (magnitude & 0x7FFFFFu) | 0x800000u;
+    const uint32_t shift = magnitude < 0x32800000u ? 25 : 126 - (magnitude >> 23);
+    const uint32_t rounded = significand + (1u << (shift - 1)) - 1 + ((significand >> shift) & 1u);
+    return static_cast<uint16_t>(sign | (rounded >> shift));
   }
   const uint32_t rounded = magnitude + 0xFFFu + ((magnitude >> 13) & 1u);
   return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));

@@ -97,9 +97,9 @@ class FA_API Mask {
   /// @endcode
   static Mask Prefix(std::vector<int64_t> prefix);
   /// A list of every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and padding are
-  /// such lists, alone or together with a window or a causal rule. With a causal rule and `length` tokens
-  /// before the padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask share the
-  /// lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
+  /// such lists, alone or together with a window or a causal rule. With a causal rule and `length` tokens before the
+  /// padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask share the lists.
+  /// Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
   /// @code{.unparsed}
   ///   x x . . . .
   ///   x x . . . .

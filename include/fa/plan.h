@@ -61,7 +61,7 @@ class FA_API Plan {
 /// compile.
 ///
 /// PlanX never reads the memory of tensors, so a plan may precede their allocation. A required tensor may then have
-/// null data. An optional tensor is planned if its data is any other pointer.
+/// null data. An optional tensor is planned if its data is not null.
 template <typename Args>
 class PlanFor : public Plan {
  public:

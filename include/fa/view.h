@@ -38,17 +38,18 @@ template <typename T>
 }
 
 /// A view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. Writable memory gives a MutableTensorView,
-/// which also serves where a TensorView is wanted.
+/// which also serves where a TensorView is wanted. A reference to a pointer takes no array, so the overload for vectors
+/// and arrays gets it and checks its size.
 /// @param shape   the shape of the layout
 /// @param stride  elements from one index to the next; empty: dense, row-major
 template <typename T>
-[[nodiscard]] TensorView View(const T* data, const Dims& shape, const Dims& stride = {}) {
+[[nodiscard]] TensorView View(const T* const& data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
 /// A writable view of the caller's memory, with the same arguments.
 template <typename T>
 requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
-    View(T* data, const Dims& shape, const Dims& stride = {}) {
+    View(T* const& data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
 

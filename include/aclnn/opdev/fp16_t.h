@@ -10,7 +10,8 @@
 
 namespace op {
 
-/// An IEEE 754 binary16 number. It computes as a float.
+/// An IEEE 754 binary16 number. It computes as a float. Other numbers become a float first, so a double is rounded
+/// twice.
 struct fp16_t {
   uint16_t val;  ///< the bits
 
@@ -22,6 +23,11 @@ struct fp16_t {
 
   operator float() const { return aclFloat16ToFloat(val); }
   float toFloat() const { return aclFloat16ToFloat(val); }
+
+  fp16_t& operator+=(float number) { return *this = toFloat() + number; }
+  fp16_t& operator-=(float number) { return *this = toFloat() - number; }
+  fp16_t& operator*=(float number) { return *this = toFloat() * number; }
+  fp16_t& operator/=(float number) { return *this = toFloat() / number; }
 };
 
 }  // namespace op
