@@ -1,6 +1,6 @@
-# Installs libfa, libfa_aclnn, their headers, the CMake package, fa.pc and fa_aclnn.pc. The prefix may be moved afterwards. Components:
-# runtime (shared libraries), mpi (libfa_mpi), development (headers, archives, links, packages), tools (the command line
-# tool), mpi_tools (the command line tool fa-mpi).
+# Installs libfa, libfa_aclnn, their headers, the CMake package, fa.pc and fa_aclnn.pc. The prefix may be moved
+# afterwards. Components: runtime (shared libraries), mpi (libfa_mpi), development (headers, archives, links, packages),
+# tools (the command line tool), mpi_tools (the command line tool fa-mpi).
 
 include(CMakePackageConfigHelpers)
 

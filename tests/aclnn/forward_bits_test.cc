@@ -5,6 +5,7 @@
 
 #include "aclnn/calls/forward_face.h"
 #include "support/cases/random_forward_case.h"
+#include "support/compare/compare.h"
 
 namespace fa::test {
 namespace {
@@ -213,6 +214,17 @@ INSTANTIATE_TEST_SUITE_P(
                       std::tuple{ForwardVersion::kVarLenV4, "same_as_input"}, std::tuple{ForwardVersion::kVarLenV5, ""},
                       std::tuple{ForwardVersion::kVarLenV5, "same_as_input"}),
     [](const auto& param) { return std::string(Name(std::get<0>(param.param))) + std::get<1>(param.param); });
+
+TEST(ForwardBits, RepeatedLastSumsAreEmptySequencesToo) {
+  ForwardCase c = Packed();
+  c.lengths = {{33, 70, 0, 0}, {40, 150, 0, 0}};
+  ForwardFace zeros(c), repeated(c);
+  repeated.parameters().q_lengths = repeated.handles().Array({33, 103, 103, 103});
+  repeated.parameters().kv_lengths = repeated.handles().Array({40, 190, 190, 190});
+  ASSERT_EQ(zeros.Run(ForwardVersion::kVarLenV5), ACL_SUCCESS) << aclGetRecentErrMsg();
+  ASSERT_EQ(repeated.Run(ForwardVersion::kVarLenV5), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_TRUE(SameBits(zeros.problem().Outputs(), repeated.problem().Outputs()));
+}
 
 TEST(ForwardBits, HeadsInTwoParts) {
   for (const auto version : {ForwardVersion::kVarLenV3, ForwardVersion::kVarLenV5}) {

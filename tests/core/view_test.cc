@@ -54,6 +54,10 @@ TEST(View, OfAVectorAnArrayOrASpanIsOfItsMemory) {
   const MutableTensorView of_array = View(bits, DType::kF16, {2, 3});
   EXPECT_EQ(of_array.data, bits.data());
   EXPECT_EQ(of_array.dtype, DType::kF16);
+  float of_language[6] = {};
+  const auto of_c_array = View(of_language, {2, 3});
+  static_assert(std::is_same_v<decltype(of_c_array), const MutableTensorView>);
+  EXPECT_EQ(of_c_array.data, of_language);
   EXPECT_EQ(View(std::span(table), {2, 3}).data, table.data());
   EXPECT_EQ(View(std::span<const int32_t>(table), {2, 3}).dtype, DType::kI32);
 }
@@ -66,6 +70,8 @@ TEST(ViewDeathTest, AShapeThatReachesPastTheElementsIsAnAssertion) {
   std::vector<uint16_t> bits(5);
   EXPECT_DEATH(static_cast<void>(View(std::span(values), {2, 3})), "Reach");
   EXPECT_DEATH(static_cast<void>(View(values, {2, 3})), "Reach");
+  const float of_language[5] = {};
+  EXPECT_DEATH(static_cast<void>(View(of_language, {2, 3})), "Reach");
   EXPECT_DEATH(static_cast<void>(View(bits, DType::kBF16, {2, 3})), "Reach");
   EXPECT_DEATH(static_cast<void>(View(values, DType::kBF16, {5})), "SizeOf");
 #endif

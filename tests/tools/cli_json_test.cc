@@ -30,7 +30,7 @@ struct Line {
   std::string schema, words;
 };
 
-/// The second of the words.
+/// Gives the second word, which names the operator.
 std::string OperatorOf(const std::string& words) {
   const size_t begin = words.find(' ') + 1;
   return words.substr(begin, words.find(' ', begin) - begin);

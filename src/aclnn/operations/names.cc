@@ -137,9 +137,21 @@ std::span<const Rename> OwnNames(Names names) {
 }
 
 std::span<const Rename> FamilyNames(Names names) {
-  if (names == Names::kMerge) return {};
-  if (names < Names::kSparseForward) return kAttentionNames;
-  return kSparseNames;
+  switch (names) {
+    case Names::kMerge: return {};
+    case Names::kForward:
+    case Names::kBackward:
+    case Names::kDecode:
+    case Names::kPrompt: return kAttentionNames;
+    case Names::kSparseForward:
+    case Names::kSparseBackward:
+    case Names::kIndexer:
+    case Names::kIndexerBackward:
+    case Names::kIndexerLoss:
+    case Names::kDenseIndexerLse:
+    case Names::kDenseIndexerLoss: return kSparseNames;
+  }
+  return {};
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -161,6 +163,16 @@ aclError CheckRows(const Rows& rows) {
   return Invalid(std::string(rows.name) + " has " + std::to_string(room) + " bytes, want " + std::to_string(bytes));
 }
 
+// The bytes that programs can still take. MemAvailable counts the caches that Linux would drop for them.
+size_t AvailableBytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string name;
+  for (size_t kib = 0; meminfo >> name >> kib; meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return static_cast<size_t>(sysconf(_SC_PAGESIZE)) * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
+}
+
 struct Fill {
   void* memory;
   size_t max_count;
@@ -196,7 +208,8 @@ aclError Enqueue(const Work& work, aclrtStream stream) {
 using fa::aclnn::Guarded;
 
 aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
-  return fa::aclnn::Allocate(devPtr, size, policy != ACL_MEM_MALLOC_NORMAL_ONLY);
+  const bool huge = policy != ACL_MEM_MALLOC_NORMAL_ONLY && policy != ACL_MEM_MALLOC_NORMAL_ONLY_P2P;
+  return fa::aclnn::Allocate(devPtr, size, huge);
 }
 
 aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
@@ -245,9 +258,8 @@ aclError aclrtGetMemInfo(aclrtMemAttr /*attr*/, size_t* free, size_t* total) {
   return Guarded([&]() -> aclError {
     if (free == nullptr) return fa::aclnn::Invalid("free: null");
     if (total == nullptr) return fa::aclnn::Invalid("total: null");
-    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    *free = page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
-    *total = page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+    *free = fa::aclnn::AvailableBytes();
+    *total = static_cast<size_t>(sysconf(_SC_PAGESIZE)) * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
     return ACL_SUCCESS;
   });
 }

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "acl/acl.h"
-#include "aclnn/runtime/default_fp_environment.h"
 #include "aclnn/runtime/handle_table.h"
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
@@ -139,10 +138,7 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t* value) {
 
 float aclFloat16ToFloat(aclFloat16 value) { return fa::F32FromF16(value); }
 
-aclFloat16 aclFloatToFloat16(float value) {
-  const DefaultFpEnvironment environment;  // the library adds floats to round
-  return fa::F16FromF32(value);
-}
+aclFloat16 aclFloatToFloat16(float value) { return fa::F16FromF32(value); }
 
 size_t aclDataTypeSize(aclDataType dataType) {
   switch (dataType) {

@@ -373,6 +373,13 @@ TEST(Half, NumbersOfCppProgramsComputeAsFloats) {
   EXPECT_EQ(static_cast<float>(x), 2.5F);
   EXPECT_EQ(x.toFloat(), 2.5F);
   EXPECT_LT(ones[0], x);
+  op::fp16_t y = 3;
+  y += 1.0F;
+  y += y;
+  y -= 2.0F;
+  y *= 3.0F;
+  y /= 4.0F;
+  EXPECT_EQ(y.toFloat(), 4.5F);
   EXPECT_EQ(op::fp16_t(uint16_t{0x3C00}), ones[0]) << "bits";
   static_assert(sizeof(op::fp16_t) == 2);
 }

@@ -101,6 +101,8 @@ TEST(BindMask, RefusesListsOfOtherLengthsAndRowsThatGoBack) {
   EXPECT_TRUE(Refused(call, "mask.row_begin[3]=0, want >= 1 (an earlier row)"));
   call.options.mask = Mask::Rows({0, 0, 0, 0}, {4, 3, 4, 5});
   EXPECT_TRUE(Refused(call, "mask.row_end[1]=3, want >= 4 (an earlier row)"));
+  call.options.mask = Mask::Rows({0, -1}, {4, 2});
+  EXPECT_TRUE(Refused(call, "mask.row_end[1]=2, want >= 4 (an earlier row)")) << "a begin before key 0 is key 0";
   call = BindCall({.sq = 3, .sk = 9});
   call.options.mask = Mask::Rows({0, 0, 2}, {4, 0, 5});
   EXPECT_TRUE(Refused(call, "mask.row_begin[2]=2, want >= 4 (an earlier row)")) << "behind a row without keys";

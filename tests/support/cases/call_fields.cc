@@ -15,8 +15,22 @@ void AddList(const char* name, std::span<const TensorView> views, std::vector<Te
   }
 }
 
+/// The bytes of the members of Args that Fields returns.
+template <typename Args>
+constexpr size_t BytesOfFields() {
+  size_t bytes = 0;
+  for (const auto& member : ops::TensorMembers<Args>()) {
+    bytes += member.input != nullptr ? sizeof(TensorView) : sizeof(MutableTensorView);
+  }
+  if constexpr (requires(Args args) { args.lengths_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
+  if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
+  if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) bytes += 3 * sizeof(std::span<const TensorView>);
+  return bytes;
+}
+
 template <typename Args>
 CallFields Fields(Args* args) {
+  static_assert(sizeof(Args) == BytesOfFields<Args>(), "a member of the arguments is missing in tensor_members.h");
   CallFields fields;
   for (const auto& [name, input, output, required] : ops::TensorMembers<Args>()) {
     if (input != nullptr) {

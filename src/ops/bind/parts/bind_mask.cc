@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -116,7 +117,7 @@ Status CheckRowCounts(const Binding& call) {
 
 // `above` is the row above, as the rule counts it.
 Status WrongRow(const Mask& mask, size_t row, const tiling::Interval& above) {
-  const bool begin = mask.row_begin()[row] < above.begin;
+  const bool begin = std::max<int64_t>(mask.row_begin()[row], 0) < above.begin;
   const int64_t got = (begin ? mask.row_begin() : mask.row_end())[row];
   return Status::InvalidArgument(
       Arg(begin ? "mask.row_begin" : "mask.row_end", {}, At(static_cast<int64_t>(row))).Is(std::to_string(got)) +
