@@ -51,7 +51,7 @@ forbid ranks/plan 'ops/|core/kernels/|core/run/|thread|mutex|atomic|ranks/(rows|
 forbid ranks/rows 'ranks/(call|run)/'
 forbid ranks/call 'ranks/run/'
 # No file below ranks speaks of them.
-if grep -rnE '[Rr]anks|[Rr]anked|[Tt]ravel|[Tt]ransport' src/core src/layout src/tiling src/ops; then
+if grep -rnE '[Rr]anks|[Rr]anked|[Tt]ravel|[Tt]ransport|[Ss]hard' src/core src/layout src/tiling src/ops; then
   echo "these floors know nothing of ranks"
   failed=1
 fi

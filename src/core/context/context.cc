@@ -65,7 +65,7 @@ Status Context::Impl::CheckRuns() const {
 }
 
 std::string Context::Impl::Describe() const {
-  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, isa_note] = settings_;
+  const auto& [workers, isa, accumulation, numa, portable_blas, plans_only, reports_runs, isa_note] = settings_;
   std::string text = plans_only ? "cpu: another machine, for plans only\n" : "cpu: " + core::CpuName() + "\n";
   text += std::string("isa: ") + Name(isa) + " (highest here: " + Name(DetectIsa()) + ")\n";
   std::string left_out;

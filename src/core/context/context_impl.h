@@ -26,6 +26,7 @@ struct ContextSettings {
   NumaPolicy numa = NumaPolicy::kSpread;
   bool portable_blas = false;
   bool plans_only = false;    ///< whether it plans for another machine and runs nothing
+  bool reports_runs = true;   ///< whether FA_VERBOSE reports its runs
   std::string isa_note = {};  ///< Context::isa_note
 };
 

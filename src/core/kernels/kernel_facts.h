@@ -20,7 +20,7 @@ struct RegisteredKernels {
   Kind kind;
   Isa isa;
   const char* name;
-  int64_t rows = 0;   ///< of a register block, or the few rows
+  int64_t rows = 0;   ///< the few rows; 0 for strips
   int64_t width = 0;  ///< of strips
   int64_t lanes = 0;  ///< of a vector; strips only
   const char *row_state_name = nullptr, *in_place_name = nullptr, *indexer_name = nullptr;
@@ -101,9 +101,6 @@ template <typename Lines, typename Counts>
 }
 
 }  // namespace registry
-
-/// Words of a row of the tile unit.
-inline constexpr int64_t kTileLanes = 16;
 
 /// The facts of a level's kernels for operands of a type.
 struct LevelFacts {
@@ -188,14 +185,14 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || (line.kind != kPairs && line.kind != kPairBlocks && line.kind != kTiles)) continue;
     facts.rows = line.kind == kTiles        ? RowFacts{.panel_lanes = kTileLanes, .pair_group = kMostPairGroup}
-                 : line.kind == kPairBlocks ? RowFacts{.panel_lanes = line.lanes, .pair_group = 4}
+                 : line.kind == kPairBlocks ? RowFacts{.panel_lanes = line.lanes, .pair_group = kPairBlockDepth}
                                             : RowFacts{.panel_lanes = line.lanes, .pair_group = 2};
     StripFacts strip{.name = line.name,
                      .isa = isa,
                      .width = line.width,
                      .rows = line.width,
                      .operands = Operands::kBF16Pairs,
-                     .panel_group = line.kind == kPairBlocks ? 4 : 2,
+                     .panel_group = line.kind == kPairBlocks ? kPairBlockDepth : 2,
                      .scores_by_address = line.kind == kPairs};
     facts.strips[facts.strip_count] = strip;
     strip.state_by_row = true;

@@ -360,6 +360,10 @@ struct Antiquantization {
 
 /// Rows of the largest group that any level's pair_rows lays.
 inline constexpr int64_t kMostPairGroup = 32;
+/// An instruction over blocks of pairs adds so many elements of the depth. Its level lays groups of so many rows.
+inline constexpr int64_t kPairBlockDepth = 4;
+/// Words of a row of the tile unit.
+inline constexpr int64_t kTileLanes = 16;
 
 /// The facts that planning reads about the kernels that do not depend on a strip.
 struct RowFacts {

@@ -2,6 +2,7 @@
 // this CPU and this build have the level.
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 
 #include "core/amx_emulated.h"
@@ -118,26 +119,29 @@ const KernelSet& PairKernels(Isa isa) {
 }  // namespace
 
 const KernelTable& Kernels(Isa isa, DType dtype) {
-  if (dtype == DType::kBF16 && MultipliesPairs(isa)) return PairKernels(isa).table;
-  return FloatKernels(isa).table;
+  static constinit OncePerLevel<const KernelTable*> floats, bf16;
+  return *(dtype == DType::kBF16 ? bf16 : floats).Of(isa, [&](const KernelTable*& table) {
+    const bool pairs = dtype == DType::kBF16 && MultipliesPairs(isa);
+    table = &(pairs ? PairKernels(isa) : FloatKernels(isa)).table;
+    assert(table->strips[0].scores != nullptr || !CanRun(isa));  // uses_<level> in CMake lists the kernels' level
+  });
 }
 
 const Int8Table& Int8KernelsFor(Isa isa) {
   static constinit OncePerLevel<Int8Set> sets;
   const Isa level = Int8LevelOf(isa);
-  return sets
-      .Of(level,
-          [&](Int8Set& set) {
-            const Int8LevelFacts facts = Int8FactsOf(level);
-            for (int i = 0; i < facts.strip_count; ++i) static_cast<Int8Facts&>(set.strips[i]) = facts.strips[i];
-            set.table.isa = level;
-            set.table.strips = set.strips;
-            set.table.strip_count = facts.strip_count;
-            set.table.group = facts.strips[0].group;
-            set.table.columns = facts.strips[0].columns;
-            if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
-          })
-      .table;
+  const Int8Set& of_level = sets.Of(level, [&](Int8Set& set) {
+    const Int8LevelFacts facts = Int8FactsOf(level);
+    for (int i = 0; i < facts.strip_count; ++i) static_cast<Int8Facts&>(set.strips[i]) = facts.strips[i];
+    set.table.isa = level;
+    set.table.strips = set.strips;
+    set.table.strip_count = facts.strip_count;
+    set.table.group = facts.strips[0].group;
+    set.table.columns = facts.strips[0].columns;
+    if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
+  });
+  assert(of_level.table.pack_keys != nullptr || !CanRun(isa));  // uses_<level> in CMake lists the kernels' level
+  return of_level.table;
 }
 
 const IndexerKernels& IndexerKernelsFor(Isa isa) {

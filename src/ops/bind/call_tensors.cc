@@ -1,6 +1,9 @@
 #include "ops/bind/call_tensors.h"
 
+#include <algorithm>
+#include <array>
 #include <string_view>
+#include <type_traits>
 
 #include "ops/bind/tensor_members.h"
 

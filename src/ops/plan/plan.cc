@@ -28,8 +28,9 @@ namespace {
 constexpr uintptr_t kWorkspaceAlignment = 64;
 
 Status RunOn(const Plan::Impl& impl, const void* args, std::byte* workspace) {
-  if (Status status = core::ImplOf(impl.context()).CheckRuns(); !status.ok()) return impl.CannotRun(status);
-  if (!ops::Verbose()) [[likely]] {
+  const Context::Impl& context = core::ImplOf(impl.context());
+  if (Status status = context.CheckRuns(); !status.ok()) return impl.CannotRun(status);
+  if (!ops::Verbose() || !context.settings().reports_runs) [[likely]] {
     return impl.RunAny(args, workspace);
   }
   using Clock = std::chrono::steady_clock;

@@ -15,28 +15,32 @@
 #include "ops/self_check/self_check.h"
 
 namespace fa {
+namespace ops {
 namespace {
 
 /// The result of Prove, which runs once per process and level.
-const ops::ProvenIsa& ProvenLevel(Isa wanted) {
-  static constinit core::OncePerLevel<ops::ProvenIsa> proven;
-  return proven.Of(wanted, [&](ops::ProvenIsa& of) { of = ops::Prove(wanted); });
-}
-
-Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
-                                    const core::Topology& topology) {
-  const Isa highest = DetectIsa();
-  Result<ContextSettings> settings =
-      ResolveContext(options, environment, topology, highest, core::PreferredIsa(highest, core::IsIntel()));
-  return settings.ok() ? ops::AtProvenLevel(*settings, options, environment, ProvenLevel(settings->isa)) : settings;
+const ProvenIsa& ProvenLevel(Isa wanted, bool (*unproven)(Isa)) {
+  static constinit core::OncePerLevel<ProvenIsa> proven;
+  return proven.Of(wanted, [&](ProvenIsa& of) { of = Prove(wanted, unproven); });
 }
 
 }  // namespace
 
+Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
+                                    const core::Topology& topology, bool (*unproven)(Isa)) {
+  const Isa highest = DetectIsa();
+  Result<ContextSettings> settings =
+      ResolveContext(options, environment, topology, highest, core::PreferredIsa(highest, core::IsIntel()));
+  if (!settings.ok()) return settings;
+  return AtProvenLevel(*settings, options, environment, ProvenLevel(settings->isa, unproven));
+}
+
+}  // namespace ops
+
 Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
   return core::GuardedCall("context", [&]() -> Result<std::unique_ptr<Context>> {
     core::Topology topology = core::Topology::Detect();
-    const Result<ContextSettings> settings = ResolveHere(options, ContextEnvironment::Read(), topology);
+    const Result<ContextSettings> settings = ops::ResolveHere(options, ContextEnvironment::Read(), topology);
     if (!settings.ok()) return settings.status();
     return Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology)));
   });
@@ -48,9 +52,9 @@ Context& Context::Default() {
   static constinit std::atomic<Context*> context{nullptr};
   if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
   core::Topology topology = core::Topology::Detect();
-  Result<ContextSettings> settings = ResolveHere({}, ContextEnvironment::Read(), topology);
+  Result<ContextSettings> settings = ops::ResolveHere({}, ContextEnvironment::Read(), topology);
   Status status = settings.status();
-  if (!settings.ok()) settings = ResolveHere({}, {}, topology);
+  if (!settings.ok()) settings = ops::ResolveHere({}, {}, topology);
   auto own = Impl::ToContext(std::make_unique<Impl>(*settings, std::move(topology), std::move(status)));
   Context* first = nullptr;
   return context.compare_exchange_strong(first, own.get(), std::memory_order_acq_rel) ? *own.release() : *first;

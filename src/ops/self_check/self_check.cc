@@ -65,6 +65,7 @@ class Calls {
   explicit Calls(Isa isa) {
     PlannedMachine machine = *ResolveMachine({.isa = isa});
     machine.settings.plans_only = false;
+    machine.settings.reports_runs = false;
     context_ = Context::Impl::ToContext(
         std::make_unique<Context::Impl>(machine.settings, std::move(machine.topology), Status::Ok(),
                                         [] { return std::make_unique<core::SerialExecutor>(); }));
@@ -162,7 +163,7 @@ class Calls {
  private:
   static void Require(const Status& status) {
     if (status.code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
-    if (!status.ok()) throw std::logic_error("self-check: " + status.message());
+    if (!status.ok()) throw std::logic_error(status.message());
   }
 
   /// Makes a tensor with an element behind each row: a NaN, or 1 in a tensor of integers.
@@ -243,8 +244,16 @@ Isa LevelBelow(Isa level) {
   return below;
 }
 
-std::string DifferenceOf(Isa level, Isa below) {
-  const std::string output = FirstDifference(CheckedOutputs(level), CheckedOutputs(below));
+std::string DifferenceOf(Isa level, Isa below) { return DifferenceOf(level, below, CheckedOutputs); }
+
+std::string DifferenceOf(Isa level, Isa below, std::vector<CheckedOutput> (*outputs)(Isa)) {
+  std::vector<CheckedOutput> of_level;
+  try {
+    of_level = outputs(level);
+  } catch (const std::logic_error& error) {
+    return std::string(Name(level)) + "'s call failed: " + error.what();
+  }
+  const std::string output = FirstDifference(of_level, outputs(below));
   if (output.empty()) return {};
   return std::string(Name(level)) + "'s " + output + " is not " + Name(below) + "'s on this CPU";
 }

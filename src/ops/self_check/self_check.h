@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/context/context_impl.h"
+#include "core/machine/topology.h"
 #include "fa/context.h"
 #include "fa/status.h"
 
@@ -21,7 +22,7 @@ struct CheckedOutput {
 
 /// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. Dense attention runs
 /// forward and backward in every float type, with and without passes over scores. Decodes have few rows, pages and int8
-/// keys. An int8 prompt and the indexer follow. Throws std::bad_alloc.
+/// keys. An int8 prompt and the indexer follow. Throws std::bad_alloc, and std::logic_error if a call fails otherwise.
 [[nodiscard]] std::vector<CheckedOutput> CheckedOutputs(Isa isa);
 
 /// The name of the first output of `level` that differs from the same output of `below`, or nothing.
@@ -29,9 +30,11 @@ struct CheckedOutput {
 
 /// The next lower level of the same family that the library has. The level under portable is portable.
 [[nodiscard]] Isa LevelBelow(Isa level);
-/// Says in words which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". Empty if none
-/// does.
+/// Says in words which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". A call that
+/// fails at `level` differs, too: "neon's call failed: ...". Empty if nothing differs.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below);
+/// The same with another function than CheckedOutputs.
+[[nodiscard]] std::string DifferenceOf(Isa level, Isa below, std::vector<CheckedOutput> (*outputs)(Isa));
 
 /// Whether only emulators have run the level.
 [[nodiscard]] bool IsUnproven(Isa isa);
@@ -49,6 +52,10 @@ struct ProvenIsa {
 /// @return kUnsupported if the options or the environment ask for a level by name that is wrong
 [[nodiscard]] Result<ContextSettings> AtProvenLevel(ContextSettings settings, const ContextOptions& options,
                                                     const ContextEnvironment& environment, const ProvenIsa& proven);
+/// ResolveContext on this CPU, at a proven level. Prove runs once per process and level; only then `unproven` counts.
+/// @return kInvalidArgument, kUnsupported
+[[nodiscard]] Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
+                                                  const core::Topology& topology, bool (*unproven)(Isa) = IsUnproven);
 
 }  // namespace fa::ops
 

@@ -6,6 +6,7 @@
 #include <numbers>
 
 namespace fa::ops {
+
 float RowShift(float max, float sum) {
   if (IsEmptyRow(max, sum)) return std::numeric_limits<float>::infinity();
   return static_cast<float>(max * std::numbers::log2e + std::log2(static_cast<double>(sum)));

@@ -99,7 +99,7 @@ class ChainMessages final : public core::Arrivals {
   bool tested_ = false;    ///< whether this poll has tested a message
   size_t first_ = 0;       ///< all blocks before it have run, and their sums are on their way
   size_t first_kept_ = 0;  ///< the sums of all blocks before it have left, or go nowhere
-  Status failed_;
+  Status failed_;          ///< after an error nothing more is sent or received
 };
 
 }  // namespace fa::ops

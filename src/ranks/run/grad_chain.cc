@@ -18,6 +18,7 @@
 #include "tiling/row_cut.h"
 
 namespace fa::ops {
+
 GradChain::GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
                      const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                      std::shared_ptr<const tiling::SumSchedule> schedule, int rank)

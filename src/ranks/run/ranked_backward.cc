@@ -73,7 +73,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       if (unit.program() != nullptr) of_units.push_back(unit.program()->Facts());
       if (unit.chain() != nullptr) of_units.push_back(unit.chain()->Facts());
     }
-    return ops::FactsOfRank("backward", context(), bound_.forward, plan_, session_.note, of_units);
+    return ops::FactsOfRank("backward", context(), bound_.forward, plan_, session_.note, no_tasks_, of_units);
   }
 
   [[nodiscard]] Status Run(const AttentionGradArgs& own, std::byte* workspace) const override {

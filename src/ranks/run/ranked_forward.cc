@@ -43,7 +43,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
     for (const ForwardUnit& unit : units_) {
       if (unit.program() != nullptr) of_units.push_back(unit.program()->Facts());
     }
-    return ops::FactsOfRank("forward", context(), bound_, plan_, session_.note, of_units);
+    return ops::FactsOfRank("forward", context(), bound_, plan_, session_.note, no_tasks_, of_units);
   }
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {

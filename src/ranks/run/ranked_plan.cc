@@ -6,6 +6,7 @@
 #include "tiling/row_rules.h"
 
 namespace fa::ops {
+
 Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session) {
   session.context = &own;
   if (agreed.isa_lowered) {
@@ -25,13 +26,8 @@ Status TellRanks(const RankSession& session, const Status& why) {
 }
 
 tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
-                              const tiling::RankPlan& plan, const std::string& note,
+                              const tiling::RankPlan& plan, const std::string& note, const core::TaskGraph& no_tasks,
                               std::span<const tiling::PlanFacts> of_units) {
-  static const core::TaskGraph no_tasks = [] {  // the graph of a rank that computes nothing
-    core::TaskGraph graph;
-    graph.range_begin = {0, 0};
-    return graph;
-  }();
   const DType dtype = bound.whole.problem.dtype;
   tiling::PlanFacts facts = !of_units.empty()
                                 ? of_units.front()

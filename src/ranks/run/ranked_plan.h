@@ -13,6 +13,7 @@
 #include "core/kernels/kernel_facts.h"
 #include "core/memory.h"
 #include "core/run/guarded_call.h"
+#include "core/task_graph.h"
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/plan.h"
@@ -48,9 +49,11 @@ struct RankSession {
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
 /// The facts that a rank's plan tells about itself: the facts of its first unit, with the FLOPs of all its units.
+/// @param no_tasks  the graph of a rank that computes nothing; it lives as long as the facts
 /// @param of_units  facts of the units that this rank computes
 [[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
                                             const tiling::RankPlan& plan, const std::string& note,
+                                            const core::TaskGraph& no_tasks,
                                             std::span<const tiling::PlanFacts> of_units);
 
 /// The common part of the plans over ranks of all operators.
@@ -58,7 +61,9 @@ template <typename Args>
 class RankedImpl : public Plan::ImplFor<Args> {
  public:
   RankedImpl(RankSession session, const tiling::RankCall& call)
-      : Plan::ImplFor<Args>(*session.context), session_(std::move(session)), plan_(tiling::MakeRankPlan(call)) {}
+      : Plan::ImplFor<Args>(*session.context), session_(std::move(session)), plan_(tiling::MakeRankPlan(call)) {
+    no_tasks_.range_begin = {0, 0};
+  }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const final { return workspace_; }
   [[nodiscard]] PlanInfo Info() const final {
@@ -73,6 +78,7 @@ class RankedImpl : public Plan::ImplFor<Args> {
   RankSession session_;
   tiling::RankPlan plan_;
   tiling::WorkspacePlan workspace_;
+  core::TaskGraph no_tasks_;
 };
 
 /// Bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and room in the transport

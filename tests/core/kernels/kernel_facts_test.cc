@@ -15,29 +15,19 @@ constexpr DType kOperandTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 bool Mentions(const char* name, Isa isa) { return std::string_view(name).ends_with(Name(isa)); }
 
-TEST(KernelFacts, AreThoseOfTheTablesOfAnyMachine) {
+TEST(KernelFacts, NameTheirLevelsFromWideToNarrow) {
   for (const Isa isa : AllIsas()) {
     for (const DType dtype : kOperandTypes) {
-      const KernelTable& table = Kernels(isa, dtype);
       const LevelFacts facts = FactsOf(isa, dtype);
-      EXPECT_EQ(table.isa, facts.isa);
-      ASSERT_EQ(table.strip_count, facts.strip_count) << Name(isa);
+      EXPECT_GT(facts.strip_count, 0) << Name(isa);
       for (int i = 0; i < facts.strip_count; ++i) {
-        EXPECT_STREQ(table.strips[i].name, facts.strips[i].name);
         EXPECT_TRUE(Mentions(facts.strips[i].name, facts.isa)) << facts.strips[i].name;
-        EXPECT_EQ(table.strips[i].width, facts.strips[i].width);
-        EXPECT_EQ(table.pairs(), dtype == DType::kBF16 && MultipliesPairs(isa));
-        EXPECT_TRUE(i == 0 || facts.strips[i].width < facts.strips[i - 1].width);
+        EXPECT_TRUE(i == 0 || facts.strips[i].width < facts.strips[i - 1].width) << facts.strips[i].name;
       }
-      ASSERT_EQ(table.few_count, facts.few_count) << Name(isa);
       for (int i = 0; i < facts.few_count; ++i) {
-        EXPECT_STREQ(table.few[i].name, facts.few[i].name);
         EXPECT_TRUE(Mentions(facts.few[i].name, facts.few[i].isa)) << facts.few[i].name;
-        EXPECT_EQ(table.few[i].width, facts.few[i].width);
       }
-      EXPECT_EQ(table.row_state != nullptr, facts.has_row_state) << Name(isa);
-      EXPECT_EQ(table.heads_in_place != nullptr, facts.has_in_place) << Name(isa);
-      EXPECT_EQ(table.rows->PanelColumns(1), facts.rows.panel_lanes) << Name(isa);
+      EXPECT_EQ(Kernels(isa, dtype).pairs(), dtype == DType::kBF16 && MultipliesPairs(isa)) << Name(isa);
     }
   }
 }

@@ -9,8 +9,12 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/context/context_impl.h"
+#include "core/machine/topology.h"
+#include "core/run/guarded_call.h"
 #include "fa/context.h"
 #include "fa/plan.h"
 #include "fa/status.h"
@@ -59,12 +63,11 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   ~MemoryShortage() override { alarm(0); }
 
   /// Makes the first call of processes, each at this level and with a default context of two threads. The allocations
-  /// 1, 2, ... fail, one per process. `processes` counts the processes.
-  void FirstCalls(Isa isa, int64_t* processes) {
-    const OperatorCall call = OperatorOf("Forward", ValueKind::kNormal);
+  /// 1, 1 + step, ... fail, one per process. `processes` counts the processes.
+  void FirstCalls(const OperatorCall& call, Isa isa, int64_t step, int64_t* processes) {
     int64_t place = 1;
     *processes = 0;
-    for (int verdict = kFine; verdict == kFine; ++place) {
+    for (int verdict = kFine; verdict == kFine; place += step) {
       ASSERT_LT(++*processes, kMostPlaces);
       const pid_t child = fork();
       ASSERT_GE(child, 0);
@@ -83,13 +86,40 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither, so no other test of this program may run before this one.
+// has done neither, so no other test of this program may run before this one and the next.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   // The kernels of an unproven level are tried first, which has a test of its own.
   const Isa isa = ops::IsUnproven(DetectIsa()) ? Isa::kPortable : DetectIsa();
   int64_t processes = 0;
-  ASSERT_NO_FATAL_FAILURE(FirstCalls(isa, &processes));
+  ASSERT_NO_FATAL_FAILURE(FirstCalls(OperatorOf("Forward", ValueKind::kNormal), isa, 1, &processes));
   EXPECT_GT(processes, 20);
+}
+
+/// The call with a context of its own instead of the default context. The first call makes the context, and takes the
+/// highest level of this CPU for unproven.
+OperatorCall AtAnUnprovenLevel(OperatorCall call) {
+  call.run = [run = call.run, context = std::make_shared<std::unique_ptr<Context>>()](Context* /*default*/) {
+    const Status made = core::GuardedCall("context", [&]() -> Status {
+      if (*context != nullptr) return Status::Ok();
+      core::Topology topology = core::Topology::Detect();
+      const Result<ContextSettings> settings =
+          ops::ResolveHere({}, ContextEnvironment::Read(), topology, [](Isa isa) { return isa == DetectIsa(); });
+      if (!settings.ok()) return settings.status();
+      *context = Context::Impl::ToContext(std::make_unique<Context::Impl>(*settings, std::move(topology)));
+      return Status::Ok();
+    });
+    return made.ok() ? run(context->get()) : made;
+  };
+  return call;
+}
+
+// The children must come from a process that has made no context, as in the test before.
+TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
+  constexpr int64_t kStep = 97;  // of thousands of allocations
+  const OperatorCall call = AtAnUnprovenLevel(OperatorOf("Forward", ValueKind::kNormal));
+  int64_t processes = 0;
+  ASSERT_NO_FATAL_FAILURE(FirstCalls(call, DetectIsa(), kStep, &processes));
+  EXPECT_GT(processes, 10);
 }
 
 // Short memory is no proof that a level is wrong.

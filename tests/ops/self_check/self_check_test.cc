@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/amx_emulated.h"
 #include "core/context/context_impl.h"
 #include "fa/fa.h"
+#include "ops/plan/verbose.h"
 #include "support/fp_control.h"
 
 namespace fa::ops {
@@ -89,6 +91,31 @@ TEST(SelfCheck, LevelsBelowAreOfTheSameFamily) {
 
 TEST(SelfCheck, OnlyLevelsOfAarch64AreUnproven) {
   for (const Isa isa : AllIsas()) EXPECT_EQ(IsUnproven(isa), Includes(isa, Isa::kNeon)) << Name(isa);
+}
+
+// Outputs of neon's calls, of which one fails.
+std::vector<CheckedOutput> FailingCallsOfNeon(Isa isa) {
+  if (isa == Isa::kNeon) throw std::logic_error("internal: no kernel");
+  return {};
+}
+
+TEST(SelfCheck, ACallThatFailsIsADifference) {
+  EXPECT_EQ(DifferenceOf(Isa::kNeon, Isa::kPortable, FailingCallsOfNeon), "neon's call failed: internal: no kernel");
+  const ProvenIsa proven = Prove(Isa::kNeon, IsUnproven,
+                                 [](Isa level, Isa below) { return DifferenceOf(level, below, FailingCallsOfNeon); });
+  EXPECT_EQ(proven.isa, Isa::kPortable);
+  EXPECT_EQ(proven.wrong, "neon's call failed: internal: no kernel");
+}
+
+// FA_VERBOSE reports the calls of the user only.
+TEST(SelfCheck, ReportsNoRuns) {
+  SetVerbose(true);
+  testing::internal::CaptureStderr();
+  const size_t outputs = CheckedOutputs(Isa::kPortable).size();
+  const std::string text = testing::internal::GetCapturedStderr();
+  SetVerbose(false);
+  EXPECT_GT(outputs, 0u);
+  EXPECT_EQ(text, "");
 }
 
 // Levels of which neon_dotprod is wrong.
