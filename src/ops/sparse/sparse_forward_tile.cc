@@ -149,13 +149,16 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     if (buffers_.few->few_rows.scores_beside != nullptr) {
       // The scores of a block wait for its rows; the product of the previous block fills that time.
       RunningStrip& strip = strips[0];
-      WaitingProduct waiting;
+      BlocksInFlight flight;
       const int64_t half = plan_.block_k / 2;
+      TileScratch tile = scratch.tile;
+      tile.score_floats = half * strip.lanes.width;
+      assert(kScoreTilesInFlight * tile.score_floats <= scratch.tile.score_floats);
       for (int64_t begin = 0; begin < keys.count; begin += half) {
         float* raw = sparse_.whole_tokens ? scratch.raw_scores + begin * strip.lanes.width : nullptr;
-        strips_.VisitBlockBeside(strip, {begin, std::min(begin + half, keys.count)}, rows, scratch.tile, waiting, raw);
+        strips_.VisitBlockInFlight(strip, {begin, std::min(begin + half, keys.count)}, rows, tile, flight, raw);
       }
-      ForwardStrips::EndWaiting(strip, waiting);
+      ForwardStrips::EndFlight(flight);
       return;
     }
     for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {

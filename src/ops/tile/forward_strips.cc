@@ -225,43 +225,15 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
   }
 }
 
-void ForwardStrips::VisitBlockBeside(RunningStrip& strip, Interval block, const KeyRows& rows,
-                                     const TileScratch& scratch, WaitingProduct& waiting, float* raw_scores) const {
-  const Interval keys = strip.KeysIn(block);
-  if (keys.empty()) return;
-  const StripKernels& kernels = *strip.kernels;
-  assert(!score_tile_.passes().has_dropout() && rows.VRunEnd(keys.begin, keys.end) == keys.end);
-  LaneArray<float> block_max;
-  // The probabilities of the waiting product lie in one half of the tile.
-  const int64_t tile = keys.size() * strip.lanes.width;
-  float* s = waiting.args.p == scratch.scores ? scratch.scores + waiting.tile : scratch.scores;
-  const BesideScores beside{.product = &waiting.args};
-  [[maybe_unused]] const bool may_meet_masked =
-      score_tile_.Fill(strip, keys, rows, scratch.bias, s, block_max, nullptr, strip.started ? &beside : nullptr);
-  assert(!may_meet_masked);
-  if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(tile));
-  kernels.softmax(s, keys.size(), score_tile_.passes().scale().exp2_factor, block_max, strip.row_max, strip.row_sum,
-                  waiting.alpha);
-  waiting.args = {.v = rows.V(keys.begin),
-                  .keys = keys.size(),
-                  .p = s,
-                  .dv = problem_.dv,
-                  .alpha = strip.started ? waiting.alpha.data() : nullptr,
-                  .o = strip.state};
-  waiting.tile = tile;
-  strip.started = true;
-}
-
-void ForwardStrips::EndWaiting(const RunningStrip& strip, WaitingProduct& waiting) {
-  const core::kernels::ProductArgs& args = waiting.args;
-  if (args.keys > 0) strip.kernels->product(args.v, args.keys, args.p, args.dv, args.alpha, args.o);
-  waiting.args.keys = 0;
-}
-
 void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, const KeyRows& rows,
-                                       const TileScratch& scratch, BlocksInFlight& flight) const {
+                                       const TileScratch& scratch, BlocksInFlight& flight, float* raw_scores) const {
   const Interval keys = strip.KeysIn(block);
   if (keys.empty()) return;
+  assert(!strip.skips_masked && !score_tile_.passes().has_dropout());
+  const StripKernels& kernels = *strip.kernels;
+  const bool overlapped = kernels.overlapped != nullptr;
+  const int64_t floats = keys.size() * strip.lanes.width;
+  assert(floats <= scratch.score_floats && (overlapped || rows.VRunEnd(keys.begin, keys.end) == keys.end));
   if (flight.kernels_ != strip.kernels) EndFlight(flight);
   flight.kernels_ = strip.kernels;
   BlocksInFlight::Block& now = flight.blocks_[static_cast<size_t>(flight.next_)];
@@ -269,9 +241,10 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
   flight.next_ = (flight.next_ + 1) % kScoreTilesInFlight;
   const BesideScores beside{flight.product_ != nullptr ? &flight.product_->product : nullptr,
                             flight.softmax_ != nullptr ? &flight.softmax_->softmax : nullptr};
-  assert(!strip.skips_masked);
-  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, now.block_max, nullptr, &beside);
-  flight.product_ = flight.softmax_;
+  const bool may_meet_masked = score_tile_.Fill(strip, keys, rows, scratch.bias, s, now.block_max, nullptr,
+                                                overlapped || beside.product != nullptr ? &beside : nullptr);
+  assert(overlapped || !may_meet_masked);
+  if (raw_scores != nullptr) std::memcpy(raw_scores, s, sizeof(float) * static_cast<size_t>(floats));
   now.softmax = {.s = s,
                  .keys = keys.size(),
                  .factor = score_tile_.passes().scale().exp2_factor,
@@ -287,18 +260,30 @@ void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, cons
                  .o = strip.state};
   strip.started = true;
   strip.met_masked = strip.met_masked || may_meet_masked;
-  flight.softmax_ = &now;
+  if (overlapped) {
+    flight.product_ = std::exchange(flight.softmax_, &now);
+    return;
+  }
+  const core::kernels::SoftmaxArgs& softmax = now.softmax;
+  kernels.softmax(s, keys.size(), softmax.factor, softmax.block_max, softmax.row_max, softmax.row_sum, softmax.alpha);
+  flight.product_ = &now;
 }
 
 void ForwardStrips::EndFlight(BlocksInFlight& flight) {
   if (flight.kernels_ == nullptr) return;
-  const auto overlapped = flight.kernels_->overlapped;
   const auto product = [&]() { return flight.product_ != nullptr ? &flight.product_->product : nullptr; };
   if (flight.softmax_ != nullptr) {
-    overlapped(product(), &flight.softmax_->softmax, nullptr);
+    flight.kernels_->overlapped(product(), &flight.softmax_->softmax, nullptr);
     flight.product_ = std::exchange(flight.softmax_, nullptr);
   }
-  if (flight.product_ != nullptr) overlapped(product(), nullptr, nullptr);
+  if (flight.product_ != nullptr) {
+    if (flight.kernels_->overlapped != nullptr) {
+      flight.kernels_->overlapped(product(), nullptr, nullptr);
+    } else {
+      const core::kernels::ProductArgs& last = flight.product_->product;
+      flight.kernels_->product(last.v, last.keys, last.p, last.dv, last.alpha, last.o);
+    }
+  }
   flight.product_ = nullptr;
 }
 

@@ -26,20 +26,9 @@ struct RunningStrip : Strip {
   bool skips_masked = false;  ///< whether every block checks for that (ForwardStrips::Restart)
 };
 
-/// The product of a block, which waits to run in one loop with the scores of the next block.
-struct WaitingProduct {
-  WaitingProduct() = default;
-  WaitingProduct(const WaitingProduct&) = delete;  // args point at alpha
-  WaitingProduct& operator=(const WaitingProduct&) = delete;
-
-  core::kernels::ProductArgs args;  ///< 0 keys: no product waits
-  int64_t tile = 0;                 ///< floats of its tile of probabilities
-  LaneArray<float> alpha;
-};
-
-/// Blocks of strips on their way through one loop. In it the tile unit computes the scores of a new block and
-/// multiplies the probabilities of the oldest block. The vectors meanwhile turn the scores of the block between them
-/// into probabilities.
+/// Blocks of strips on their way through one loop, which computes the scores of a new block beside earlier work. With
+/// `overlapped`, the tile unit also multiplies the probabilities of the oldest block, and the vectors turn the scores
+/// of the block between them into probabilities. With `scores_beside`, the loop multiplies those of the previous block.
 class BlocksInFlight {
  public:
   BlocksInFlight() = default;
@@ -100,15 +89,10 @@ class ForwardStrips {
   /// VisitBlock by the kernels' attend, for at most kAttendKeys such keys.
   /// @param brings  AttendArgs::brings
   void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows, bool brings) const;
-  /// VisitBlock for kernels with scores_beside. The waiting product of the previous block runs in one loop with these
-  /// scores, and the product of these scores waits. It takes at most half a tile's keys, whose values are one run,
-  /// without masks and dropout.
-  void VisitBlockBeside(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
-                        WaitingProduct& waiting, float* raw_scores) const;
-  static void EndWaiting(const RunningStrip& strip, WaitingProduct& waiting);
-  /// VisitBlock for kernels with `overlapped`, without dropout. The block's softmax and product stay in flight.
+  /// VisitBlock for kernels with `overlapped` or `scores_beside`, without dropout. The block's product stays in flight,
+  /// with `overlapped` its softmax too. With `scores_beside` the block has no masked pairs, and its values are one run.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
-                          BlocksInFlight& flight) const;
+                          BlocksInFlight& flight, float* raw_scores = nullptr) const;
   /// Ends the blocks in flight.
   static void EndFlight(BlocksInFlight& flight);
   /// Call it when a strip has visited its keys. If a masked pair met a value that is not finite (0 * NaN is NaN), the
