@@ -1,8 +1,11 @@
-"""All that this package uses of PyTorch's private interfaces. tests/pytorch/test_private.py says what each is for."""
+"""All that this package uses of PyTorch's private interfaces. tests/pytorch/test_private.py says what each is for.
+
+Every face imports this module, so names that one feature needs alone are imported by that feature's first call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch.nn.functional as F
@@ -18,13 +21,6 @@ from torch._C import _is_fwd_grad_enabled as forward_mode_is_enabled
 from torch._functorch.autograd_function import enable_single_level_autograd_function as on_one_level
 from torch.autograd import _profiler_enabled, forward_ad
 from torch.compiler import is_compiling
-from torch.distributed.distributed_c10d import _get_default_group as default_group
-from torch.jit._builtins import _get_builtin_table as script_builtins
-from torch.jit._builtins import _register_builtin as register_script_builtin
-from torch.nested._internal.nested_tensor import NestedTensor, nested_view_from_values_offsets_lengths
-from torch.overrides import _get_current_function_mode_stack as function_modes
-from torch.overrides import _pop_mode as pop_function_mode
-from torch.overrides import _push_mode as push_function_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
 with_forward_mode = forward_ad._set_fwd_grad_enabled
@@ -60,6 +56,59 @@ def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
 def version_of(tensor: Tensor) -> int:
     """A number that grows whenever the tensor is written in place."""
     return tensor._version
+
+
+def default_group() -> Any:
+    """The process group of all ranks."""
+    from torch.distributed.distributed_c10d import _get_default_group
+
+    return _get_default_group()
+
+
+def script_builtins() -> dict[int, str]:
+    """The operators that torch.jit.script takes for Python functions, by the functions' ids."""
+    from torch.jit._builtins import _get_builtin_table
+
+    return _get_builtin_table()
+
+
+def register_script_builtin(function: Callable, operator: str) -> None:
+    from torch.jit._builtins import _register_builtin
+
+    _register_builtin(function, operator)
+
+
+def function_modes() -> list[Any]:
+    """The thread's function modes, the innermost last."""
+    from torch.overrides import _get_current_function_mode_stack
+
+    return _get_current_function_mode_stack()
+
+
+def push_function_mode(mode: Any) -> None:
+    from torch.overrides import _push_mode
+
+    _push_mode(mode)
+
+
+def pop_function_mode() -> None:
+    from torch.overrides import _pop_mode
+
+    _pop_mode()
+
+
+def is_jagged(tensor: Any) -> bool:
+    """Whether it is a nested tensor of layout torch.jagged."""
+    from torch.nested._internal.nested_tensor import NestedTensor
+
+    return isinstance(tensor, NestedTensor)
+
+
+def nested_view(values: Tensor, offsets: Tensor, lengths: Tensor | None, **known: Any) -> Tensor:
+    """The nested tensor of packed values. `known` are those of `known_lengths`."""
+    from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
+
+    return nested_view_from_values_offsets_lengths(values, offsets, lengths, **known)
 
 
 def ragged_axis(nested: Tensor) -> int:

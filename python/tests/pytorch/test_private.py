@@ -2,6 +2,8 @@
 
 import ast
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import fa
@@ -25,9 +27,9 @@ WITHOUT = {
     "torch.autograd.forward_ad._current_level": "the refusal of forward-mode derivatives",
     "torch.autograd.forward_ad._set_fwd_grad_enabled": "forward mode around torch.func.grad",
     "torch.distributed.distributed_c10d._get_default_group": "calls over ranks without a group",
-    "torch.jit._builtins._get_builtin_table": "torch.jit.script within replace_scaled_dot_product_attention",
-    "torch.jit._builtins._register_builtin": "torch.jit.script within replace_scaled_dot_product_attention",
-    "torch.nested._internal.nested_tensor.NestedTensor": "nested tensors",
+    "torch.jit._builtins._get_builtin_table": "replace_scaled_dot_product_attention",
+    "torch.jit._builtins._register_builtin": "replace_scaled_dot_product_attention",
+    "torch.nested._internal.nested_tensor.NestedTensor": "nested tensors, and classes that override PyTorch's functions",
     "torch.nested._internal.nested_tensor.nested_view_from_values_offsets_lengths": "nested tensors",
     "torch.overrides._get_current_function_mode_stack": "fa.torch_npu.uninstall",
     "torch.overrides._pop_mode": "fa.torch_npu.uninstall",
@@ -119,6 +121,26 @@ def test_private_names_are_in_one_file_and_listed():
         others[path.name] = {name for name in names if not name.startswith("torch.ops.")} | attributes & listed
     del others["_pytorch.py"]
     assert {name: private for name, private in others.items() if private} == {}
+
+
+OF_ONE_FEATURE = """
+import sys, numpy, torch, torch.nn.attention.bias
+for name in {modules}:
+    sys.modules[name] = None
+import fa, fa.torch, fa.torch_npu, fa.flash_attn
+q = numpy.ones((1, 1, 2, 8), numpy.float32)
+t = torch.ones(1, 1, 2, 8)
+assert (fa.flash_attention(q, q, q).out == 1).all()
+assert torch.equal(fa.torch.scaled_dot_product_attention(t, t, t), t)
+assert torch.equal(fa.torch_npu.npu_fusion_attention(t, t, t, 1, "BNSD")[0], t)
+assert torch.equal(fa.flash_attn.flash_attn_func(t, t, t), t)
+"""
+
+
+def test_other_features_work_without_the_modules_of_one():
+    modules = ["torch.distributed.distributed_c10d", "torch.jit._builtins", "torch.nested._internal.nested_tensor"]
+    done = subprocess.run([sys.executable, "-c", OF_ONE_FEATURE.format(modules=modules)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_private_names_are_found():

@@ -89,6 +89,14 @@ def test_boolean_masks_broadcast(shape):
     check(*random_qkv(), mask)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_boolean_mask_of_no_dimensions(kept):
+    q, k, v = random_qkv()
+    want = scaled_dot_product_attention(q, k, v) if kept else torch.zeros_like(q)
+    with torch.no_grad():
+        assert torch.equal(scaled_dot_product_attention(q, k, v, torch.tensor(kept)), want)
+
+
 @pytest.mark.parametrize("shape", MASK_SHAPES, ids=str)
 def test_float_masks_broadcast_and_have_gradients(shape):
     check(*random_qkv(), torch.randn(shape).requires_grad_())
@@ -238,6 +246,16 @@ def test_installed_until_it_is_uninstalled():
             F.scaled_dot_product_attention(*(t.double() for t in random_qkv()))
     finally:
         fa.torch.uninstall()
+    assert F.scaled_dot_product_attention is own
+
+
+def test_a_wrong_fallback_replaces_nothing():
+    own = F.scaled_dot_product_attention
+    with pytest.raises(RuntimeError, match="Boolean value of Tensor"):
+        fa.torch.install(fallback=torch.ones(2))
+    assert F.scaled_dot_product_attention is own
+    with replace_scaled_dot_product_attention(fallback=None):
+        assert F.scaled_dot_product_attention is scaled_dot_product_attention
     assert F.scaled_dot_product_attention is own
 
 

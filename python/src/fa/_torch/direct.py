@@ -64,9 +64,10 @@ def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor
     inverse is made of what is in memory, and for padding."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
-    if is_same_for_rows(attn_mask) and (not is_plain(query) or is_large(query, attn_mask.shape[-1])):
-        return None
     biased = attn_mask.dtype is not torch.bool
+    if not biased and attn_mask.dim() and (not is_plain(query) or is_large(query, attn_mask.shape[-1])):
+        if is_same_for_rows(attn_mask):
+            return None
     mask = attn_mask if biased else ~attn_mask
     options, context = _options(biased, EVERY_KEY, scale), _context.context_of_tensors()
     order = "as query" if fuses_with(attn_mask) else "dense"

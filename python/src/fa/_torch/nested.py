@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .._errors import ERRORS
-from .._pytorch import known_lengths, nested_view_from_values_offsets_lengths, ragged_axis
+from .._pytorch import known_lengths, nested_view, ragged_axis
 from . import autograd
 from .call import CAUSAL_TOP_LEFT, EVERY_KEY, Call
 from .dropout import new_state
@@ -46,7 +46,7 @@ def attend_nested(
         out = no_elements((*q.shape[:2], v.shape[-1]), q, k, v)
     else:
         out = _called(q, k, v, *places, dropout_state, scale, rule == CAUSAL_TOP_LEFT, 1.0 - dropout_p)
-    nested = nested_view_from_values_offsets_lengths(
+    nested = nested_view(
         out if query.dim() == 4 else out.squeeze(1),
         *places[:2],
         **known_lengths(query),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch.overrides import has_torch_function
 
-from .._pytorch import NestedTensor, register_script_builtin, script_builtins
+from .._pytorch import is_jagged, register_script_builtin, script_builtins
 from . import modules
 
 _REFUSALS = (ValueError, TypeError)  # raised before anything is computed
@@ -26,7 +26,7 @@ class Replacement:
         self._own: list[tuple[Callable, Callable]] = []
 
     def enter(self, attention: Callable, fallback: bool) -> None:
-        functional, mha = torch.nn.functional, torch.backends.mha
+        functional, mha, fallback = torch.nn.functional, torch.backends.mha, bool(fallback)
         with self._lock:
             if self._depth == 0:
                 before = functional.scaled_dot_product_attention, functional.multi_head_attention_forward
@@ -44,7 +44,7 @@ class Replacement:
             self._choose()
 
     def leave(self, fallback: bool) -> None:
-        functional, mha = torch.nn.functional, torch.backends.mha
+        functional, mha, fallback = torch.nn.functional, torch.backends.mha, bool(fallback)
         with self._lock:
             self._depth -= 1
             self._with_fallback -= fallback
@@ -78,7 +78,7 @@ def _or_else(own: Callable, pytorchs: Callable) -> Callable:
             return own(*arguments, **keywords)
         except _REFUSALS as error:
             given = (*arguments, *keywords.values())
-            if has_torch_function([t for t in given if not isinstance(t, NestedTensor)]):
+            if has_torch_function([t for t in given if not is_jagged(t)]):
                 raise
             words = f"fa does not take a call of {own.__name__}, and PyTorch computes it: {error}"
             warnings.warn(words, stacklevel=2)

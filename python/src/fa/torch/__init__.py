@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from .._pytorch import NestedTensor, unwatched
+from .._pytorch import is_jagged, unwatched
 from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
 from .._torch.decode import decode_attention
 from .._torch.direct import attend_plainly
@@ -69,7 +69,7 @@ def scaled_dot_product_attention(
             return out
     as_rule = isinstance(attn_mask, CausalBias)
     overriding = (query, key, value, None if as_rule else attn_mask)
-    if has_torch_function_variadic(*overriding) and not any(isinstance(t, NestedTensor) for t in overriding):
+    if has_torch_function_variadic(*overriding) and not any(map(is_jagged, overriding)):
         keywords = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         own = scaled_dot_product_attention
         return handle_torch_function(own, overriding, query, key, value, attn_mask=attn_mask, **keywords)
