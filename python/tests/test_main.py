@@ -1,11 +1,13 @@
 """The commands of `python -m fa`."""
 
+import builtins
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fa
 import fa.__main__ as commands
@@ -78,11 +80,17 @@ def test_usage(arguments, capsys):
 
 
 def test_doctor_tests_every_level(capsys, monkeypatch):
-    monkeypatch.setattr(commands, "_surprises", lambda: iter(()))
+    monkeypatch.setenv("FA_NUM_THREAD", "1")
     code, text, _ = said(capsys, "doctor")
-    tested = text.split("self-test")[1].split("findings")[0]
+    tested, found = text.split("self-test")[1].split("findings")
     assert code == 0 and "portable" in tested and fa.Context().isa in tested
-    assert text.endswith("findings\n  none\n")
+    assert "\n  FA_NUM_THREAD: fa reads no such variable at run time, but FA_NUM_THREADS\n" in found
+
+
+def test_doctor_without_findings_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(commands, "_surprises", lambda: iter(()))
+    monkeypatch.setattr(commands._fa, "levels", lambda: ["portable"])
+    assert said(capsys, "doctor")[1].endswith("findings\n  none\n")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +133,32 @@ def test_doctor_counts_cores(facts, words):
 )
 def test_doctor_knows_mkl_on_amd(vendor, mkl, preloaded, found, monkeypatch):
     monkeypatch.setattr(commands.Path, "read_text", lambda _: f"vendor_id : {vendor}")
-    monkeypatch.setattr(commands, "_torch_has_mkl", lambda: mkl)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     monkeypatch.setenv("LD_PRELOAD", preloaded)
     assert any("PyTorch's MKL" in finding for finding in commands._surprises()) is found
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (OSError("libtorch.so: no such file"), ["PyTorch cannot be imported, so fa.torch cannot be either: libtorch.so"]),
+        (ImportError("no symbol", name="torch._C"), ["PyTorch cannot be imported, so fa.torch cannot be either: no symbol"]),
+        (ModuleNotFoundError("no jinja2", name="jinja2"), ["PyTorch cannot be imported, so fa.torch cannot be either: no j"]),
+        (ModuleNotFoundError("no torch", name="torch"), []),
+    ],
+)
+def test_doctor_reports_a_broken_pytorch(error, found, monkeypatch):
+    imported = builtins.__import__
+
+    def broken(name, *others):
+        if name == "torch":
+            raise error
+        return imported(name, *others)
+
+    monkeypatch.setattr(builtins, "__import__", broken)
+    said_of_it = [finding for finding in commands._surprises() if finding.startswith("PyTorch")]
+    assert len(said_of_it) == len(found)
+    assert all(finding.startswith(words) for finding, words in zip(said_of_it, found, strict=True))
 
 
 @pytest.mark.parametrize("wrong", [np.nan, 1e-4])

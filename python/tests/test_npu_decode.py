@@ -306,7 +306,7 @@ PAGES = {"block_table": torch.zeros(B, 5, dtype=torch.int32), "actual_seq_length
     ({"input_layout": "SBH"}, 'input_layout="SBH"'),
     ({"num_heads": 0}, "num_heads=0"),
     ({"num_heads": 3, "num_key_value_heads": 0, "input_layout": "BNSD_BSND"}, "num_heads=3, want 6"),
-    ({"num_heads": 3, "num_key_value_heads": 0}, r"num_heads=3, want 6 \(query.shape\[1\]"),
+    ({"num_heads": 3, "num_key_value_heads": 0}, r"num_heads=3, want 6 \(query.shape\[1\]\)"),
     ({"num_key_value_heads": 4}, "num_key_value_heads=4, want a divisor of 6"),
     ({"num_key_value_heads": 0}, r"num_key_value_heads=0, want 2 \(key\)"),
     ({"sparse_mode": 5}, r"sparse_mode=5, want 0\.\.4"),

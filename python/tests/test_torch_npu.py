@@ -184,6 +184,18 @@ def test_dropout_seeds():
     assert torch.equal(masked[0], drawn[0]) and masked[4:6] == (5, 6)
 
 
+def test_seeds_of_gradients_are_integers_or_tensors():
+    _, leaves = random_qkv()
+    results = torch_npu.npu_fusion_attention(*leaves, N, "BNSD", keep_prob=0.5, seed=-3, offset=2)
+    out, softmax_max, softmax_sum = (t.detach() for t in results[:3])
+    known = {"softmax_max": softmax_max, "softmax_sum": softmax_sum, "attention_in": out, "keep_prob": 0.5}
+    inputs = *(t.detach() for t in leaves), torch.randn_like(out), N, "BNSD"
+    of_tensors = torch_npu.npu_fusion_attention_grad(*inputs, **known, seed=torch.tensor([-3]), offset=torch.tensor([2]))
+    for seed, offset in ((-3, 2), (torch.tensor(-3), 2), (-3, torch.tensor([2]))):
+        got = torch_npu.npu_fusion_attention_grad(*inputs, **known, seed=seed, offset=offset)
+        assert all(torch.equal(g, w) for g, w in zip(got[:3], of_tensors[:3], strict=True))
+
+
 @pytest.mark.parametrize("keep_prob", [1.0, 0.7])
 @pytest.mark.parametrize("version", ["", "_v2"])
 def test_grad_functions_give_autograd_s_bits(version, keep_prob):

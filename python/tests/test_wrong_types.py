@@ -21,6 +21,10 @@ CASES = {
     "mask: want fa.Mask or None, got str": lambda: attention(Q, Q, Q, mask="causal"),
     "mask: want fa.Mask or None, got Tensor; tensors go to dense_mask": lambda: attention(Q, Q, Q, mask=Q > 0),
     "head_num: want an integer, got str": lambda: attention(Q, Q, Q, head_num="2"),
+    "head_num: want an integer, got Tensor": lambda: attention(Q, Q, Q, head_num=torch.tensor(2.5)),
+    "scale: want a number or None, got Tensor": lambda: attention(Q, Q, Q, scale=torch.ones(2)),
+    "bits: want an integer, got Tensor": lambda: fa.generate_dropout_mask(1, 0, 0.5, torch.tensor(2.5)),
+    "prefix: want integers, got list": lambda: fa.Mask.prefix([torch.tensor(2.5)]),
     "keep_prob: want a number, got NoneType": lambda: attention(Q, Q, Q, keep_prob=None),
     "layout: want a string, got int": lambda: attention(Q, Q, Q, layout=3),
     "context: want fa.Context or None, got int": lambda: attention(Q, Q, Q, context=2),
@@ -48,8 +52,9 @@ CASES = {
     "scale: want a number, got list": lambda: npu(Q, Q, Q, 2, "BNSD", scale=[1]),
 }
 OUTSIDE = {
-    "seed=-1, want at least 0": lambda: attention(Q, Q, Q, keep_prob=0.5, seed=-1),
-    f"seed={1 << 70}, want at least 0": lambda: fa.generate_dropout_mask(1 << 70, 0, 0.5, 8),
+    "seed=-1, want 0..2^64-1": lambda: attention(Q, Q, Q, keep_prob=0.5, seed=-1),
+    f"seed={1 << 64}, want 0..2^64-1": lambda: fa.generate_dropout_mask(1 << 64, 0, 0.5, 8),
+    f"offset={1 << 64}, want 0..2^64-1": lambda: attention(Q, Q, Q, keep_prob=0.5, offset=1 << 64),
     f"q_start={1 << 70}, want an integer of 64 bits": lambda: attention(Q, Q, Q, q_start=1 << 70),
     f"next={-(1 << 70)}, want an integer of 64 bits": lambda: fa.Mask.band(1, -(1 << 70)),
 }
@@ -65,6 +70,21 @@ def test_the_argument_is_named(message):
 def test_an_integer_out_of_range_is_named(message):
     with pytest.raises(ValueError, match=re.escape(message) + "$"):
         OUTSIDE[message]()
+
+
+def test_an_unknown_keyword_is_named():
+    with pytest.raises(TypeError, match="^foo: unknown, want one of layout, head_num, "):
+        fa.flash_attention_grad(*[Q] * 7, foo=1)
+
+
+def test_seeds_have_64_bits():
+    largest = fa.generate_dropout_mask((1 << 64) - 1, 0, 0.5, 4096)
+    assert not np.array_equal(largest, fa.generate_dropout_mask((1 << 63) - 1, 0, 0.5, 4096))
+
+
+@pytest.mark.parametrize("number", [np.array(2), np.int64(2), torch.tensor(2)], ids=repr)
+def test_numbers_of_other_libraries_are_taken(number):
+    assert torch.equal(npu(Q, Q, Q, number, "BNSD", scale=number)[0], npu(Q, Q, Q, 2, "BNSD", scale=2.0)[0])
 
 
 def test_a_refused_default_context_leaves_the_one_before():

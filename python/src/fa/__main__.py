@@ -136,9 +136,7 @@ def _surprises() -> Iterator[str]:
     libraries = _libraries()
     if len(libraries) > 1:
         yield f"{len(libraries)} libraries are loaded, and one is used: {', '.join(libraries)}"
-    if "AuthenticAMD" in Path("/proc/cpuinfo").read_text() and not _mkl_is_unlocked() and _torch_has_mkl():
-        text = "PyTorch's MKL takes slow kernels on CPUs of AMD, so a model is slower outside its attention"
-        yield f"{text}; benchmarks/README.md of the sources unlocks it"
+    yield from _of_pytorch()
 
 
 def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
@@ -167,12 +165,17 @@ def _mkl_is_unlocked() -> bool:
     return "mkl_unlock" in os.environ.get("LD_PRELOAD", "")
 
 
-def _torch_has_mkl() -> bool:
+def _of_pytorch() -> Iterator[str]:
     try:
         import torch
-    except ModuleNotFoundError:
-        return False
-    return torch.backends.mkl.is_available()
+    except (ImportError, OSError) as error:
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # it is installed
+            yield f"PyTorch cannot be imported, so fa.torch cannot be either: {error}"
+        return
+    amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    if amd and not _mkl_is_unlocked() and torch.backends.mkl.is_available():
+        text = "PyTorch's MKL takes slow kernels on CPUs of AMD, so a model is slower outside its attention"
+        yield f"{text}; benchmarks/README.md of the sources unlocks it"
 
 
 def _errors(context: Context) -> dict[str, float]:

@@ -268,9 +268,10 @@ def options_of(kind: type, given: dict[str, Any]) -> Any:
 
 def integer(value: Any, name: str) -> int:
     """The value as an integer. Raises TypeError with `name` if it is none."""
-    if not hasattr(value, "__index__"):
-        raise argument_error(TypeError, name, f": want an integer, got {type(value).__name__}")
-    return operator.index(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise argument_error(TypeError, name, f": want an integer, got {type(value).__name__}") from None
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
@@ -425,7 +426,7 @@ def keywords_of_attention(given: dict[str, Any]) -> dict[str, Any]:
     """All keywords of `flash_attention`, with defaults where none is given. Raises TypeError for an unknown one."""
     for name in given:
         if name not in _DEFAULTS:
-            raise TypeError(f"flash_attention() got an unexpected keyword argument {name!r}")
+            raise argument_error(TypeError, name, f": unknown, want one of {', '.join(_DEFAULTS)}")
     return _DEFAULTS | given
 
 

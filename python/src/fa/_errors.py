@@ -7,6 +7,7 @@ argument, with the C++ interface's name: ("k", ".shape", "[2]").
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -69,8 +70,8 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
             want = _WORDS.get(kind, kind.replace("._fa.", ".")) + (" or None" if optional else "")
             hint = "; tensors go to dense_mask" if name == "mask" and hasattr(value, "shape") else ""
             return argument_error(TypeError, name, f": want {want}, got {type(value).__name__}{hint}")
-        least, want = (0, "at least 0") if name in _UNSIGNED else (-(1 << 63), "an integer of 64 bits")
-        if kind == "int" and value is not None and not least <= operator.index(value) < 1 << 63:
+        least, end, want = (0, 1 << 64, "0..2^64-1") if name in _UNSIGNED else (-(1 << 63), 1 << 63, "an integer of 64 bits")
+        if kind == "int" and value is not None and not least <= operator.index(value) < end:
             return argument_error(ValueError, name, f"={value}, want {want}")
     missing = [name for name, _, _, default in signature if not default and name not in (*given, "cls")]
     return argument_error(TypeError, missing[0], ": missing") if missing else error
@@ -78,17 +79,25 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
 
 _SEQUENCE = "collections.abc.Sequence"
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
-_METHODS = {"int": ("__index__",), "float": ("__float__", "__index__")}
+_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # as the extension converts: float() would take strings
 _UNSIGNED = ("seed", "offset")
 
 
 def _fits(value: Any, wanted: str) -> bool:
-    if wanted in _METHODS:
-        return any(hasattr(value, method) for method in _METHODS[wanted])
+    if wanted in _CONVERSIONS:
+        return _converts(_CONVERSIONS[wanted], value)
     if wanted == _SEQUENCE:
-        return hasattr(value, "__iter__") and all(hasattr(item, "__index__") for item in value)
+        return hasattr(value, "__iter__") and all(_converts(operator.index, item) for item in value)
     kind = type(value)
     return wanted in (kind.__qualname__, f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _converts(conversion: Callable[[Any], Any], value: Any) -> bool:
+    try:
+        conversion(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # PyTorch raises RuntimeError for many elements
+        return False
+    return True
 
 
 def _of_parts(kind: type[Exception], parts: tuple, say: Say) -> Exception:

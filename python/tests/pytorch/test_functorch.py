@@ -1,7 +1,9 @@
 """torch.func, forward mode, create_graph, threads: derivatives wherever PyTorch asks for them, and vmap as one call."""
 
+import ast
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -432,6 +434,21 @@ def test_every_operator_is_registered_whole():
     operators = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fa::")}
     assert len(operators) > 12
     assert {operator.name() for operator in _torch_operators._KERNELS} == operators
+
+
+def test_operators_that_compute_all_samples_at_once():
+    """The operators whose registration names a rule of vmap. The others compute one sample after another."""
+    ruled = {
+        node.name
+        for path in Path(_torch_operators.__file__).resolve().parents[1].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for made in node.decorator_list
+        if isinstance(made, ast.Call) and "vmap" in [keyword.arg for keyword in made.keywords]
+    }
+    sparse = {"sparse_attention", "sparse_attention_backward", "dense_indexer_lse"}
+    indexers = {"lightning_indexer", "lightning_indexer_backward"}
+    assert ruled == {"attention", "attention_backward", "merge", "prompt_attention", "dropout_bits", *sparse, *indexers}
 
 
 @pytest.mark.parametrize("dim", [0, 1, 3])

@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,16 +63,16 @@ GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
 def checked(function: Callable) -> Callable:
-    """The function with a check of its tensors, texts and numbers by its annotations. TypeError names the first wrong argument.
-    """
-    integers_ = (int, np.integer, torch.SymInt, Tensor)
+    """The function with a check of its tensors, texts and numbers by its annotations. TypeError names the first wrong
+    argument."""
     kinds = {
         "Tensor": (Tensor,),
         "Tensor | None": (Tensor, type(None)),
         "str": (str,),
-        "int": integers_,
-        "float": (*integers_, float, np.floating, torch.SymFloat),
+        "int": (int,),
+        "float": (float, int),
     }
+    methods = {"int": ("__index__",), "float": ("__float__", "__index__")}  # of the numbers of other libraries
     names = tuple(inspect.signature(function).parameters)
     words = {"int": "an integer", "float": "a number"}
     wanted = {name: kinds[kind] for name, kind in function.__annotations__.items() if kind in kinds}
@@ -83,7 +82,8 @@ def checked(function: Callable) -> Callable:
         for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
             if name in wanted and not isinstance(value, wanted[name]):
                 kind = function.__annotations__[name]
-                raise TypeError(f"{name}: want {words.get(kind, 'a ' + kind)}, got {type(value).__name__}")
+                if not any(hasattr(value, method) for method in methods.get(kind, ())):
+                    raise TypeError(f"{name}: want {words.get(kind, 'a ' + kind)}, got {type(value).__name__}")
         register_shardings(*arguments, *keywords.values())
         return function(*arguments, **keywords)
 
@@ -160,8 +160,9 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _state(seed: int, offset: int, query: Tensor) -> Tensor:
-    state = torch.tensor([signed(seed), signed(offset)], dtype=torch.int64, device="cpu")
+def _state(seed: int | Tensor, offset: int | Tensor, query: Tensor) -> Tensor:
+    numbers = (number.item() if isinstance(number, Tensor) else number for number in (seed, offset))
+    state = torch.tensor([signed(number) for number in numbers], dtype=torch.int64, device="cpu")
     return as_everywhere(state, query)
 
 
@@ -219,7 +220,7 @@ def _state_of(given: dict) -> Tensor | None:
     seed, offset = given["seed"], given["offset"]
     if given["keep_prob"] == 1:
         return None
-    if not any(number is None or isinstance(number, Tensor) for number in (seed, offset)):
+    if not all(number is None or isinstance(number, Tensor) for number in (seed, offset)):
         return _state(seed, offset, given["query"])
     for name, tensor in (("seed", seed), ("offset", offset)):
         if tensor is None or tensor.numel() != 1 or tensor.dtype != torch.int64:

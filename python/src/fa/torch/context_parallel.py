@@ -74,7 +74,7 @@ def scaled_dot_product_attention(
             added. A float one has a gradient if it has L rows. Rows stay with their rank: strategy "heads" is not taken.
             Or of torch.nn.attention.bias, causal_upper_left and causal_lower_right, of the sizes of the whole sequences.
         dropout_p: in [0, 1); the seed comes from PyTorch's generator on rank 0.
-        is_causal: row i of the whole query looks at keys j <= i of the whole key.
+        is_causal: row i of the whole query looks at keys j <= i of the whole key; not with attn_mask.
         scale, enable_gqa: as there.
         group, cut: see the module.
         strategy: what travels: "sequence", keys and values of few heads at a time to every rank that sees them; "heads",
@@ -82,8 +82,8 @@ def scaled_dot_product_attention(
             time. No bit depends on it.
 
     Returns:
-        [..., N, L, Ev], this rank's rows, in memory as there. The gradients are those of this rank's rows too. All ranks call backward, or
-        none does.
+        [..., N, L, Ev], this rank's rows, in memory as there. The gradients are those of this rank's rows too. All ranks
+        call backward, or none does.
 
     Raises:
         ValueError, TypeError: an argument of some rank is wrong, or the ranks disagree about one; the text names the
