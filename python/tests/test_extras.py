@@ -21,6 +21,13 @@ def test_without_pytorch(face):
     assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {hint}"
 
 
+def test_a_face_without_its_package_is_no_attribute():
+    program = "import sys; sys.modules['torch'] = None; import fa; print(hasattr(fa, 'torch')); fa.torch"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n"
+    assert done.stderr.splitlines()[-1].startswith("AttributeError: this part of fa needs torch, which is not installed")
+
+
 def test_without_transformers():
     done = imported("transformers", "transformers")
     assert "needs transformers, which is not installed: pip install 'fa-attention[transformers]'" in done.stderr

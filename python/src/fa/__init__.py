@@ -75,5 +75,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str):
         """The modules that need PyTorch are imported when they are first named."""
         if name in ("torch", "torch_npu", "flash_attn", "transformers"):
-            return importlib.import_module(f"{__name__}.{name}")
+            try:
+                return importlib.import_module(f"{__name__}.{name}")
+            except ModuleNotFoundError as error:  # hasattr() is to be False
+                raise AttributeError(str(error)) from error
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

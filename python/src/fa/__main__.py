@@ -17,7 +17,7 @@ from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
 _DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
-# Variables that change speed or numbers: what they do, and of which values.
+# These variables change speed or numbers. Each has what it does, and the values that do it, or None for every value.
 _SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
     "FA_FORCE_ISA": ("every call runs at this level", None),

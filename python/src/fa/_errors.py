@@ -70,8 +70,8 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
             want = _WORDS.get(kind, kind.replace("._fa.", ".")) + (" or None" if optional else "")
             hint = "; tensors go to dense_mask" if name == "mask" and hasattr(value, "shape") else ""
             return argument_error(TypeError, name, f": want {want}, got {type(value).__name__}{hint}")
-        least, end, want = (0, 1 << 64, "0..2^64-1") if name in _UNSIGNED else (-(1 << 63), 1 << 63, "an integer of 64 bits")
-        if kind == "int" and value is not None and not least <= operator.index(value) < end:
+        least, want = (0, "0..2^64-1") if name in _UNSIGNED else (-(1 << 63), "an integer of 64 bits")
+        if kind == "int" and value is not None and not 0 <= operator.index(value) - least < 1 << 64:
             return argument_error(ValueError, name, f"={value}, want {want}")
     missing = [name for name, _, _, default in signature if not default and name not in (*given, "cls")]
     return argument_error(TypeError, missing[0], ": missing") if missing else error

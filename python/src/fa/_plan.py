@@ -59,8 +59,9 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         arrays, keywords: the arguments of the operator's function. An array may be replaced by its shape as a tuple:
             (1, 8, 512, 64) for q [B, N, Sq, D]. A backward may lack the forward's results and the gradient of its
             output.
-        dtype: the type of shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also "i8". Statistics, scales and sinks are
-            float32, masks bool, lists and tables int32, and keys are int8 if there is an antiquant_scale.
+        dtype: the type of shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also "i8". Statistics,
+            scales and sinks are float32, masks bool, lists and tables int32. Keys are int8 if there is an
+            antiquant_scale.
 
     Raises:
         As `flash_attention`. ValueError: there is no such op.

@@ -62,8 +62,8 @@ class Inference(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any], names: dict[str, str], **own: Any) -> Inference:
-        """The call of a function's arguments, whose names are `names`' where they are not the members'. `own` members are
-        not read from them."""
+        """The call of a function's arguments. `names` are {member: argument} where the names differ. The members `own`
+        are not read from the arguments."""
         own["names"] = names
         members = (name for name in cls._fields if names.get(name, name) in given and name not in own)
         call = cls(**own, **{name: given[names.get(name, name)] for name in members})

@@ -60,7 +60,7 @@ class DecodeCall(NamedTuple):
         return {name: getattr(self, name) for name in DecodeCall._fields[2:14]}
 
 
-# The members that the function's arguments have the names of.
+# These members have the names of the function's arguments.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
 # The options among the members, from layout on, and those that the library calls alike.

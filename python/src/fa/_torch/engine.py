@@ -13,26 +13,26 @@ from .. import _context, _fa
 from .._pytorch import any_requires_grad, dispatch_keys, unwatched
 from .shapes import empty_like
 
-PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
     _MADE_IN_INFERENCE = torch.empty(0, device="cpu")
 # Others are wrappers, as those of is_grads_batched, or have no memory.
 _PLAIN_KEYS = {dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
 # False before PyTorch 2.10: then the extension reads tensors as capsules, and its functions of tensors return None.
 _READ_IN_PLACE = _fa.use_torch(
-    PLAIN, dispatch_keys, sorted(_PLAIN_KEYS), torch.empty_strided, torch.empty_like, torch.float32
+    _PLAIN, dispatch_keys, sorted(_PLAIN_KEYS), torch.empty_strided, torch.empty_like, torch.float32
 )
 
 
 def is_plain(tensor: Any) -> bool:
     """Whether it is a tensor with memory of its own, and no wrapper."""
-    return type(tensor) in PLAIN and dispatch_keys(tensor).raw_repr() in _PLAIN_KEYS
+    return type(tensor) in _PLAIN and dispatch_keys(tensor).raw_repr() in _PLAIN_KEYS
 
 
 def possible(*tensors: Tensor | None) -> bool:
     """Whether a call of these may go past the dispatcher."""
     return unwatched() and all(
-        t is None or (type(t) in PLAIN and dispatch_keys(t).raw_repr() in _PLAIN_KEYS) for t in tensors
+        t is None or (type(t) in _PLAIN and dispatch_keys(t).raw_repr() in _PLAIN_KEYS) for t in tensors
     )
 
 

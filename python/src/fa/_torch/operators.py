@@ -11,9 +11,9 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .._pytorch import any_requires_grad, written_arguments
+from .._pytorch import written_arguments
 from .autograd import Derivative
-from .engine import possible
+from .engine import possible, recorded
 from .vmap import Rule, of_no_samples, one_by_one
 
 LIBRARY = torch.library.Library("fa", "FRAGMENT")
@@ -81,7 +81,7 @@ def operator(
 def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> Any:
     """The operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher. The
     dispatcher costs several times what a tiny call computes. `tensors` are those of the arguments."""
-    if possible(*tensors) and not (torch.is_grad_enabled() and any_requires_grad(*tensors)):
+    if possible(*tensors) and not recorded(*tensors):
         return _KERNELS[operator](*arguments)
     return operator(*arguments)
 

@@ -139,7 +139,8 @@ def attend(
             recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in attention.tensors())
             ranked = _fa.RankedForward({**bound.arrays, **results}, *bound.rest)
         facts = {**ranks.facts(), **attention.facts, "requires_grad": recorded}
-        return Proposal((ranks, _Forward(attention, ranked, tuple(results.values()))), facts, [*attention.rows(), seed, offset])
+        forward = _Forward(attention, ranked, tuple(results.values()))
+        return Proposal((ranks, forward), facts, [*attention.rows(), seed, offset])
 
     agreed = agree(group, "attention", propose)
     ranks, forward = agreed.prepared

@@ -31,8 +31,8 @@ class Fold(NamedTuple):
 
 
 def one_by_one(operator: Any, info: Any, in_dims: tuple, *arguments: Any) -> tuple:
-    """The rule of an operator whose samples are computed one after another. Results have the vmapped dimension in front.
-    """
+    """The rule of an operator whose samples are computed one after another. Results have the vmapped dimension in
+    front."""
     results = []
     for sample in range(info.batch_size):
         result = operator(*(_sample(a, dim, sample) for a, dim in zip(arguments, in_dims, strict=True)))

@@ -19,8 +19,8 @@ from ._sequences import Piece, boundaries, check_longest, runs_of
 
 
 class CachePlaces(NamedTuple):
-    """Where the keys of a call lie. Operators take this before the members of `FlashCall`, whose cu_k then bounds the new
-    keys of sequences."""
+    """Where the keys of a call lie. Operators take this before the members of `FlashCall`, whose cu_k then bounds the
+    new keys of sequences."""
 
     cache_seqlens: Optional[Tensor]
     cache_batch_idx: Optional[Tensor]

@@ -120,8 +120,8 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
 
     torch.jit.script compiles PyTorch's own functions, also within it; torch.jit.trace and torch.compile record this one.
 
-    PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot enter the context
-    inside a compiled function: enter it around the call.
+    PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot enter the
+    context inside a compiled function: enter it around the call.
 
     Contexts nest and overlap, in one thread or in many: what was in force before the first of them is put back when the
     last is left.
@@ -136,7 +136,7 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
 def install(fallback: bool = False) -> None:
     """The replacement of `replace_scaled_dot_product_attention` for the rest of the program, without a context.
 
-    fallback: as there. A second call changes it.
+    fallback: means what it means there. A second call changes it.
     """
     replacement.enter(scaled_dot_product_attention, fallback)
     uninstall()
@@ -144,7 +144,7 @@ def install(fallback: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Undoes `install`, once or often called; without one it does nothing."""
+    """Undoes all calls of `install` before it. Without one it does nothing."""
     while _installed:
         replacement.leave(_installed.pop())
 

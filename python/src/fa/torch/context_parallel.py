@@ -12,9 +12,10 @@ Arguments that all functions here share:
         work under a causal mask. "contiguous": chunk r of P. Or the list of (begin, end) of each rank, in the order in
         which it holds them, which cover the sequence once. Chunks are whole units of 128 rows; the last takes the rest.
 
-All functions but `positions` and `traffic` are collective: every rank of the group calls them, in the same order, also a rank that
-holds no rows. An error of one rank, and what the ranks disagree about, is the same exception on every rank, before
-anything has moved. What the group raises, for example after its time-out where a rank has died, becomes a RuntimeError.
+All functions but `positions` and `traffic` are collective: every rank of the group calls them, in the same order, also
+a rank that holds no rows. An error of one rank, and what the ranks disagree about, is the same exception on every rank,
+before anything has moved. What the group raises, for example after its time-out where a rank has died, becomes a
+RuntimeError.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def scaled_dot_product_attention(
         as_query = fused(q, k, v, mask, dropout_p > 0.0, enable_gqa)
         q = as_bnsd(q, shapes, shapes.heads)
         k, v = as_bnsd(k, shapes, shapes.heads_kv), as_bnsd(v, shapes, shapes.heads_kv)
-        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p, **rows_in_memory(mask, shapes, "attn_mask")}
+        others = {"dropout_state": new_state(dropout_p), "keep_prob": 1.0 - dropout_p}
+        others |= rows_in_memory(mask, shapes, "attn_mask")
         out = empty_like(q) if as_query else None
         return ranks, Attention(q, k, v, Call.of_rule(rule, "BNSD", own_scale, **others), out=out)
 
