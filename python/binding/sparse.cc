@@ -80,7 +80,7 @@ SparseIndexerLossOptions MakeSparseLossOptions(const std::string& layout, std::o
           .check_indices = check_indices};
 }
 
-// Both argument structures name these members alike.
+// The argument structures of attention, its gradients and the losses name these members alike.
 template <typename Args>
 void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   args->q = arrays.In("q");
@@ -169,7 +169,7 @@ DenseIndexerLseArgs LseArgs(CallArrays& arrays, const DenseIndexerLseOptions& /*
   return args;
 }
 
-// Both argument structures name these members alike.
+// SparseIndexerLossArgs and DenseIndexerLossArgs name these members alike.
 template <typename Args>
 void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   FillAttention(arrays, lengths_q, lengths_kv, args);

@@ -1,4 +1,4 @@
-// Sizes that no machine has, through the device's interface: the first phase refuses them at once.
+// Calls the device's interface with sizes beyond the memory of any machine. The first phase must refuse them at once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

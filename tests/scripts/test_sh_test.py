@@ -64,11 +64,11 @@ class Tree:
         self.reporting("asan-ubsan", "a_test", report_of(("A", "One"), ("Some/A", "Two/0")))
 
     def on(self, machine):
-        """Makes the machine one of that name, which decides what is cross-compiled."""
+        """Makes uname print `machine`, which decides what is cross-compiled."""
         self.write("bin/uname", f"#!/bin/sh\necho {machine}\n", executable=True)
 
     def with_aarch64(self):
-        """Makes the machine an x86-64, where one more case is cross-compiled."""
+        """Makes uname print x86_64. On such a machine one more case is cross-compiled."""
         self.on("x86_64")
         self.registered["aarch64-subset"] = {"a_test": ["tests/a_test.cc"]}
         self.tests["aarch64-subset"] = {}

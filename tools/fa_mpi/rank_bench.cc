@@ -52,7 +52,7 @@ class OwnTensors {
     outputs_.push_back({whole, shape, axis, &own});
     view = own.MutableView();
   }
-  /// Copies the rows of the outputs that Give was given into the whole tensors.
+  /// Copies this rank's rows of the outputs that were passed to Give back into the whole tensors.
   void Return() const {
     for (const auto& [whole, shape, axis, own] : outputs_) npy::PutRows(own->array, Where(shape, axis), whole);
   }
@@ -90,7 +90,7 @@ struct RankBench {
   RanksInfo ranks;
   std::string isa;              ///< the level on which the ranks have agreed
   std::function<void()> call;   ///< throws UsageError, Failure
-  std::function<void()> check;  ///< compares this rank's rows; throws Failure
+  std::function<void()> check;  ///< checks this rank's rows; throws Failure
 };
 
 /// The time of a call is that of its slowest rank. The peak is the sum of all ranks' peaks, which are measured at the
@@ -210,7 +210,7 @@ struct RankCase {
   [[nodiscard]] RowAxis statistics() const { return {.axis = StatsSequenceAxis(forward->options.layout)}; }
 };
 
-/// @param check  compares this rank's rows of the whole call's tensors; throws Failure
+/// @param check  checks this rank's rows in the tensors of the whole call; throws Failure
 template <typename Args>
 void MeasurePlan(const char* op, const RankBenchFlags& flags, const RankSession& session, const RankCase& of,
                  const Result<PlanFor<Args>>& plan, const Args& args, const std::function<void()>& check) {

@@ -8,7 +8,7 @@
 
 namespace fa::tool {
 
-/// The work of a command. All ranks do it when all have read their words.
+/// The work of a command. All ranks begin it after every rank has parsed its command line.
 using RankCommand = std::function<void(const RankSession&)>;
 
 // Each function adds one command below its group. CLI11's callback sets `chosen`.

@@ -1,4 +1,4 @@
-"""Packages that parts of `fa` need and that are installed with an extra of its own distribution."""
+"""Packages that only parts of `fa` need. fa-attention has an extra of the same name for each package."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@
 
 namespace fa::core {
 
-/// Reads the machine that the kernel's files below `root` describe ("" for this one), restricted to the hardware
-/// threads `allowed`. `allowed` is ascending and not empty. Without the files, each hardware thread is a core, all are
-/// on one node, and caches have default sizes. Throws std::bad_alloc.
+/// Reads the machine that the files of Linux below `root` describe; "" stands for this machine. Only the hardware
+/// threads `allowed`, which are ascending and not empty, are in the result. Without the files, each hardware thread is
+/// a core, all are on one node, and caches have default sizes. Throws std::bad_alloc.
 [[nodiscard]] Topology ReadMachine(const std::string& root, const std::vector<int>& allowed);
 
 /// The CPUs' worth of time that the control groups of this process may use, rounded up, by the files below `root`. It

@@ -64,11 +64,11 @@ class ClaimState {
   [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
-  /// Takes a token from each of the tasks, and queues the tasks whose last token it was. Returns the number of those
-  /// tasks.
-  /// @param first_released  if not null, gets the first of these tasks, which is not queued
+  /// Takes one from the counter of each of the tasks. Queues the tasks whose counter is zero then. Returns the number
+  /// of queued tasks.
+  /// @param first_released  if not null, gets the first task whose counter is zero then; this task is not queued
   [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
-  /// Takes one token from the task. Returns true if it was the last token.
+  /// Takes one from the task's counter. Returns true if the counter is zero then.
   [[nodiscard]] bool TakeToken(int32_t task);
   [[nodiscard]] int Leader(int worker) const;
 
@@ -76,7 +76,7 @@ class ClaimState {
   bool has_edges_;
   int range_count_;
   Range* ranges_;
-  std::atomic<int32_t>* tokens_ = nullptr;        ///< per task; null for a graph without edges
+  std::atomic<int32_t>* tokens_ = nullptr;        ///< the counter of each task; null for a graph without edges
   std::atomic<int32_t>* queued_after_ = nullptr;  ///< per task: link of the queue it is in
   // These two are used with earliest_first. The first range's queue then holds the first task of the heap.
   int32_t* heap_ = nullptr;  ///< uses the memory of queued_after_

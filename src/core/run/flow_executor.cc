@@ -31,7 +31,7 @@ namespace fa::core {
 // ClaimState until none is left for it (GraphRun::Walk). That costs one or two atomic operations per task, and a
 // message per task would cost more.
 //
-// No walker but the caller is ever needed, and nothing may wait for a message to be delivered, since oneTBB may have no
+// No walker but the caller is ever needed. Nothing may wait for a message to be delivered, since oneTBB may have no
 // thread for an arena. The program's own tasks may keep all threads busy, global_control may allow none, or a fork may
 // have left none. So a message gives no right to walk. That right is a place, and one word per node counts the places.
 // A place is offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes
@@ -66,7 +66,7 @@ class FlowExecutor::NodeFlow {
     int offered = 0, knocks = 0, held = 0;
     Change([&](Places& places) {
       offered = std::max(0, std::min(wanted, workers_ - places.offered - places.taken));
-      // The caller stays at home until the places on other nodes are left or taken back.
+      // The caller waits in its home graph until the places on other nodes are left or taken back.
       for (; home_ != nullptr && held < offered; ++held) home_->graph_->reserve_wait();
       places.offered += offered;
       knocks = Knocks(places);

@@ -48,7 +48,7 @@ Status CheckWritten(const Gradient& gradient) {
                                  ", want strides that keep its elements apart");
 }
 
-// A head part has a gradient exactly if the part exists.
+// The gradient of q_rope or k_rope must be given exactly if the call has rope tensors.
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {

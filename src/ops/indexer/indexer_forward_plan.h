@@ -13,9 +13,9 @@
 
 namespace fa::ops {
 
-/// A call that scores keys for tokens: bound, planned and booked. `Step` is the TokenStep of a run. It is made from
-/// Bound's Problem(), the kernels and the tensors of the run. It also knows the call's name, its result in words and
-/// its scratch.
+/// The plan of a call that scores keys for tokens, with its bound arguments, its schedule and its workspace. `Step` is
+/// the TokenStep of a run, made from Bound's Problem(), the kernels and the tensors of the run. `Step` also knows the
+/// call's name, the words for its result and the size of its scratch.
 template <typename Bound, typename Step, typename Args>
 class IndexerForwardPlan final : public Plan::ImplFor<Args> {
  public:

@@ -59,10 +59,10 @@ struct PeerRows {
   }
 };
 
-/// The messages that one rank sends and receives for a unit. Rows that the rank keeps are apart.
+/// The messages that one rank sends and receives for a unit. Rows that the rank keeps are in kept_from and kept_to.
 struct UnitMessages {
   std::vector<PeerRows> send, receive;
-  PeerRows kept_from, kept_to;  ///< rows that it sends to itself: their place before and after
+  PeerRows kept_from, kept_to;  ///< rows that the rank keeps: their places before and after
   size_t send_bytes = 0, receive_bytes = 0;
 };
 

@@ -438,8 +438,8 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);
-  // The first use is in this thread, because ThreadSanitizer does not see how oneTBB orders its first use in one thread
-  // and its end in another.
+  // This thread is the first to use oneTBB. If another thread were, ThreadSanitizer would not see how oneTBB orders
+  // that use before its end in this thread.
   SmallCall first(2048);
   first.Plan();
   first.Start(stream);

@@ -1,4 +1,4 @@
-// attend of few rows, which has scores, softmax and product in one kernel, compared with double.
+// Compares `attend` of few rows, which computes scores, softmax and product in one kernel, with double.
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// A level, a type of keys, and a number of rows for which the level has a kernel with attend.
+/// A level, a type of keys and a number of rows. The level has a kernel with the function `attend` for them.
 struct Attending {
   Isa isa;
   int64_t rows;
@@ -35,7 +35,7 @@ std::string Name(const Attending& attending) {
   return std::string(Name(attending.isa)) + "_" + std::to_string(attending.rows) + "_" + Name(attending.dtype);
 }
 
-/// @return all kernels of a level that have attend for a type of keys
+/// @return all kernels of a level that have the function `attend` for a type of keys
 std::vector<const StripKernels*> KernelsFor(Isa isa, DType dtype) {
   const KernelTable& table = Kernels(isa, dtype);
   std::vector<const StripKernels*> all;

@@ -1,5 +1,5 @@
-// What other machines than this one would run. A machine is the feature words of its CPU; a call is its shapes and
-// types.
+// Tests which kernels other machines than this one would run. A machine is the feature words of its CPU; a call is its
+// shapes and types.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

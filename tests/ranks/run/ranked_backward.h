@@ -117,8 +117,8 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
   return run;
 }
 
-/// MakeBackwardValues, which keeps the values of some cases, because tests of all levels follow each other with the
-/// same case.
+/// Returns MakeBackwardValues(c), and keeps the values of the last kKept cases. The tests of all levels run the same
+/// case one after another, so later levels find its values.
 inline BackwardValues ValuesOf(const BackwardCase& c) {
   constexpr size_t kKept = 64;
   static std::deque<std::pair<ForwardCase, BackwardValues>> kept;

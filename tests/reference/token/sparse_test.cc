@@ -172,7 +172,8 @@ TEST_P(SparseReference, AttentionGradientsWithASinkAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.sink, g.dsink, "dsink");
 }
 
-// A sink is a key of zeros whose score is the sink. With one head, a list that names such a key gives the same numbers.
+// A sink acts as one more key, whose score is the sink and whose value is 0. With one head, a list that names such a
+// key gives the same numbers.
 TEST(SparseReferenceSink, IsAFurtherKeyOfValueZero) {
   RandomSparse random(5);
   SparseProblem p{.heads = 1, .d = 2, .dv = 3};

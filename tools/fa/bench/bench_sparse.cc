@@ -25,7 +25,7 @@ struct SparseBench {
   bool takes_pages = false;
 };
 
-/// What is particular to an operator.
+/// The parts of a benchmark that differ from operator to operator.
 template <typename Args>
 struct OperatorCall {
   const Args& args;

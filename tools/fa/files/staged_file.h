@@ -51,7 +51,7 @@ class PublishedTogether {
   PublishedTogether& operator=(const PublishedTogether&) = delete;
 };
 
-/// Removes the files that are not published. For a process that ends without destructors.
+/// Removes the files that are not published. A process that ends without destructors calls this function.
 void RemoveStagedFiles() noexcept;
 
 /// Makes a write beyond the limit on the size of files (ulimit -f) an error, where it would otherwise end the process.

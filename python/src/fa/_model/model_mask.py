@@ -93,14 +93,14 @@ def _scores(value: Any) -> Any:
 
 
 def _keys(held: Tensor, before: int, keys: int) -> Tensor:
-    """`held` for the first `keys` of `before` keys."""
+    """Cuts `held`, which describes `before` keys, to the first `keys` of them."""
     if keys == before:
         return held
     return held[..., :keys] if held.dtype == torch.bool else held.clamp(max=keys)
 
 
 def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> ModelMask | None:
-    """What the operation makes of the rule; None if that is no rule."""
+    """Applies `function` to the rule that `mask` holds. Returns None if the result is no rule."""
     if not isinstance(mask, ModelMask):
         return None
     (_, heads, _, keys), dtype = mask.shape, mask.dtype
@@ -142,7 +142,7 @@ def _cut(
 
 
 def _check_unchanged(function: Any, arguments: tuple, keywords: dict[str, Any]) -> None:
-    """ValueError for a function that would write into a mask of rules."""
+    """Raises ValueError if `function` would write into a ModelMask."""
     for place, (argument, written) in enumerate(written_arguments(function)):
         value = arguments[place] if place < len(arguments) else keywords.get(argument.name)
         if written and any(isinstance(leaf, ModelMask) for leaf in tree_leaves(value)):

@@ -72,7 +72,7 @@ def checked(function: Callable) -> Callable:
         "int": (int,),
         "float": (float, int),
     }
-    methods = {"int": ("__index__",), "float": ("__float__", "__index__")}  # of the numbers of other libraries
+    methods = {"int": ("__index__",), "float": ("__float__", "__index__")}  # which other libraries' numbers have
     names = tuple(inspect.signature(function).parameters)
     words = {"int": "an integer", "float": "a number"}
     wanted = {name: kinds[kind] for name, kind in function.__annotations__.items() if kind in kinds}
@@ -105,7 +105,7 @@ def _without_padding(sums: list[int]) -> list[int]:
 
 
 def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
-    """The call of npu_fusion_attention_v2's arguments, or of its gradient's. Older versions lack some."""
+    """The call of npu_fusion_attention_v2's arguments, or of its gradient's. Older versions lack some arguments."""
     prefix = integers(given["prefix"], "prefix")
     cu_q, cu_kv = (_without_padding(integers(given[name], name)) for name in ("actual_seq_qlen", "actual_seq_kvlen"))
     head_num, input_layout, softmax_layout = given["head_num"], given["input_layout"], given["softmax_layout"]
@@ -155,7 +155,7 @@ def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
 
 
 def signed(value: int) -> int:
-    """The same 64 bits as an int64."""
+    """Returns the low 64 bits of `value` as an int64."""
     value &= UNSIGNED_64
     return value - (1 << 64) if value >> 63 else value
 
@@ -172,7 +172,8 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
 
 
 def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
-    """The number of pairs of all heads, for sequences of so many rows. A dropout mask has one bit per pair."""
+    """Returns the number of pairs of a query and a key in all heads. Sequences have `sq` queries and `sk` keys, except
+    in TND. A dropout mask has one bit per pair."""
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
@@ -183,7 +184,7 @@ _TENSORS = tensors_of(Call)
 
 
 def _attend(given: dict, state: Tensor | None, names: dict[str, str]) -> tuple[Call, tuple[Tensor, ...]]:
-    """The call, and attention_out, softmax_max, softmax_sum and softmax_out."""
+    """Returns the call, and attention_out, softmax_max, softmax_sum and softmax_out."""
     inputs = given["query"], given["key"], given["value"]
     with own_names(names):
         call = npu_call(given, state)
@@ -192,7 +193,7 @@ def _attend(given: dict, state: Tensor | None, names: dict[str, str]) -> tuple[C
 
 
 def forward(given: dict, names: dict[str, str]) -> Forward:
-    """npu_fusion_attention_v2 with these arguments. Errors use `names`."""
+    """Runs npu_fusion_attention_v2 with these arguments. Errors use `names`."""
     query, key, seed, offset, state = *(given[name] for name in ("query", "key", "seed", "offset")), None
     if given["keep_prob"] == 1:
         seed = offset = 0
@@ -205,7 +206,7 @@ def forward(given: dict, names: dict[str, str]) -> Forward:
 
 
 def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]:
-    """As `forward`, but seed and offset are tensors, and the seed comes from PyTorch's generator."""
+    """Works like `forward`, but seed and offset are tensors, and the seed comes from PyTorch's generator."""
     seed, offset = (torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(2))
     state = None
     if given["keep_prob"] != 1:
@@ -215,8 +216,8 @@ def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]
 
 
 def _state_of(given: dict) -> Tensor | None:
-    """The dropout state of a gradient's arguments, whose seed and offset are integers or tensors. ValueError if dropout
-    lacks them."""
+    """The dropout state of a gradient's arguments, whose seed and offset are integers or tensors. Raises ValueError
+    if dropout lacks them."""
     seed, offset = given["seed"], given["offset"]
     if given["keep_prob"] == 1:
         return None
@@ -230,7 +231,7 @@ def _state_of(given: dict) -> Tensor | None:
 
 
 def backward(given: dict, names: dict[str, str]) -> tuple[Tensor | None, ...]:
-    """npu_fusion_attention_grad_v2 with these arguments. Errors use `names`."""
+    """Runs npu_fusion_attention_grad_v2 with these arguments. Errors use `names`."""
     results = ("attention_in", "dy", "softmax_max", "softmax_sum")
     for name in results:
         if given[name] is None:

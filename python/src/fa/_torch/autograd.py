@@ -95,8 +95,8 @@ def constant(operator: Any) -> Callable:
 
 
 def none_of_lists(operator: Any) -> Callable:
-    """The derivative of an operator that takes lists of tensors: NotImplementedError wherever one is recorded. (The
-    formulas above do not look into lists.)"""
+    """The derivative of an operator that takes lists of tensors. It raises NotImplementedError wherever autograd would
+    record the operator. The formulas above do not look into lists."""
 
     def kernel(keyset, *arguments):
         tensors = [t for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(t, Tensor)]

@@ -26,7 +26,7 @@ def _fake_bits(dropout_state, keep_prob, pairs):
     vmap=lambda operator, _, in_dims, state, *others: (operator(state.movedim(in_dims[0], 0), *others), 0),
 )
 def dropout_bits(dropout_state, keep_prob, pairs):
-    """The masks [..., bytes] of the states [..., 2], of `pairs` pairs each."""
+    """Returns masks [..., bytes] for states [..., 2]. A mask has one bit for each of `pairs` pairs."""
     context = context_of_tensors()
     masks = [
         torch.from_numpy(generate_dropout_mask(*(n & UNSIGNED_64 for n in state), keep_prob, pairs, context=context))

@@ -50,7 +50,7 @@ def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Ten
     derivative=autograd.of_attention(FlashCall, TENSORS, flash_attention_backward, others=("qv", "sink")),
 )
 def flash_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum. Statistics are [B, N, S], or for packed sequences [total, N]."""
+    """Returns out, softmax_max and softmax_sum. Statistics are [B, N, S], or [total, N] for packed sequences."""
     call = FlashCall(*arguments)
     if call.cu_q is not None:
         return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
@@ -90,8 +90,8 @@ def _plain_options(causal, window_size, *numbers) -> _fa.AttentionOptions:
 
 
 def lying_as(q: Tensor, result: Any) -> Any:
-    """The result with its output in the memory order of torch.empty_like(q), if v has the head size of q. The result is
-    the output or a tuple that begins with it."""
+    """Returns `result`, which is an output or a tuple that begins with one. If the output has the shape of q, it gets
+    the memory order of torch.empty_like(q)."""
     out, *others = result if isinstance(result, tuple) else (result,)
     if q.shape == out.shape and not q.is_contiguous():
         want = empty_like(q)

@@ -136,14 +136,14 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
   return Mul(Mul(f, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
 }
 FA_INLINE F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Below -152 the result is 0, above 129 infinite; NaN passes.
+/// Clamps the exponent of a power of 2. Below -152 the power is 0, above 129 it is infinite. NaN passes.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// Added to x, 1.5 * 2^23 leaves no bits below 1. 127 more make the low bits the exponent field of 2^n, n an integer
-/// nearest to x.
+/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
+/// Adding it, too, makes the low bits the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
+/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. NaN passes.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
-/// The exponents of any probability: above 127.5 the result is infinite.
+/// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
 /// The integer nearest to x; of two equally near integers it is the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }

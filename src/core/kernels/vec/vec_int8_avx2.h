@@ -18,7 +18,8 @@ FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+x"(x)); }
 FA_INLINE I DotWords(I c, I a, I b) { return _mm256_add_epi32(c, _mm256_madd_epi16(a, b)); }
 /// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return _mm256_cvtps_epi32(x); }
-/// Rounds four rows of numbers in 0..128 to words of pairs along the rows.
+/// Rounds four rows of numbers in 0..128. The first word of a lane pairs rows 0 and 1 as 16-bit halves. The second
+/// word pairs rows 2 and 3.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, _mm256_or_si256(ToInt(rows[0]), _mm256_slli_epi32(ToInt(rows[1]), 16)));
   StoreWords(p + stride, _mm256_or_si256(ToInt(rows[2]), _mm256_slli_epi32(ToInt(rows[3]), 16)));

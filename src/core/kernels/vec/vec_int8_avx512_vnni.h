@@ -19,7 +19,7 @@ FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+v"(x)); }
 FA_INLINE I DotWords(I c, I a, I b) { return _mm512_dpbusd_epi32(c, a, b); }
 /// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return _mm512_cvtps_epi32(x); }
-/// Rounds four rows of numbers in 0..128 to words of four bytes along the rows.
+/// Rounds four rows of numbers in 0..128. The word of a lane has one byte of every row.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   const I order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
   const I low = _mm512_packus_epi32(ToInt(rows[0]), ToInt(rows[1]));

@@ -24,7 +24,7 @@ FA_INLINE I DotWords(I c, I a, I b) {
 }
 /// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
-/// Rounds four rows of numbers in 0..128 to words of four bytes along the rows.
+/// Rounds four rows of numbers in 0..128. The word of a lane has one byte of every row.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   StoreWords(p, ToInt(rows[0]) | ToInt(rows[1]) << 8 | ToInt(rows[2]) << 16 | ToInt(rows[3]) << 24);
 }

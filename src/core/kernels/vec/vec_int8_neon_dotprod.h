@@ -30,7 +30,7 @@ FA_INLINE I DotWordsByLane(I c, I a, I b) {
 }
 /// Rounds to nearest even; |x| < 2^22.
 FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
-/// Rounds and negates four rows of numbers in 0..128 to words of four bytes along the rows.
+/// Rounds and negates four rows of numbers in 0..128. The word of a lane has one byte of every row.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   const I low = vsliq_n_s32(vnegq_s32(ToInt(rows[0])), vnegq_s32(ToInt(rows[1])), 16);
   const I high = vsliq_n_s32(vnegq_s32(ToInt(rows[2])), vnegq_s32(ToInt(rows[3])), 16);

@@ -93,7 +93,7 @@ TEST(ForwardShapes, ManyBatchElementsAndHeads) {
 TEST(ForwardShapes, EmptyTensors) {
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND}) {
     for (const auto& [batch, sq, sk] : {std::tuple{2, 0, 5}, {2, 5, 0}, {2, 0, 0}, {0, 3, 4}}) {
-      if (layout == Layout::kTND && batch == 0) continue;  // refused, because there are no lengths
+      if (layout == Layout::kTND && batch == 0) continue;  // an empty list of lengths is refused
       for (const bool sink : {false, true}) {
         ForwardCase c;
         c.layout = layout;
