@@ -16,14 +16,14 @@ struct CallShape {
   Layout layout = Layout::kBNSD;
   int64_t batch = 2, heads = 6, heads_kv = 3, sq = 7, sk = 9, d = 16, dv = 8;
   DType dtype = DType::kF32;
-  std::vector<int64_t> cu_q = {}, cu_kv = {};  ///< TND: sq and sk are the packed rows
+  std::vector<int64_t> cu_q = {}, cu_kv = {};  ///< only for TND, where sq and sk count the packed rows
 };
 
 /// A valid dense call, which tests spoil. Its addresses lie far apart, and no memory is read through them.
 struct BindCall {
   explicit BindCall(const CallShape& shape = {});
 
-  /// A new address for a tensor that is to be present.
+  /// Returns a new address for a tensor that is to be present.
   static void* Somewhere();
   [[nodiscard]] static TensorView Tensor(DType dtype, Dims shape, Dims stride = {});
   [[nodiscard]] static MutableTensorView Output(DType dtype, Dims shape, Dims stride = {});

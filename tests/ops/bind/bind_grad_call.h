@@ -18,16 +18,16 @@ struct GradCall {
   explicit GradCall(const CallShape& shape = {}) : GradCall(BindCall(shape)) {}
   explicit GradCall(const BindCall& forward);
 
-  /// Adds a pse of this shape and type, and its gradient.
+  /// Returns a call with a pse of this shape and type, and with its gradient dpse.
   [[nodiscard]] static GradCall WithDPse(const CallShape& shape, const Dims& pse, DType dtype = DType::kF32);
-  /// Adds slopes of this shape, and their gradient.
+  /// Returns a call with slopes of this shape, and with their gradient.
   [[nodiscard]] static GradCall WithDSlopes(const Dims& slopes);
   [[nodiscard]] static MutableTensorView Like(const TensorView& tensor) {
     return BindCall::Output(tensor.dtype, tensor.shape);
   }
 
   [[nodiscard]] Result<ops::BoundAttentionGrad> Bind() const;
-  /// Binds, then checks the same arguments for a run.
+  /// Binds the call, then checks the same arguments for a run.
   [[nodiscard]] Status Run() const;
   [[nodiscard]] AttentionGradArgs WithLengths() const;
 
@@ -40,7 +40,8 @@ struct GradCall {
 [[nodiscard]] ::testing::AssertionResult Refused(const GradCall& call, const std::string& text);
 [[nodiscard]] ::testing::AssertionResult Runs(const GradCall& call);
 
-/// Four packed sequences, one without queries, one without keys, and two rows after the last.
+/// Returns the shape of four packed sequences, one without queries and one without keys. Two rows follow the last
+/// sequence.
 [[nodiscard]] CallShape PackedShape();
 
 }  // namespace fa::test

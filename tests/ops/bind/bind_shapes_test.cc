@@ -220,7 +220,7 @@ TEST(BindShapes, StridesOfAnyKindButNegativeOrSpreadInnermost) {
   call.args.k.stride = {0, 16, 1};
   EXPECT_TRUE(Refused(call, "k.stride has rank 3, want 4 (k.shape) or 0 (dense)"));
   BindCall narrow({.d = 1});
-  narrow.args.k.stride = {27, 9, 3, 5};  // one element: its stride is never used
+  narrow.args.k.stride = {27, 9, 3, 5};  // the innermost dimension has one element, so its stride is never used
   EXPECT_TRUE(Binds(narrow));
 }
 
@@ -253,7 +253,7 @@ TEST(BindShapes, SizesBeyond64BitsAreRefused) {
   call = BindCall();
   call.args.k.stride = {std::numeric_limits<int64_t>::max(), 144, 16, 1};
   EXPECT_TRUE(Refused(call, "k.stride=[9223372036854775807,144,16,1], want a span of less than 2^63 bytes"));
-  call.args.k.stride = {kHuge, 144, 16, 1};  // fits in elements, not in bytes
+  call.args.k.stride = {kHuge, 144, 16, 1};  // the span has less than 2^63 elements, but not less than 2^63 bytes
   EXPECT_TRUE(Refused(call, "want a span of less than 2^63 bytes"));
   call = BindCall({.layout = Layout::kBSH, .dv = 1000});
   call.options.heads = int64_t{1} << 59;
@@ -351,8 +351,9 @@ TEST(BindShapes, ScalarsOutOfTheirRange) {
   EXPECT_TRUE(Refused(call, "kv_start=4611686018427387904, want -2^60..2^60"));
 }
 
-// A number that a list lacks would reach no face. The bindings compile if each struct has exactly the members that are
-// named here and those of its list, in this order.
+// The library's other interfaces take their numbers from these lists, so a number that a list lacks would reach none of
+// them. The structured bindings compile only if each struct has exactly these members and the members of its list, in
+// this order.
 TEST(OptionNumbers, AreAllInTheirLists) {
 #define FA_NAME(type, name, text) , name
   const AttentionOptions dense;

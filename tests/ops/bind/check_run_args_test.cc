@@ -57,7 +57,7 @@ TEST(CheckRunArgs, DenseStridesMayBeWrittenOut) {
   run.args.k.stride = {144, 16, 1};
   EXPECT_TRUE(Refused(run.Check(), "k.stride=[144,16,1], want [432,144,16,1] (as planned)"));
   NextRun single(BindCall({.batch = 1}));
-  single.args.k.stride = {7, 144, 16, 1};  // a stride of one batch element is never used
+  single.args.k.stride = {7, 144, 16, 1};  // there is one batch element, so its stride is never used
   EXPECT_TRUE(single.Check().ok()) << single.Check().message();
 }
 
@@ -146,7 +146,7 @@ TEST(CheckRunArgs, InputsMayAlias) {
   EXPECT_TRUE(run.Check().ok()) << run.Check().message();
 }
 
-// Slots of one [B,S,4,N,D] buffer: query, key, value and out interleave.
+// Returns a call whose query, key, value and out are slots of one [B,S,4,N,D] buffer, so that they interleave.
 BindCall Interleaved() {
   constexpr int64_t kRows = 7, kHeads = 3, kD = 8, kRow = 4 * kHeads * kD;
   BindCall call(

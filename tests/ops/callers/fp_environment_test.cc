@@ -1,5 +1,5 @@
 // Callers with floating-point settings of their own get the bits of other callers, on any number of threads. Afterwards
-// the settings and flags are the caller's again.
+// the settings and flags are again those that the caller had.
 
 #include "core/fp_environment.h"
 

@@ -1,5 +1,5 @@
 // Calls while memory is short. Each allocation of a call fails in turn: operator new fails once, or from then on. The
-// call throws nothing, its status says what happened, and the next call with memory computes.
+// call must throw nothing, and its status must say what happened. The next call with memory must compute.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -86,7 +86,7 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither, so no other test of this program may run before this one and the next.
+// has done neither. So no other test of this program may run before this one and the next.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   // The kernels of an unproven level are tried first, which has a test of its own.
   const Isa isa = ops::IsUnproven(DetectIsa()) ? Isa::kPortable : DetectIsa();
@@ -95,8 +95,8 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   EXPECT_GT(processes, 20);
 }
 
-/// The call with a context of its own instead of the default context. The first call makes the context, and takes the
-/// highest level of this CPU for unproven.
+/// Returns the call with a context of its own instead of the default context. The first call makes this context, for
+/// which the highest level of this CPU counts as unproven.
 OperatorCall AtAnUnprovenLevel(OperatorCall call) {
   call.run = [run = call.run, context = std::make_shared<std::unique_ptr<Context>>()](Context* /*default*/) {
     const Status made = core::GuardedCall("context", [&]() -> Status {
@@ -115,7 +115,7 @@ OperatorCall AtAnUnprovenLevel(OperatorCall call) {
 
 // The children must come from a process that has made no context, as in the test before.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
-  constexpr int64_t kStep = 97;  // of thousands of allocations
+  constexpr int64_t kStep = 97;  // a call makes thousands of allocations
   const OperatorCall call = AtAnUnprovenLevel(OperatorOf("Forward", ValueKind::kNormal));
   int64_t processes = 0;
   ASSERT_NO_FATAL_FAILURE(FirstCalls(call, DetectIsa(), kStep, &processes));
@@ -124,7 +124,7 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
 
 // Short memory is no proof that a level is wrong.
 TEST_P(MemoryShortage, InTheTrialOfALevel) {
-  constexpr int64_t kStep = 97;  // of thousands of allocations
+  constexpr int64_t kStep = 97;  // a trial makes thousands of allocations
   int64_t place = 1;
   for (int64_t failed = 1; failed > 0; place += kStep) {
     bool out_of_memory = false;
@@ -177,7 +177,7 @@ TEST_P(MemoryShortage, InTheFirstCallOfAContext) {
 }
 
 TEST_P(MemoryShortage, InTheMakingOfAContext) {
-  // This tries the kernels of an unproven level. No later context tries them again.
+  // Making a context tries the kernels of an unproven level. No later context tries them again.
   ASSERT_TRUE(Context::Create().ok());
   int64_t place = 1;
   for (int64_t failed = 1; failed > 0; ++place) {

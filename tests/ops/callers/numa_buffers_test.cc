@@ -1,7 +1,7 @@
-// Every operator on an invented machine of two NUMA nodes, with an arena each. A page lies on the node of the thread
-// that writes it first. So the test records for each cache line which worker, and so which node, wrote it first.
-// Workers keep to their own claims here, which makes the record the same in every run.
-// tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
+// Tests every operator on an invented machine of two NUMA nodes, each with worker threads of its own. A page lies on
+// the node of the thread that writes it first. So the test records for each cache line which worker, and so which node,
+// wrote it first. Here a worker never takes tasks that another worker is to claim, which makes the record the same in
+// every run. tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,8 +51,9 @@ class FirstTouch {
   std::vector<int> writers_;
 };
 
-/// In turn, each worker takes one task of its own claims, from front to back. If the task has to wait for another one,
-/// its worker waits. If all workers share one list of claims, each takes one of it in turn.
+/// Runs the tasks of the workers in turn. Each worker takes one task from the front of its list of claims. If the task
+/// has to wait for another one, its worker waits. If all workers share one list of claims, each takes one task of that
+/// list in turn.
 class TurnTakingExecutor final : public core::Executor {
  public:
   explicit TurnTakingExecutor(FirstTouch& record) : record_(record) {}
@@ -111,7 +112,7 @@ std::vector<Buffer> BuffersOf(const Plan& plan) {
 
 int NodeOf(int worker) { return core::NodeOfWorker(worker, kWorkers, kNodes); }
 
-/// Whether the buffer has one piece per worker.
+/// Returns whether the buffer has one piece per worker.
 bool IsPerWorker(const Buffer& buffer) {
   return buffer.name.find("scratch") != std::string::npos || buffer.name.find("groups in flight") != std::string::npos;
 }
@@ -138,7 +139,7 @@ class NumaBuffers : public ::testing::Test {
     ASSERT_TRUE(call.run(context_.get()).ok());  // the call takes the workspace of the context's pool
     record_.Note(kCaller);
   }
-  /// The first writers of the lines in [begin, end), in the order of the lines, without repetitions.
+  /// Returns the first writers of the lines in [begin, end), in the order of the lines, without repetitions.
   [[nodiscard]] std::vector<int> Writers(size_t begin, size_t end) const {
     std::vector<int> writers;
     for (size_t line = begin / kLineBytes; line < end / kLineBytes; ++line) {

@@ -1,5 +1,5 @@
-// Every operator on the executor of std::threads, all of which ThreadSanitizer sees, and on the executor of oneTBB. Any
-// order of tasks gives the bits of one thread, and no race is reported.
+// Tests every operator on two executors: one of std::threads, all of which ThreadSanitizer sees, and one of oneTBB. Any
+// order of tasks must give the bits of one thread, without a race.
 
 #include <gtest/gtest.h>
 

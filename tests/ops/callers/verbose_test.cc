@@ -1,4 +1,4 @@
-// FA_VERBOSE=1: a line on stderr per run of an operator.
+// With FA_VERBOSE=1 every run of an operator prints a line to stderr.
 #include "ops/plan/verbose.h"
 
 #include <gmock/gmock.h>
@@ -94,7 +94,7 @@ TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
   AttentionArgs args;
   args.q = args.k = args.v = View(std::as_const(values).data(), {8, 1, 8});
   args.out = View(out.data(), {8, 1, 8});
-  const std::vector<int64_t> lengths = {3, 5};  // of sequences that have 8 rows together: not their sums
+  const std::vector<int64_t> lengths = {3, 5};  // a mistake: lengths of 8 rows in all, not their sums
   args.cu_q = args.cu_kv = lengths;
   ops::SetVerbose(true);
   testing::internal::CaptureStderr();
@@ -106,7 +106,7 @@ TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
 }
 
 TEST(VerboseDeathTest, TheEnvironmentSwitchesItOn) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a new process, which has not read the variable
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // starts a process that has not read FA_VERBOSE
   const auto run_with = [](const char* value) {
     setenv("FA_VERBOSE", value, 1);
     Call call(4);

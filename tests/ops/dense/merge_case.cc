@@ -16,13 +16,13 @@ using ::testing::AssertionSuccess;
 
 constexpr double kLargest = static_cast<double>(FLT_MAX);
 constexpr double kUnit = 0x1p-24;
-/// Each factor is the result of an exp (2 ulp), the rounding of its argument (|x| <= 50 here, times 2^-24 relative to
-/// e^x), a product, a sum and a quotient: in all under 64 units.
+/// Each factor has the error of an exp (2 ulp) and of the rounding of its argument (|x| <= 50 here, times 2^-24
+/// relative to e^x). A product, a sum and a quotient follow. All errors are under 64 units.
 constexpr double kUnits = 64;
 
 enum Side : int64_t { kPrev, kCur };
 
-/// One row in ten has no keys, in either of the two forms.
+/// Draws the partial result of a row. One row in ten has no keys, in either of the two forms of such a row.
 reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
   const auto normal = [&](int64_t x) { return RandomNormal(c.seed, Tag::kV, {side, row, x}); };
   reference::PartialRow drawn;
@@ -35,7 +35,7 @@ reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
 
 Layout ResultLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 
-/// The rounding of the factors and of the output itself.
+/// Returns the tolerance of an output, for the rounding of the factors and of the output itself.
 double OutTolerance(DType dtype, double prev, double cur, double want) {
   const double rounding = dtype == DType::kF32 ? 0
                                                : reference::UnitRoundoff(FormatOf(dtype)) * std::fabs(want) +

@@ -13,12 +13,12 @@
 
 namespace fa::test {
 
-/// One merge as a value.
+/// The description of one merge.
 struct MergeCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kSBH;
-  int64_t batch = 2, heads = 3, rows = 5, d = 8;            ///< TND: one batch element
+  int64_t batch = 2, heads = 3, rows = 5, d = 8;            ///< TND has one batch element
   int64_t prev_copies = 1, cur_copies = 1, out_copies = 1;  ///< copies per statistic: 1 or 8
   bool in_place = false;                                    ///< the outputs are the tensors of prev
   Padding padding = {};
@@ -26,7 +26,7 @@ struct MergeCase {
 };
 
 std::ostream& operator<<(std::ostream& out, const MergeCase& c);
-/// A valid case that depends on the seed alone.
+/// Returns a valid case that depends on the seed alone.
 [[nodiscard]] MergeCase RandomMergeCase(uint64_t seed);
 
 /// Random partial results in guarded buffers. Some rows lack one partial, the other, or both.
@@ -52,7 +52,7 @@ class MergeProblem {
   };
   [[nodiscard]] Partial Place(int64_t copies) const;
   void Fill(const std::vector<reference::PartialRow>& rows, const Partial& to) const;
-  /// Every copy of a statistic.
+  /// Returns every copy of a statistic of the row.
   [[nodiscard]] std::vector<double> Statistic(const HeadTensor& from, int64_t copies, int64_t row) const;
   [[nodiscard]] int64_t Offset(const HeadTensor& tensor, int64_t row) const;
   [[nodiscard]] const Partial& result() const { return case_.in_place ? prev_ : out_; }

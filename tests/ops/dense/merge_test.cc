@@ -168,9 +168,9 @@ Row Partial(const MergeCase& c, const Owned& out, const Owned& max, const Owned&
 
 double RoundingUnit(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8; }
 
-// Each factor is the result of an exp (2 ulp), the rounding of its argument (|x| <= 50 here, times 2^-24 relative to
-// e^x), a product, a sum and a quotient: under 64 f32 units of |op| + |oc|. The rounding to the output type and half
-// the smallest subnormal of f16 are added.
+// Returns the tolerance of an output. Each factor has the error of an exp (2 ulp) and of the rounding of its argument
+// (|x| <= 50 here, times 2^-24 relative to e^x). With a product, a sum and a quotient, the error is under 64 f32 units
+// of |op| + |oc|. The rounding to the output type and half the smallest subnormal of f16 are added.
 double Tolerance(DType dtype, double magnitude, double value) {
   return 64 * 0x1p-24 * magnitude + (dtype == DType::kF32 ? 0 : RoundingUnit(dtype) * std::fabs(value) + 0x1p-25);
 }

@@ -1,4 +1,4 @@
-// Which tile of a backward comes next, and which of its rows and panels are fetched.
+// Tests which tile of a backward comes next, and which of its rows and panels are fetched.
 
 #include "ops/dense/next_tile.h"
 

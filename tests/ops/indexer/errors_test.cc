@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// B=2, N=4, S1=5, S2=40, D=16, K=8, f16.
+/// Returns a call that tests spoil: B=2, N=4, S1=5, S2=40, D=16, K=8, f16.
 TokenCase Spoilt(Layout layout = Layout::kBSND, int64_t page_rows = 0) {
   TokenCase c;
   c.dtype = DType::kF16;

@@ -22,12 +22,12 @@ enum class IndexerValues : uint8_t {
   kSmallIntegers,  ///< -2..2: sums are exact in every type; scores are often equal, 0 or -0
 };
 
-/// One call of the lightning indexer, forward or backward, as a value.
+/// The description of one call of the lightning indexer, forward or backward.
 struct IndexerCase {
   TokenCase tokens = {};
   int64_t heads = 4, d = 16;
-  bool f32_weights = false;    ///< otherwise the type of q
-  bool f32_values = false;     ///< for sparse_values and d_values; otherwise the type of q
+  bool f32_weights = false;    ///< otherwise weights have the type of q
+  bool f32_values = false;     ///< for sparse_values and d_values, which otherwise have the type of q
   bool wants_values = true;    ///< only in the forward
   bool flat_d_values = false;  ///< only in the backward: [B, S1, K], otherwise [B, S1, 1, K]
   IndexerValues values = IndexerValues::kNormal;
@@ -40,9 +40,9 @@ struct IndexerCase {
 std::ostream& operator<<(std::ostream& out, const IndexerCase& c);
 [[nodiscard]] LightningIndexerOptions OptionsOf(const IndexerCase& c);
 [[nodiscard]] LightningIndexerGradOptions GradOptionsOf(const IndexerCase& c);
-/// The case in the reference's terms, with the case's lists.
+/// Returns the case in the reference's terms, with the case's lists.
 [[nodiscard]] reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c);
-/// Gradients of the values, [tokens, slots].
+/// Returns random gradients of the selected values, as [tokens, slots].
 [[nodiscard]] std::vector<double> DrawValueGradients(const IndexerCase& c);
 
 /// The tensors of a forward call. All bytes except the values are NaN or invalid, and so are the outputs.
@@ -50,7 +50,7 @@ class IndexerCall {
  public:
   explicit IndexerCall(const IndexerCase& c) : IndexerCall(c, MakeReferenceProblem(c)) {}
   IndexerCall(const IndexerCase& c, reference::IndexerProblem values);
-  // The arguments point into it.
+  // An object cannot be copied, because the arguments point into it.
   IndexerCall(const IndexerCall&) = delete;
   IndexerCall& operator=(const IndexerCall&) = delete;
 
@@ -76,7 +76,7 @@ class IndexerGradCall {
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
       : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
-  /// The tensors of a call with other gradients of the values.
+  /// Takes other values and other gradients of the selected values than the case has.
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;
@@ -106,7 +106,7 @@ class IndexerGradCall {
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerGradCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const IndexerCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, in fresh tensors.
+/// Returns the outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs ForwardOf(const IndexerCase& c, Context* context);
 [[nodiscard]] TokenOutputs BackwardOf(const IndexerCase& c, Context* context);
 

@@ -7,15 +7,16 @@
 
 namespace fa::test {
 
-/// The error of a sum of n products in f32, relative to the sum of their magnitudes (support/compare/tolerance.h).
+/// Returns the error of a sum of n products in f32, relative to the sum of their magnitudes
+/// (support/compare/tolerance.h).
 [[nodiscard]] double ErrorOfSum(int64_t n);
 
-/// How far a score of f32 products and sums may be from the exact score. Let a_g be the magnitude of the product of
-/// head g. The product is off by e(D) a_g, ReLU does not increase that, and the sum over the heads adds e(N) of its
-/// magnitude. bf16 dot products take subnormal terms as 0, so each term may also be off by FLT_MIN.
+/// Returns how far a score of f32 products and sums may be from the exact score. Let a_g be the magnitude of the
+/// product of head g. The product is off by e(D) a_g, ReLU does not increase that, and the sum over the heads adds e(N)
+/// of its magnitude. bf16 dot products take subnormal terms as 0, so each term may also be off by FLT_MIN.
 [[nodiscard]] double ScoreTolerance(const reference::IndexerProblem& problem, int64_t token, int64_t key, DType dtype);
 
-/// Whether `got` is a selection of the right scores:
+/// Returns whether `got` is a selection of the right scores:
 /// - it has as many keys as there are, each below the limit and only once;
 /// - its values are within ScoreTolerance (and their own rounding), in the order of the operator;
 /// - no key that was left out has a score above the smallest selected score by more than both tolerances. For small
@@ -30,7 +31,7 @@ class IndexerGradientTolerance {
   IndexerGradientTolerance(const reference::IndexerProblem& problem, DType dtype);
   /// Adds a pair. Token and key are packed rows.
   void Add(int64_t token, int64_t key, double d_score, double d_score_error);
-  /// The expected gradients with their tolerances, including the gradients' own rounding.
+  /// Returns the expected gradients with their tolerances, including the gradients' own rounding.
   [[nodiscard]] std::vector<ExpectedOutput> Expect(const reference::IndexerGradients& want, DType weights_dtype) const;
 
  private:
@@ -47,7 +48,8 @@ class IndexerGradientTolerance {
   Sum dq_, dk_, dweights_;
 };
 
-/// The expected gradients. Those of small integers are exact except for their own rounding, so they have no tolerance.
+/// Returns the expected gradients. Gradients of small integers are exact except for their own rounding, so they have no
+/// tolerance.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectBackward(const IndexerGradCall& call);
 
 }  // namespace fa::test

@@ -59,7 +59,7 @@ TEST(Indexer, EverySizeOfHeads) {
   }
 }
 
-// Few and many tokens, numbers of keys around the sizes of tiles, and fewer and more keys than entries.
+// Tests few and many tokens, numbers of keys around the sizes of tiles, and fewer and more keys than entries.
 TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
   for (const int64_t tokens : {1, 2, 17, 40}) {
     for (const int64_t keys : {1, 31, 32, 33, 128, 257, 700}) {
@@ -142,7 +142,8 @@ TEST(Indexer, PagesOfEverySize) {
   }
 }
 
-/// A call with one head, D = 1, weight 1 and q = 1. The score of a key is its value, or 0 if the value is negative.
+/// Returns a call with one head, D = 1, weight 1 and q = 1. The score of a key is its value, or 0 if the value is
+/// negative.
 IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double weight = 1) {
   IndexerCase c{.heads = 1, .d = 1};
   c.tokens.lengths = {{1}, {std::ssize(scores)}};
@@ -193,7 +194,7 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// A row of equal scores has many times more keys than entries, so the last entry is one of a tie.
+// A row of equal scores has many times more keys than entries, so keys with the score of the last entry are left out.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {

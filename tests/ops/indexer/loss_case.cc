@@ -17,7 +17,8 @@ void RoundToF32(std::vector<double>* values) {
   for (double& value : *values) value = RoundTo(DType::kF32, value);
 }
 
-/// The attention over the keys of the loss, which gives its statistics. The values of the attention do not matter.
+/// Returns the attention over the keys of the loss, which gives its statistics. The values of the attention do not
+/// matter.
 reference::SparseProblem AttentionOfStatistics(const LossCase& c, const reference::SparseProblem& attention) {
   reference::SparseProblem p = attention;
   p.merged = true;

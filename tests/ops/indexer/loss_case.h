@@ -15,13 +15,13 @@
 
 namespace fa::test {
 
-/// One call of the KL loss, sparse or dense, as a value.
+/// The description of one call of the KL loss, sparse or dense.
 struct LossCase {
   TokenCase tokens = {};
   bool dense = false;
   int64_t heads = 4, heads_kv = 1, d = 16, d_rope = 0;  ///< sizes of the attention
   int64_t heads_index = 3, d_index = 16;
-  bool f32_weights = false;  ///< otherwise the type of q
+  bool f32_weights = false;  ///< otherwise weights have the type of q
   bool head_mean = false;    ///< sparse loss only: p_head_mean is given
   /// The statistics belong to another selection, so that the head mean of a row does not add up to 1.
   bool foreign_statistics = false;
@@ -35,7 +35,7 @@ struct LossCase {
 std::ostream& operator<<(std::ostream& out, const LossCase& c);
 [[nodiscard]] SparseIndexerLossOptions OptionsOf(const LossCase& c);
 [[nodiscard]] DenseIndexerLossOptions DenseOptionsOf(const LossCase& c);
-/// The case in the reference's terms, with statistics in f32.
+/// Returns the case in the reference's terms, with statistics in f32.
 [[nodiscard]] reference::LossProblem MakeReferenceProblem(const LossCase& c);
 
 /// The tensors of a call. All bytes except the values are NaN or invalid, and so are the outputs.
@@ -43,7 +43,7 @@ class LossCall {
  public:
   explicit LossCall(const LossCase& c) : LossCall(c, MakeReferenceProblem(c)) {}
   LossCall(const LossCase& c, reference::LossProblem values);
-  // The arguments point into it.
+  // An object cannot be copied, because the arguments point into it.
   LossCall(const LossCall&) = delete;
   LossCall& operator=(const LossCall&) = delete;
 
@@ -54,7 +54,7 @@ class LossCall {
   [[nodiscard]] SparseIndexerLossOptions options() const { return OptionsOf(case_); }
   [[nodiscard]] DenseIndexerLossOptions dense_options() const { return DenseOptionsOf(case_); }
   [[nodiscard]] Status Run(Context* context) const;
-  // Plans of sparse_args() and of dense_args().
+  // Returns a plan of sparse_args(); MakeDensePlan returns a plan of dense_args().
   [[nodiscard]] Result<PlanFor<SparseIndexerLossArgs>> MakeSparsePlan(Context* context) const;
   [[nodiscard]] Result<PlanFor<DenseIndexerLossArgs>> MakeDensePlan(Context* context) const;
   [[nodiscard]] TokenOutputs Outputs() const;
@@ -73,8 +73,8 @@ class LossCall {
   Tensor loss_;
 };
 
-/// The reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention or of the
-/// indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
+/// Returns the reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention
+/// or of the indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
 /// - p is a mean of exponentials of given statistics, each off by e + exp's error + 4 u (|max| + |ln sum| + |score|). A
 ///   p that is given as a tensor is exact. kL1 divides p by the sum of the row, whose terms have these errors.
 /// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.
@@ -91,7 +91,7 @@ class LossCall {
 [[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult LossIsTheReference(const LossCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, in fresh tensors.
+/// Returns the outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs LossOf(const LossCase& c, Context* context);
 
 }  // namespace fa::test

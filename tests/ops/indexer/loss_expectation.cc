@@ -23,10 +23,10 @@ constexpr double kExpRelative = 4 * kUnit;
 /// 8.7 u, which come from the polynomial (6.2e-8) and from its evaluation (about u).
 constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
 
-/// Six standard deviations of a sum of n terms in f32, given the sum of their squares. Each addition is off by up to u
-/// times its partial sum, evenly spread, so its variance is a third of the square of that bound. The order of additions
-/// is the kernel's own. Averaged over all orders, the squares of the partial sums are at most (n + 1) / 2 (squares +
-/// sum^2).
+/// Returns six standard deviations of a sum of n terms in f32, given the sum of their squares. Each addition is off by
+/// up to u times its partial sum, evenly spread, so its variance is a third of the square of that bound. The order of
+/// additions is the kernel's own. Averaged over all orders, the squares of the partial sums are at most (n + 1) / 2
+/// (squares + sum^2).
 double SixSigmaOfSum(int64_t n, double squares, double sum) {
   return 6 * kUnit * std::sqrt(static_cast<double>(n + 1) * (squares + sum * sum) / 6);
 }
@@ -37,7 +37,7 @@ double SquaresOfTerms(const double* a, const double* b, int64_t n) {
   return squares;
 }
 
-/// Six standard deviations of an indexer's score, from the errors of the heads' products and of their sum.
+/// Returns six standard deviations of an indexer's score, from the errors of the heads' products and of their sum.
 double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_t key) {
   double variance = 0, squares = 0, sum = 0;
   for (int64_t g = 0; g < p.heads; ++g) {
@@ -54,7 +54,7 @@ double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_
   return std::sqrt(variance + error * error);
 }
 
-/// Six standard deviations of a score of the attention.
+/// Returns six standard deviations of a score of the attention.
 double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t head, int64_t key) {
   const int64_t query_row = token * p.heads + head, key_row = key * p.heads_kv + head / (p.heads / p.heads_kv);
   double squares = SquaresOfTerms(&p.q[query_row * p.d], &p.k[key_row * p.d], p.d);
@@ -62,7 +62,7 @@ double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t
   return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
 }
 
-/// The error of the mean of the heads' probabilities of one key.
+/// Returns the error of the mean of the heads' probabilities of one key.
 double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;
@@ -160,7 +160,7 @@ void AddRowErrors(const reference::LossProblem& problem, int64_t b, int64_t t, c
   const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
   if (keys.empty()) return;
   const int64_t token = s.FirstToken(b) + t;
-  double clamped_p = 0, mean_slope = 0;  // sum of p' where y is not clamped; sum of p (ln p' - ln y' + 1)
+  double clamped_p = 0, mean_slope = 0;  // the sum of p' where y is not clamped, and the sum of p (ln p' - ln y' + 1)
   std::vector<double> slopes;
   for (size_t x = 0; x < keys.size(); ++x) {
     const double p = std::max(row.p[x], kClamp), y = std::max(row.y[x], kClamp);

@@ -14,7 +14,7 @@ class LseCall {
  public:
   explicit LseCall(const IndexerCase& c) : LseCall(c, MakeReferenceProblem(c)) {}
   LseCall(const IndexerCase& c, reference::IndexerProblem values);
-  // The arguments point into it.
+  // An object cannot be copied, because the arguments point into it.
   LseCall(const LseCall&) = delete;
   LseCall& operator=(const LseCall&) = delete;
 
@@ -37,9 +37,9 @@ class LseCall {
   RowTensor q_, k_, weights_, max_, sum_;
 };
 
-/// The reference's statistics and how far f32 results may be off. Let e be the largest ScoreTolerance of a row's scores
-/// (0 for small integers), and u = 2^-24. The maximum is off by e. The exponential of a score x below the maximum is
-/// off by:
+/// Returns the reference's statistics and how far f32 results may be off. Let e be the largest ScoreTolerance of a
+/// row's scores (0 for small integers), and u = 2^-24. The maximum is off by e. The exponential of a score x below the
+/// maximum is off by:
 /// - the factor exp(2 e), because score and maximum may be off in opposite directions;
 /// - 4 u |x|, for the difference and its factor log2(e);
 /// - exp's 4 u, and FLT_MIN where it underflows.
@@ -50,7 +50,7 @@ class LseCall {
 [[nodiscard]] ::testing::AssertionResult StatisticsAreTheReference(const LseCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult StatisticsAreTheReference(const IndexerCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, in fresh tensors.
+/// Returns the outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs StatisticsOf(const IndexerCase& c, Context* context);
 
 }  // namespace fa::test

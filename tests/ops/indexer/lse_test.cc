@@ -32,7 +32,8 @@ IndexerCase UsualIndexer(DType dtype = DType::kF32) {
   return c;
 }
 
-/// A case with a sequence of few tokens and many keys, whose keys are cut among workers, and one of many tokens.
+/// Returns a case of two sequences. One has few tokens and many keys, which are cut among workers, and one has many
+/// tokens.
 IndexerCase OfManyTasks(DType dtype, Layout layout = Layout::kBSND) {
   IndexerCase c{.heads = 6, .d = 40};
   c.tokens.dtype = dtype;
@@ -132,7 +133,7 @@ TEST(IndexerLse, WritesWhereTheStridesSay) {
   EXPECT_LE(written, 35) << "nothing between the elements";
 }
 
-// Non-finite values.
+// Tests of non-finite values.
 
 TEST(IndexerLse, ANanReachesTheRowsThatSeeItAndNoOther) {
   for (const DType dtype : kTokenDTypes) {
@@ -185,7 +186,7 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
   }
 }
 
-// Reproducibility.
+// Tests of reproducibility.
 
 TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   for (const Isa isa : IsaLevels()) {
@@ -233,7 +234,7 @@ TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
   }
 }
 
-// Plans and errors.
+// Tests of plans and errors.
 
 TEST(IndexerLse, AllocatesNothingFromTheSecondCallOn) {
   for (const Isa isa : IsaLevels()) {
@@ -275,7 +276,7 @@ struct LseMistake {
   std::function<void(LseArgs*, LseOptions*)> make;
 };
 
-/// Mistakes in a call with B=2, N=4, S1=5, S2=40, D=16, f16.
+/// Returns mistakes in a call with B=2, N=4, S1=5, S2=40, D=16, f16.
 std::vector<LseMistake> Mistakes() {
   static constexpr int64_t kTooMany[] = {5, 41};
   return {
@@ -332,7 +333,7 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
 
 // With these statistics the dense loss matches the reference, which computes the statistics itself. If a row's maximum
 // is off by e and its sum by the factor 1 + r, all ln y of the row are off by at most e + ln(1 + r). The loss is off by
-// the row's p' times that.
+// the row's p' times that bound.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
   for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {

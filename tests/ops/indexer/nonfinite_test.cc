@@ -25,7 +25,7 @@ TokenCase Tokens(DType dtype) {
   return tokens;
 }
 
-/// A key of sequence 0 that token 2 sees. The limit hides it from token 0.
+/// Returns a key of sequence 0 that token 2 sees. The limit hides it from token 0.
 int64_t SelectedKey(const reference::Selection& selection, bool dense) {
   return dense ? selection.Limit(0, 2) - 1 : selection.KeysOf(0, 2).front().key;
 }
@@ -54,8 +54,8 @@ void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected,
 
 class IndexerNonFinite : public ::testing::TestWithParam<DType> {};
 
-// `finite` gives products of the same signs, and so the same derivatives. Only the column of queries and the weights
-// change.
+// `finite` gives products of the same signs, and so the same derivatives. Only the gradients of the weights and of one
+// column of queries change.
 TEST_P(IndexerNonFinite, KeysSpoilWeightsAndAColumnOfQueries) {
   const IndexerCase c{.tokens = Tokens(GetParam()), .heads = 18, .d = 40};
   for (const auto& [poison, finite] : {std::pair{kNan, 0.0}, {kInf, 1.0}, {-kInf, -1.0}}) {

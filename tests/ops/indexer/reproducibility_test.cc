@@ -1,5 +1,5 @@
-// A token's selection, and every gradient, has the same bits on any number of threads, wherever the keys lie, and
-// whatever else is in the call.
+// A token's selection and every gradient have the same bits on any number of threads, and wherever the keys lie. The
+// rest of the call does not change them either.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -16,7 +16,7 @@
 namespace fa::test {
 namespace {
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
 void ExpectSameValues(const TokenOutputs& got, const TokenOutputs& want) {
@@ -119,8 +119,8 @@ TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
-/// The value gradients of `from`, each moved with its entry to the order of `to`'s lists. If a key is listed twice, its
-/// two gradients keep their order.
+/// Returns the value gradients of `from`, each moved with its entry to the order of `to`'s lists. If a key is listed
+/// twice, its two gradients keep their order.
 std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCase& to) {
   const std::vector<double> d_values = DrawValueGradients(from);
   const std::vector<int64_t> lists = MakeSelection(from.tokens).indices, moved_lists = MakeSelection(to.tokens).indices;
@@ -138,8 +138,8 @@ std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCa
 }
 
 // Entries move with their gradients. For different keys any order gives the same bits. The gradients of a key that is
-// listed twice are added in the order of the list, and another order would round differently, so these entries keep
-// their order.
+// listed twice are added in the order of the list. Another order would round differently, so these entries keep their
+// order.
 TEST_P(IndexerBits, OfTheBackwardDoNotDependOnTheOrderOfTheList) {
   for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
     IndexerCase c = Usual();

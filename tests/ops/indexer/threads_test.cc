@@ -1,5 +1,5 @@
-// Several workers and callers at once, for ThreadSanitizer: tokens wait for one another's additions, and several
-// callers share one context. Each call must give the bits that one worker gives.
+// Several workers and callers at once, for ThreadSanitizer. Tokens wait until other tokens have added their terms, and
+// several callers share one context. Each call must give the bits that one worker gives.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -14,10 +14,10 @@
 namespace fa::test {
 namespace {
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
-/// Many tokens and few keys, so that every token waits at every key.
+/// Returns many tokens and few keys, so that every token waits at every key.
 TokenCase Tokens(DType dtype) {
   TokenCase c;
   c.dtype = dtype;

@@ -23,9 +23,9 @@ class OutputScales {
 
   [[nodiscard]] const Tensor& scale() const { return scale_; }
   [[nodiscard]] const Tensor& offset() const { return offset_; }
-  /// The int8 value of an output that is exactly `x`.
+  /// Returns the int8 value of an output that is exactly `x`.
   [[nodiscard]] double Quantized(double x, int64_t head, int64_t column) const;
-  /// How far an output may be from Quantized(x) if it is off by `far` before quantization.
+  /// Returns how far an output may be from Quantized(x) if it is off by `far` before quantization.
   [[nodiscard]] double Tolerance(double x, double far, int64_t head, int64_t column) const;
 
  private:

@@ -23,7 +23,7 @@ void Spoil(uint64_t seed, reference::Problem* values) {
   (*target)[RandomBits(seed, Tag::kChoice, {-2}) % target->size()] = kValues[seed / 3 % 3];
 }
 
-/// A case without int8 keys and int8 output, because int8 has no non-finite values.
+/// Returns a case without int8 keys and int8 output, because int8 has no non-finite values.
 DecodeCase FloatDecodeCase(uint64_t seed) {
   DecodeCase c = RandomDecodeCase(seed);
   c.quantization = Quantization::kNone;

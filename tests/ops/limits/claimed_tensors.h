@@ -11,15 +11,16 @@
 
 namespace fa::test {
 
-/// 2^exponent.
+/// Returns 2^exponent.
 constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
 
-/// An input of any size over a few bytes. Every stride except the innermost is 0.
+/// Returns an input of any size over a few bytes. Every stride except the innermost is 0.
 [[nodiscard]] TensorView Claim(const Dims& shape, DType dtype = DType::kF32);
-/// A dense output of any size, of which no element exists.
+/// Returns a dense output of any size, of which no element exists.
 [[nodiscard]] MutableTensorView ClaimOutput(const Dims& shape, DType dtype = DType::kF32);
 
-/// The sizes 2^31, 2^31 + 1, 2^32, 2^32 + 1, 2^40, 2^48, 2^55, 2^60, 2^61, 2^62, 2^63 - 1 that are at least `least`.
+/// Returns the sizes 2^31, 2^31 + 1, 2^32, 2^32 + 1, 2^40, 2^48, 2^55, 2^60, 2^61, 2^62, 2^63 - 1 that are at least
+/// `least`.
 [[nodiscard]] std::vector<int64_t> AbsurdSizes(int64_t least = 0);
 
 /// Expects an error or a small plan. A size that is too large gives the status of a caller's mistake, or of memory,

@@ -1,4 +1,4 @@
-// Forward, backward, merge and dropout mask at absurd sizes.
+// Tests forward, backward, merge and dropout mask at absurd sizes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -18,12 +18,13 @@ struct DenseSizes {
 
 [[nodiscard]] std::string Text(const DenseSizes& s);
 
-/// The arguments of a call in BNSD on claimed tensors.
+/// Returns the arguments of a call in BNSD on claimed tensors.
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
-/// One absurd size at a time, then several at once, with and without rows and keys. Some sizes alone would make a plan
-/// of many millions of tasks, which a large machine can hold. Such a size starts beyond what fits.
+/// Returns one absurd size at a time, then several at once, with and without rows and keys. Some sizes alone would make
+/// a plan of many millions of tasks, which a large machine can hold. Such a size starts beyond the memory of any
+/// machine.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// Prompt and decode attention at absurd sizes.
+// Tests prompt and decode attention at absurd sizes.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -82,7 +82,7 @@ TEST(InferenceLimits, DecodeRefusesAbsurdSizesOrPlansThem) {
     ExpectRefused(PlanDecodeAttention(Decode(1, size, {1, size, 16, 8}).args, {}).status(), "N " + text);
     ExpectRefusedOrSmall(PlanDecodeAttention(Decode(1, 2, {1, 1, size, 8}).args, {}), "S " + text);
   }
-  for (const int64_t size : AbsurdSizes(Power(40))) {  // folded
+  for (const int64_t size : AbsurdSizes(Power(40))) {  // query heads are folded into rows
     ExpectRefused(PlanDecodeAttention(Decode(1, size, {1, 1, 16, 8}).args, {}).status(), std::to_string(size));
   }
 }

@@ -1,4 +1,4 @@
-// Calls over ranks, and their schedules, at absurd sizes and with numbers that no caller would mean.
+// Tests calls over ranks, and their schedules, at absurd sizes and with numbers that no caller would mean.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

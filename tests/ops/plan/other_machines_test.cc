@@ -1,5 +1,5 @@
-// Tests which kernels other machines than this one would run. A machine is the feature words of its CPU; a call is its
-// shapes and types.
+// Tests which kernels other machines than this one would run. A machine is described by the feature words of its CPU,
+// and a call by its shapes and types.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ struct CpuOf {
 // hwcap bit 1 is ASIMD and bit 20 dot products; hwcap2 bit 13 is int8 matrices and bit 14 bf16.
 const CpuOf kKunpeng920{"Kunpeng 920", {.hwcap = 1u << 1 | 1u << 20}};
 const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 13 | 1u << 14}};
-// All parts of AVX-512 that Sapphire Rapids and Zen 5 have. edx of leaf 7 has the tile unit.
+// The words have all parts of AVX-512 that Sapphire Rapids and Zen 5 have. The bits of the tile unit are in edx of leaf
+// 7.
 constexpr core::CpuFeatureWords kAllOfAvx512{
     .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
 constexpr core::CpuFeatureWords kWithTiles = [] {
@@ -47,7 +48,7 @@ std::unique_ptr<Context> ContextOf(const CpuOf& cpu) {
   return std::move(*context);
 }
 
-/// A present tensor without memory, because plans only look at shapes and types.
+/// Returns a present tensor without memory, because plans only look at shapes and types.
 MutableTensorView Tensor(const Dims& shape, DType dtype) {
   static std::array<std::byte, 64> nowhere;
   return {nowhere.data(), dtype, shape, {}};
@@ -343,7 +344,7 @@ TEST(OtherMachines, RunKernelsOfTheirOwnInTwentyCalls) {
 
 TEST(OtherMachines, NoCallOfALevelWithKernelsFallsBackToPortable) {
   for (const Isa isa : AllIsas()) {
-    if (isa == core::kAmxEmulated) continue;  // this level has only pairs of bf16
+    if (isa == core::kAmxEmulated) continue;  // this level has kernels only for pairs of bf16
     const auto context = Context::ForPlanning({.isa = isa, .cores = 2});
     ASSERT_TRUE(context.ok());
     for (const PlannedCall& call : Calls()) {

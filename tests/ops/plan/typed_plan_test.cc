@@ -47,7 +47,7 @@ constexpr bool EachRunsOnItsOwn(Operators<Args...> all) {
 }
 static_assert(EachRunsOnItsOwn(EveryOperator{}));
 
-// A Plan can only describe itself. No plan converts to a plan of another operator.
+// Checks that a Plan can only describe itself, and that no plan converts to a plan of another operator.
 template <typename... Args>
 constexpr bool NoneRunsAsAPlan(Operators<Args...> /*all*/) {
   return (!RunsOnInAnyWay<Plan, Args> && ...);

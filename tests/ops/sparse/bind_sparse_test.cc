@@ -1,4 +1,4 @@
-// Which calls the sparse operators refuse, and with which message.
+// Tests which calls the sparse operators refuse, and with which message.
 #include "ops/sparse/bind_sparse.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 namespace fa::ops {
 namespace {
 
-/// B = 2, S1 = 3, S2 = 5, N = 4, D = 8, Drope = 2, Dv = 6, K = 4; all tensors share one memory, which is large enough
-/// for each.
+/// A call with B = 2, S1 = 3, S2 = 5, N = 4, D = 8, Drope = 2, Dv = 6, K = 4. All tensors share one memory, which is
+/// large enough for each.
 struct Call {
   std::vector<float> inputs = std::vector<float>(1024), outputs = std::vector<float>(8 * 1024);
   std::vector<int32_t> lists = std::vector<int32_t>(2 * 3 * 4, 0), table = {0, 1, 2, 3};

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// B=2, N=3, S1=5, S2=40, D=16, Drope=8, Dv=24, K=8, f16.
+/// Returns a call that tests spoil: B=2, N=3, S1=5, S2=40, D=16, Drope=8, Dv=24, K=8, f16.
 SparseCase Spoilt(Layout layout = Layout::kBSND, int64_t page_rows = 0) {
   SparseCase c{.heads = 3, .d = 16, .d_rope = 8, .dv = 24};
   c.tokens.dtype = DType::kF16;

@@ -16,7 +16,8 @@ namespace {
 
 void Check(const SparseCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 
-/// Sequences with more queries than keys, with neither, and with one key, among others.
+/// Returns lengths of several sequences. Among them are sequences with more queries than keys, with neither, and with
+/// one key.
 reference::Lengths MixedLengths() { return {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}}; }
 
 TEST(SparseForward, EveryTypeLayoutAndFormOfKeys) {
@@ -344,7 +345,7 @@ TEST(SparseForward, PagesOfEverySize) {
   }
 }
 
-/// Puts invalid entries into the lists of a case.
+/// Returns a call with invalid entries in the lists of a case.
 SparseCall WithInvalidEntries(const SparseCase& c) {
   reference::SparseProblem values = MakeReferenceProblem(c);
   constexpr int64_t kInvalid[] = {-2, 0x7FFFFFFF, -0x7FFFFFFF - 1, 41, 1000};

@@ -25,7 +25,7 @@ SparseCase Usual(DType dtype, int64_t heads, bool merged) {
   return c;
 }
 
-/// A key that token 2 of sequence 0 sees.
+/// Returns a key that token 2 of sequence 0 sees.
 int64_t SelectedKey(const reference::SparseProblem& values) { return values.selection.KeysOf(0, 2).front().key; }
 
 /// Runs backward on `values` on every level, and expects the reference's results where these are not finite.
@@ -78,8 +78,8 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
-/// A case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys, or with more than two
-/// heads two blocks of 128.
+/// Returns a case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys, or with more than
+/// two heads two blocks of 128.
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;
@@ -88,7 +88,7 @@ SparseCase FewHeads(DType dtype, int64_t heads) {
   return c;
 }
 
-/// The keys that token t names, ascending.
+/// Returns the keys that token t names, ascending.
 std::vector<int64_t> KeysOf(const reference::SparseProblem& values, int64_t t) {
   std::vector<int64_t> keys;
   for (const reference::SelectedKey& at : values.selection.KeysOf(0, t)) keys.push_back(at.key);
@@ -108,7 +108,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // In each block of the list, one key that the other token does not name.
+    // Takes one key from each block of the list, which the other token does not name.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =

@@ -1,4 +1,4 @@
-// Plans of sparse attention: their text, and that their runs allocate nothing from the second on.
+// Tests the text of plans of sparse attention, and that runs of a plan allocate nothing from the second run on.
 #include <gtest/gtest.h>
 
 #include "ops/sparse/sparse_case.h"

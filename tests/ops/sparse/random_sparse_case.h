@@ -7,7 +7,7 @@
 
 namespace fa::test {
 
-/// A valid case that depends on the seed alone: any type, layout, lengths, lists, sizes, strides and placement.
+/// Returns a valid case that depends on the seed alone: any type, layout, lengths, lists, sizes, strides and placement.
 [[nodiscard]] SparseCase RandomSparseCase(uint64_t seed);
 
 }  // namespace fa::test

@@ -1,5 +1,5 @@
-// A token's results have the same bits on any number of threads, wherever its keys lie, in whatever order its list
-// names them, and whatever else is in the call.
+// A token's results have the same bits on any number of threads, wherever its keys lie, and in whatever order its list
+// names them. The rest of the call does not change them either.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -14,7 +14,7 @@
 namespace fa::test {
 namespace {
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
 class SparseBits : public ::testing::TestWithParam<std::tuple<Isa, DType, int64_t>> {

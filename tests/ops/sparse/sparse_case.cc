@@ -17,7 +17,7 @@ double ScaleOf(const SparseCase& c) {
   return static_cast<double>(c.scale.value_or(usual));
 }
 
-/// An f32 tensor [N] of NaN, or an absent one if the case has no sink.
+/// Returns an f32 tensor [N] of NaN, or an absent one if the case has no sink.
 Tensor MakeHeadValues(const SparseCase& c) {
   return c.sink ? Tensor(DType::kF32, {c.heads}, {}, c.tokens.placement) : Tensor();
 }

@@ -16,11 +16,11 @@
 
 namespace fa::test {
 
-/// One call of sparse attention, forward or backward, as a value.
+/// The description of one call of sparse attention, forward or backward.
 struct SparseCase {
   TokenCase tokens = {};
   int64_t heads = 2, d = 16, d_rope = 0, dv = 16;
-  bool merged = false;  ///< without v
+  bool merged = false;  ///< the call has no v, and k holds the values too
   std::optional<float> scale = {};
   bool statistics = true, head_mean = true;  ///< wanted outputs of the forward; the head mean needs block size 1
   bool check_indices = true;
@@ -29,16 +29,16 @@ struct SparseCase {
 
 std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 [[nodiscard]] SparseAttentionOptions OptionsOf(const SparseCase& c);
-/// The case in the reference's terms. Its values are drawn and rounded to their types.
+/// Returns the case in the reference's terms. Its values are drawn and rounded to their types.
 [[nodiscard]] reference::SparseProblem MakeReferenceProblem(const SparseCase& c);
 
 /// The tensors of a forward call. All bytes except the values are NaN or invalid, and so are the outputs.
 class SparseCall {
  public:
   explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
-  /// The case with other values, for example poisoned ones.
+  /// Takes other values than the case has, for example poisoned ones.
   SparseCall(const SparseCase& c, reference::SparseProblem values);
-  // The arguments point into it.
+  // An object cannot be copied, because the arguments point into it.
   SparseCall(const SparseCall&) = delete;
   SparseCall& operator=(const SparseCall&) = delete;
 
@@ -98,7 +98,7 @@ class SparseGradCall {
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseGradCall& call, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult BackwardIsTheReference(const SparseCase& c, int threads = 2);
 
-/// Outputs of a call that must succeed, in fresh tensors.
+/// Returns the outputs of a call that must succeed, in fresh tensors.
 [[nodiscard]] TokenOutputs ForwardOf(const SparseCase& c, Context* context);
 [[nodiscard]] TokenOutputs BackwardOf(const SparseCase& c, Context* context);
 

@@ -15,8 +15,8 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 
 void Append(const double* from, int64_t count, std::vector<double>* to) { to->insert(to->end(), from, from + count); }
 
-/// The part of the dense problem that does not depend on the keys. The query heads of a token become rows, which they
-/// are in memory too.
+/// Returns the part of the dense problem that does not depend on the keys. The query heads of a token become rows,
+/// which they are in memory too.
 reference::Problem DenseOf(const reference::SparseProblem& p) {
   reference::Problem dense{.d = p.d, .d_rope = p.d_rope, .dv = p.dv};
   dense.q = p.q;
@@ -40,7 +40,7 @@ void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Prob
   }
 }
 
-/// A problem in which every token is a batch element with the keys of its list.
+/// Returns a problem in which every token is a batch element with the keys of its list.
 reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
   reference::Problem dense = DenseOf(p);
@@ -61,7 +61,7 @@ reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// A problem in which every sequence is a batch element with all its keys under a mask and a bias.
+/// Returns a problem in which every sequence is a batch element with all its keys under a mask and a bias.
 reference::Problem MaskedProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
   reference::Problem dense = DenseOf(p);

@@ -1,4 +1,4 @@
-// The runs of memory that products fetch for later kernels.
+// Tests the runs of memory that products fetch for later kernels.
 
 #include "ops/tile/fetch_runs.h"
 
@@ -18,7 +18,7 @@ constexpr int64_t kLine = FetchRuns::kLineBytes;
 
 alignas(kLine) constexpr char kMemory[64 * kLine] = {};
 
-/// Begin and end of every run, as bytes from the start of kMemory.
+/// Returns the begin and end of every run, as bytes from the start of kMemory.
 std::vector<std::pair<int64_t, int64_t>> Listed(const FetchRuns& runs) {
   std::vector<std::pair<int64_t, int64_t>> listed;
   const core::kernels::FetchList list = runs.list();
@@ -66,7 +66,7 @@ TEST(FetchRuns, TakesTheNextLinesOfAnotherList) {
   EXPECT_EQ(Listed(runs), (Runs{{0, 2 * kLine}}));
   runs.Take(list, 2);
   EXPECT_EQ(Listed(runs), (Runs{{0, 2 * kLine}, {2 * kLine, 3 * kLine}, {10 * kLine, 11 * kLine}}));
-  runs.Take(list, 100);  // more runs than there are
+  runs.Take(list, 100);  // more runs than the list has
   EXPECT_EQ(runs.lines(), 5);
   EXPECT_EQ(Listed(runs).back(), std::pair(11 * kLine, 12 * kLine));
   runs.Take(list, 100);

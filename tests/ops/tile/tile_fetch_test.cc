@@ -1,4 +1,4 @@
-// The cache lines that the tiles of short sequences fetch.
+// Tests which cache lines the tiles of short sequences fetch.
 
 #include "ops/tile/tile_fetch.h"
 
@@ -21,7 +21,7 @@ void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_
   }
 }
 
-/// The address of every 8 bytes that a list fetches. No address may occur twice.
+/// Returns the address of every 8 bytes that a list fetches. No address may occur twice.
 std::set<const void*> Listed(const ops::TileFetch& fetch) {
   std::set<const void*> bytes;
   const core::kernels::FetchList list = fetch.list();
@@ -31,12 +31,12 @@ std::set<const void*> Listed(const ops::TileFetch& fetch) {
   return bytes;
 }
 
-/// Two sequences of seven queries and nine keys.
+/// Returns the shape of two sequences of seven queries and nine keys.
 CallShape ShapeOf(Layout layout) {
   if (layout != Layout::kTND) return {.layout = layout};
   return {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
 }
-/// Rows of the second sequence. In packed layouts they follow the rows of the first.
+/// Returns the interval of rows of the second sequence. In packed layouts they follow the rows of the first sequence.
 tiling::Interval OfSecond(Layout layout, tiling::Interval rows, int64_t rows_of_first) {
   const int64_t before = layout == Layout::kTND ? rows_of_first : 0;
   return {before + rows.begin, before + rows.end};

@@ -43,7 +43,7 @@ TEST(KeySelection, EndsAtTheFirstMinusOne) {
 
 TEST(KeySelection, ReadsNoMoreEntriesThanTheLimitHasBlocks) {
   Selector selector(6, 2, 5);
-  // Keys 0..4 are three blocks, so three entries.
+  // Keys 0..4 form three blocks, so there are three entries.
   EXPECT_EQ(Keys(selector.Select<int32_t>({2, 0, 9, 1, 1, 1}, 5)), (std::vector<int32_t>{0, 1, 4}));
   EXPECT_EQ(Keys(selector.Select<int32_t>({0, 1, 2, 3, 4, 5}, 0)), std::vector<int32_t>{});
 }

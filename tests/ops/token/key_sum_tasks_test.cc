@@ -80,7 +80,7 @@ void YieldOften() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-/// Starts the tasks that write on a thread of their own, before the tasks [0, key_tasks), which clear the sums.
+/// Starts a thread that runs the tasks that write, before the tasks [0, key_tasks), which clear the sums.
 template <typename Run>
 std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   std::atomic<bool> writing{false};

@@ -31,10 +31,11 @@ void InClaimOrder(int64_t tokens, const Body& body) {
 
 struct Sums {
   std::vector<std::byte> memory;
-  std::vector<std::vector<int64_t>> tokens_of_key;  ///< not atomic: a race shows under ThreadSanitizer
+  std::vector<std::vector<int64_t>> tokens_of_key;  ///< not atomic, so that ThreadSanitizer sees a race
 };
 
-/// Every token of two sequences adds to keys of its own choice, some of them twice, in tiles of three.
+/// Returns sums to which every token of two sequences has added: to keys of its own choice, some of them twice, in
+/// tiles of three.
 Sums AddInTurns() {
   constexpr int64_t kFirst = kTokens / 3;  // first token of the second sequence
   Sums sums{std::vector<std::byte>(OrderedCommit::Bytes(kTokens, 2)),

@@ -1,5 +1,6 @@
-// How exact the library is: its errors against double, compared with the errors of the naive computation in the same
-// type (f32 accumulation, P and dS rounded to a 16-bit type before their products, one rounding at the end).
+// Tests how exact the library is. Its errors against double are compared with the errors of the naive computation in
+// the same type. The naive computation accumulates in f32, rounds P and dS to a 16-bit type before their products, and
+// rounds once at the end.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -12,7 +13,7 @@
 namespace fa::test {
 namespace {
 
-/// The results of a forward as inputs of the backward.
+/// Returns the results of a forward as inputs of the backward.
 reference::ForwardResult ResultOf(const ForwardOutputs& outputs) {
   reference::ForwardResult result;
   result.out = outputs.out;
@@ -29,7 +30,7 @@ struct Yardstick {
 
 class BackwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// There is no allowance: both errors are the largest of tens of thousands of elements.
+// The bound has no further allowance, because both errors are the largest of tens of thousands of elements.
 TEST_P(BackwardAccuracy, ErrorIsAtMostThreeTimesThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   BackwardCase c;
@@ -98,8 +99,9 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   }
 }
 
-/// Adds the error of the gradients that comes from rounding the output, from which delta is taken (docs/numerics.md).
-/// delta is off by U sum |dO O|, dS by that times P, and dQ and dK by the products of the error of dS.
+/// Adds the error of the gradients that comes from rounding the output, from which delta is computed
+/// (docs/numerics.md). delta is off by U sum |dO O|, dS by P times the error of delta, and dQ and dK by the products of
+/// the error of dS.
 void AddRoundingOfTheOutput(const reference::Problem& p, const reference::ForwardResult& exact,
                             const std::vector<double>& d_out, DType dtype, reference::Gradients* allowed) {
   const double unit = reference::UnitRoundoff(FormatOf(dtype));

@@ -1,5 +1,5 @@
-// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or on their own. Each must get the
-// bits that it gets alone.
+// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or each on its own. Each caller
+// must get the bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 

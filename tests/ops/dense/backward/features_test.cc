@@ -1,4 +1,4 @@
-// Each option of the dense backward by itself, for every type, on every instruction-set level.
+// Tests each option of the dense backward by itself, for every type, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace {
 
 using reference::PseType;
 
-/// 2 sequences of 70 x 150 (a tail in every tile direction), 4 query heads on 2 key heads.
+/// Returns a case of 2 sequences of 70 x 150 (a tail in every tile direction), with 4 query heads on 2 key heads.
 BackwardCase Usual() {
   BackwardCase c;
   c.forward.heads = 4;
@@ -34,7 +34,7 @@ BackwardCase Packed() {
 BackwardCase Square(int64_t length) {
   BackwardCase c = Usual();
   c.forward.heads = c.forward.heads_kv = 1;
-  c.forward.d = c.forward.dv = 4;  // up to a million pairs
+  c.forward.d = c.forward.dv = 4;  // small, because there are up to a million pairs of query and key
   c.forward.lengths = EqualLengths(1, length, length);
   return c;
 }
@@ -52,7 +52,7 @@ Feature Changed(const char* name, BackwardCase base, const Change& change) {
             return c;
           }};
 }
-/// A change to the forward's side of a base case, which turns on a feature.
+/// Returns a feature: the base case after a change to its forward part.
 template <typename Change>
 Feature With(const char* name, const BackwardCase& base, const Change& change) {
   return Changed(name, base, [change](BackwardCase* c) { change(&c->forward); });

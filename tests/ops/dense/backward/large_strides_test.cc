@@ -1,5 +1,5 @@
-// Offsets past 2^31 and 2^32 elements: the tensors of a small call spread over terabytes of address space, of which
-// only the touched pages exist.
+// Tests offsets past 2^31 and 2^32 elements. The tensors of a small call are spread over terabytes of address space, of
+// which only the touched pages exist.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A long sequence in bounded memory.
+// Tests that a long sequence is computed in bounded memory.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,12 +12,13 @@
 namespace fa::test {
 namespace {
 
-/// An emulated CPU would take minutes per pass over 32768 rows.
+/// The length is smaller under emulation, where one pass over 32768 rows would take minutes.
 const int64_t kLength = Emulated() ? 8192 : 32768;
 constexpr int64_t kSize = 16;
 const Dims kShape{1, 1, kLength, kSize};
-/// The workspace holds f32 copies of the eight inputs and outputs and their panels, for any type of the call, which is
-/// a small multiple of the tensors. A plane of scores would be kLength / kSize times one tensor, at least 512 times.
+/// The workspace may be at most this multiple of the tensors. It holds f32 copies of the eight inputs and outputs and
+/// their panels, whatever the type of the call. A plane of scores would be kLength / kSize times one tensor, at least
+/// 512 times.
 constexpr size_t kMultiple = 4;
 
 std::vector<float> Draw(Tag tag) {
@@ -57,8 +58,8 @@ class BackwardLongSequence : public ::testing::Test {
     args_.dv = out(dv_);
   }
 
-  /// Computes queries [first, first + count) against keys [0, first + count). This gives dQ of these queries. It gives
-  /// dK and dV of the keys from `whole` on, which no other queries see.
+  /// Computes queries [first, first + count) against keys [0, first + count), which gives dQ of these queries. It also
+  /// gives dK and dV of the keys from `whole` on, which no other queries see.
   void ExpectRows(int64_t first, int64_t count, int64_t whole) const {
     const int64_t keys = first + count;
     const auto rows = [](const std::vector<float>& values, int64_t begin, int64_t end, int64_t size) {

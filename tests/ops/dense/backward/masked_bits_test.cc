@@ -48,7 +48,7 @@ std::vector<const KernelTable*> TablesFor(DType dtype) {
   return tables;
 }
 
-/// A case that every kernel table can compute. One in three is bf16.
+/// Returns a case that every kernel table can compute. One in three is bf16.
 BackwardCase RandomCase(int seed) {
   BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
   if (seed % 3 == 0) c.forward.dtype = DType::kBF16;

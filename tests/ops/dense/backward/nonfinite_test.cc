@@ -13,7 +13,7 @@ namespace {
 
 class BackwardNonFinite : public ::testing::TestWithParam<DType> {
  protected:
-  /// Two heads of 70 x 300.
+  /// Returns a case of two heads of 70 x 300.
   static BackwardCase Usual() {
     BackwardCase c;
     c.forward.dtype = GetParam();
@@ -29,7 +29,7 @@ class BackwardNonFinite : public ::testing::TestWithParam<DType> {
   static BackwardOutputs Run(const BackwardCase& c, const reference::Problem& values) {
     return Run(c, MakeBackwardValues(c, values));
   }
-  /// NaN in exactly the rows [first, first + count) of a gradient of 16 columns.
+  /// Expects NaN in exactly the rows [first, first + count) of a gradient of 16 columns.
   static void ExpectSpoiltRows(const std::vector<double>& gradient, int64_t first, int64_t count) {
     for (size_t x = 0; x < gradient.size(); ++x) {
       const int64_t row = static_cast<int64_t>(x) / 16;

@@ -28,7 +28,7 @@ double ValueOf(Poison poison, DType dtype) {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-/// Puts `poison` into d_out of rows that see no key. @return number of poisoned elements
+/// Puts `poison` into d_out of rows that see no key. @return the number of poisoned elements
 int64_t PoisonUnseenGradients(double poison, BackwardValues* values) {
   const reference::Problem& p = values->problem;
   if (!p.sink.empty()) return 0;  // a row that sees no key sees the sink

@@ -1,4 +1,4 @@
-// The bits depend on the inputs, the options and the instruction set; on nothing else.
+// The bits depend on the inputs, the options and the instruction set, and on nothing else.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -13,7 +13,7 @@
 namespace fa::test {
 namespace {
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
 /// Calls `check` on random cases.
@@ -57,7 +57,7 @@ void ExpectSameBitsOverThreads(const BackwardCase& c) {
 
 TEST(BackwardReproducibility, OverThreads) { ForRandomCases(10001, ExpectSameBitsOverThreads); }
 
-/// A case with many tiles that add to the same rows and keys.
+/// Returns a case with many tiles that add to the same rows and keys.
 BackwardCase ManyTiles(DType dtype, int mode) {
   BackwardCase c;
   ForwardCase& f = c.forward;
@@ -120,7 +120,7 @@ TEST(BackwardReproducibility, OfOnePlanForAllRuns) {
   });
 }
 
-/// Sequence b of a case, alone.
+/// Returns a case of sequence b alone.
 BackwardCase Alone(const BackwardCase& c, int64_t b) {
   BackwardCase alone = c;
   ForwardCase& f = alone.forward;
@@ -135,7 +135,7 @@ std::vector<double> Part(const std::vector<double>& values, int64_t first, int64
   return {values.begin() + first, values.begin() + first + count};
 }
 
-/// The gradients of sequence b among the gradients of all. Sums over the batch are left out.
+/// Returns the gradients of sequence b among the gradients of all. Sums over the batch are left out.
 BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& problem, int64_t b) {
   const reference::Problem& p = problem.values().problem;
   const reference::Gradients& g = all.gradients;

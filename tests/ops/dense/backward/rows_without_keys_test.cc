@@ -1,4 +1,4 @@
-// Rows that see no key, keys that no row sees, and rows past the last sequence have gradients of exactly 0 and change
+// Rows that see no key, keys that no row sees, and rows past the last sequence have gradients of exactly 0. They change
 // no other gradient.
 #include <gtest/gtest.h>
 

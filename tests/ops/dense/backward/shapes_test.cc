@@ -1,4 +1,4 @@
-// Every head size and every tail, on every instruction-set level.
+// Tests every head size and every tail, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -114,7 +114,7 @@ TEST(BackwardShapes, ManyBatchElementsAndHeads) {
 TEST(BackwardShapes, EmptyTensors) {
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH, Layout::kSBH, Layout::kTND}) {
     for (const auto& [batch, sq, sk] : {std::tuple{2, 0, 5}, {2, 5, 0}, {2, 0, 0}, {0, 3, 4}}) {
-      if (layout == Layout::kTND && batch == 0) continue;  // refused, because there are no lengths
+      if (layout == Layout::kTND && batch == 0) continue;  // an empty list of lengths is refused
       for (const PseForm pse : {PseForm::kNone, PseForm::kFull, PseForm::kRow, PseForm::kSlopes}) {
         BackwardCase c;
         c.forward.layout = layout;

@@ -1,5 +1,6 @@
-// How exact the library is: its error against double, compared with the error of the naive computation in the same type
-// (f32 accumulation, softmax of the whole row, P rounded to a 16-bit type before it meets V, one rounding at the end).
+// Tests how exact the library is. Its error against double is compared with the error of the naive computation in the
+// same type. The naive computation accumulates in f32 and takes the softmax of the whole row. It rounds P to a 16-bit
+// type before P meets V, and rounds once at the end.
 #include <gtest/gtest.h>
 
 #include "support/compare/agrees.h"
@@ -17,7 +18,7 @@ struct Yardstick {
 
 class ForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// There is no allowance: both errors are the largest of tens of thousands of elements.
+// The bound has no further allowance, because both errors are the largest of tens of thousands of elements.
 TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   ForwardCase c;

@@ -1,5 +1,5 @@
-// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or on their own. Each must get the
-// bits that it gets alone.
+// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or each on its own. Each caller
+// must get the bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
 
@@ -112,7 +112,8 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   ExpectAll(good);
 }
 
-// The task that finishes last adds up the parts of the keys, and resets the counters for the next run.
+// The keys of a head are cut into parts. The task that finishes last adds up the parts' results, and resets the
+// counters for the next run.
 TEST(ForwardCallers, OnePlanWithPartsOfKeysForManyRuns) {
   ForwardCase c;
   c.heads = 4;

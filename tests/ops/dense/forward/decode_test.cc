@@ -1,5 +1,5 @@
-// Few query rows against long keys: the keys are cut into parts whose states are added, and rows take the kernels of
-// few rows.
+// Few query rows against many keys. The keys are cut into parts, whose results are added up. The rows take the kernels
+// for few rows.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
 ForwardCase Decode(int64_t sq, int64_t sk, int64_t heads, int64_t heads_kv, DType dtype = DType::kF32) {
@@ -70,7 +70,7 @@ TEST(ForwardDecode, MasksThatLeaveSomePartsOut) {
       c.mask.pre = pre;
       c.mask.next = 0;
       EXPECT_TRUE(RunsLikeTheReference(c));
-      c.mask.next = -1200;  // rows without keys in the last parts
+      c.mask.next = -1200;  // the rows see no key of the last parts
       c.mask.pre = 1300 + pre;
       EXPECT_TRUE(RunsLikeTheReference(c));
     }

@@ -12,7 +12,7 @@ namespace {
 
 struct Mistake {
   const char* name;
-  const char* argument;  ///< named by the message
+  const char* argument;  ///< the argument that the message names
   std::function<void(AttentionArgs*, AttentionOptions*)> make;
 };
 

@@ -1,4 +1,4 @@
-// Each option of the dense forward by itself, for every type, on every instruction-set level.
+// Tests each option of the dense forward by itself, for every type, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace {
 
 using reference::PseType;
 
-/// 2 sequences of 70 x 150 (a tail in every tile direction), 4 query heads on 2 key heads.
+/// Returns a case of 2 sequences of 70 x 150 (a tail in every tile direction), with 4 query heads on 2 key heads.
 ForwardCase Usual() {
   ForwardCase c;
   c.heads = 4;
@@ -34,7 +34,7 @@ ForwardCase Packed() {
 ForwardCase Square(int64_t length) {
   ForwardCase c = Usual();
   c.heads = c.heads_kv = 1;
-  c.d = c.dv = 4;  // up to a million pairs
+  c.d = c.dv = 4;  // small, because there are up to a million pairs of query and key
   c.lengths = EqualLengths(1, length, length);
   return c;
 }
@@ -44,7 +44,7 @@ struct Feature {
   std::function<ForwardCase()> make;
 };
 
-/// A change to a base case, which turns on a feature.
+/// Returns a feature: the base case after a change.
 Feature With(const char* name, ForwardCase (*base)(), std::function<void(ForwardCase*)> change) {
   return {name, [base, change] {
             ForwardCase c = base();

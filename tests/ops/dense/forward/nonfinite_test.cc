@@ -17,7 +17,7 @@ namespace {
 
 class ForwardNonFinite : public ::testing::TestWithParam<DType> {
  protected:
-  /// Two heads of 70 x 300.
+  /// Returns a case of two heads of 70 x 300.
   static ForwardCase Usual() {
     ForwardCase c;
     c.dtype = GetParam();
@@ -25,7 +25,7 @@ class ForwardNonFinite : public ::testing::TestWithParam<DType> {
     c.lengths = EqualLengths(1, 70, 300);
     return c;
   }
-  /// Two heads of `rows` x 600: more than two blocks of keys.
+  /// Returns a case of two heads of `rows` x 600. These are more than two blocks of keys.
   static ForwardCase Scaled(float scale, int64_t rows) {
     ForwardCase c = Usual();
     c.d = c.dv = 64;
@@ -56,7 +56,7 @@ TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
   }
 }
 
-// Rows are finished by other code when the call has statistics.
+// A call with statistics finishes its rows in other code than a call without.
 TEST_P(ForwardNonFinite, SpoiledRowsHaveTheirBitsWhateverStatisticsAreAskedFor) {
   for (const double value : kValues) {
     ForwardCase c = Usual();
@@ -119,8 +119,8 @@ TEST_P(ForwardNonFinite, SinkThatIsNoNumberSpoilsItsHead) {
   ExpectSpreadsAsInTheReference(c, values);
 }
 
-// A sink of +inf takes all the weight of its head, and a sink of -inf none. Few rows of many keys have parts; a causal
-// row may have no key.
+// A sink of +inf takes all the weight of its head, and a sink of -inf none. With few rows, the many keys are cut into
+// parts. A causal row may have no key.
 TEST_P(ForwardNonFinite, InfiniteSinkTakesEverythingOrNothing) {
   for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
     for (const int64_t sq : {1, 4, 70}) {
@@ -165,7 +165,7 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
   }
 }
 
-/// A problem with given scores: one column of Q is 1, and that column of K holds the scores.
+/// Returns a problem with given scores: one column of Q is 1, and that column of K holds the scores.
 reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<double(int64_t)>& score) {
   reference::Problem values = MakeReferenceProblem(c);
   std::fill(values.q.begin(), values.q.end(), 0.0);
@@ -199,8 +199,8 @@ TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
 
 TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
   // Two keys have scores that are adjacent f32 numbers. They lie in different blocks, and with few rows in different
-  // parts. Scaled by 2^24 the scores are 2 apart, scaled by 2^60 practically infinitely far. The other keys have far
-  // smaller scores.
+  // parts. Scaled by 2^24 the two scores are 2 apart; scaled by 2^60 they are practically infinitely far apart. The
+  // other keys have far smaller scores.
   for (const float scale : {0x1p24f, 0x1p60f}) {
     const double want = scale == 0x1p24f ? 1 / (1 + std::exp(-2.0)) : 1;
     for (const int64_t rows : {1, 2, 4, 70}) {

@@ -73,7 +73,7 @@ TEST_P(ForwardOneKey, OfTheFirstCausalRow) {
   }
 }
 
-// Few rows of many keys have parts, and kernels of their own.
+// With few rows, the many keys are cut into parts, and kernels for few rows run.
 TEST_P(ForwardOneKey, OfABandOfOne) {
   for (const int64_t sq : {1, 4, 7, 300}) {
     for (const float softcap : {0.0F, 5.0F}) {

@@ -70,7 +70,7 @@ TEST_P(ForwardPoison, SingleKeysOfADenseMask) {
   }
 }
 
-// Each part of a head's keys has a state of its own.
+// The keys of a head are cut into parts, and each part has a state of its own.
 TEST_P(ForwardPoison, SingleKeysOfADenseMaskInPartsOfAHead) {
   for (const DType dtype : kDTypes) {
     for (const int64_t rows : {3, 12}) {

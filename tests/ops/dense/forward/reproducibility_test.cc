@@ -1,4 +1,4 @@
-// The bits depend on the inputs, the options and the instruction set; on nothing else.
+// The bits depend on the inputs, the options and the instruction set, and on nothing else.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -25,7 +25,7 @@ class ForwardReproducibility : public ::testing::TestWithParam<Isa> {
   }
 };
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
 TEST_P(ForwardReproducibility, OverThreads) {
@@ -75,7 +75,7 @@ TEST_P(ForwardReproducibility, OverRepeatedRunsAndOnePlanForAll) {
   });
 }
 
-/// Sequence b of a case, alone.
+/// Returns a case of sequence b alone.
 ForwardCase Alone(const ForwardCase& c, int64_t b) {
   ForwardCase alone = c;
   alone.lengths = {{c.lengths.sq[b]}, {c.lengths.sk[b]}};
@@ -89,7 +89,7 @@ std::vector<double> Part(const std::vector<double>& values, int64_t first, int64
   return {values.begin() + first, values.begin() + first + count};
 }
 
-/// The outputs of sequence b among the outputs of all.
+/// Returns the outputs of sequence b among the outputs of all.
 ForwardOutputs PartOf(const ForwardOutputs& all, const ForwardProblem& problem, int64_t b) {
   const reference::Problem& p = problem.values();
   const int64_t first = p.QueryRow(b, 0, 0, 1);
@@ -172,15 +172,15 @@ TEST_P(ForwardReproducibility, WhateverStatisticsAreAskedFor) {
 INSTANTIATE_TEST_SUITE_P(Isa, ForwardReproducibility, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-/// Whether some sequence has no more rows than kernels of few rows take.
+/// Returns whether some sequence has no more rows than the kernels for few rows take.
 bool HasFewRows(const ForwardCase& c) {
   constexpr int64_t kFewRows = 8;
   return std::any_of(c.lengths.sq.begin(), c.lengths.sq.end(),
                      [&c](int64_t sq) { return sq * (c.heads / c.heads_kv) <= kFewRows; });
 }
 
-// Levels that differ only in 16-bit or int8 dot products share the f32 strips of the level below. Their kernels of few
-// rows differ: avx512_bf16 has attend, which sums in another order.
+// Levels that differ only in 16-bit or int8 dot products share the f32 kernels for many rows of the level below. Their
+// kernels for few rows differ: avx512_bf16 has the kernel function attend, which sums in another order.
 TEST(ForwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   int compared = 0;

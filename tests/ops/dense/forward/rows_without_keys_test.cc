@@ -1,4 +1,4 @@
-// The outputs of a row that sees no key. They depend on no input.
+// Tests the outputs of a row that sees no key. These outputs depend on no input.
 #include <gtest/gtest.h>
 
 #include <cfloat>

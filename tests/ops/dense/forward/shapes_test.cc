@@ -1,4 +1,4 @@
-// Every head size and every tail, on every instruction-set level.
+// Tests every head size and every tail, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <tuple>

@@ -1,4 +1,5 @@
-// Sequences whose keys are one block: their kernels, and their bits compared with the bits of longer sequences.
+// Tests of sequences whose keys fit into one block: their kernels, and their bits compared with the bits of longer
+// sequences.
 
 #include <gtest/gtest.h>
 
@@ -90,8 +91,8 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
   }
 }
 
-// Keys that a mask drops leave no trace. A sequence of several blocks, whose state lies along the lanes, must give the
-// bits of the short sequence that has only the kept keys.
+// Keys that a mask drops leave no trace. A sequence of several blocks keeps its state along the lanes of vectors. It
+// must give the bits of the short sequence that has only the kept keys.
 TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t sq : {17, 33, 100, 129}) {

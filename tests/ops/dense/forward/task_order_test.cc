@@ -34,7 +34,7 @@ TEST_P(ForwardTaskOrder, OfManyTilesDoesNotMatter) {
   }
 }
 
-// The task that finishes last adds up the parts of the keys.
+// The keys of a head are cut into parts. The task that finishes last adds up the parts' results.
 TEST_P(ForwardTaskOrder, OfPartsOfKeysDoesNotMatter) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     ForwardCase c;

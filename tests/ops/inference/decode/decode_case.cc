@@ -21,7 +21,7 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// The head of row `row` of [sequence][head][row].
+/// Returns the head of row `row` of [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];

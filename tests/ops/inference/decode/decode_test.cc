@@ -41,7 +41,9 @@ TEST(Decode, EveryFormOfKeysInEveryLayoutAndType) {
   }
 }
 
-// Groups of 1 to 24 query rows take kernels of few rows, strips, or a head that is packed for several tiles.
+// Tests groups of 1 to 24 query rows. Few rows have kernels of their own, more rows take kernels for many rows, and the
+// largest groups pack their head for several tiles.
+// head for several tiles.
 TEST(Decode, EveryNumberOfRowsOfAGroup) {
   int n = 0;
   for (const int64_t group : {1, 2, 5, 8, 24}) {
@@ -66,8 +68,8 @@ TEST(Decode, PagesOfEverySize) {
   }
 }
 
-// Kernels with attend process whole runs of keys. They end between two of their steps and between two blocks of the
-// planner, and leave the keys that not every row sees to other kernels.
+// Kernel tables with the function attend process whole runs of keys with it. The runs end between two steps of attend
+// and between two blocks of the planner. Keys that not every row sees are left to other kernels.
 TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t d : {32, 64, 128, 256}) {
@@ -118,7 +120,7 @@ TEST(Decode, SplitHeadsInEveryFormOfKeys) {
   }
 }
 
-// All queries share one head of keys, as in models with latent attention: pages of 512 + 64 columns.
+// All queries share one head of keys, as in models with latent attention. Pages have 512 + 64 columns.
 TEST(Decode, SplitHeadsOfLatentAttention) {
   for (const DType dtype : kDTypes) {
     DecodeCase c = MakeDecodeCase(32, 1, 1, {700, 129}, dtype);
@@ -144,7 +146,7 @@ TEST(Decode, Int8KeysOfEveryFormAndQuantization) {
         c.spare_k = n % 4;
         ++n;
         Check(c);
-        c.dense.lengths.sq.assign(4, 7);  // strips
+        c.dense.lengths.sq.assign(4, 7);  // enough rows for the kernels for many rows
         c.dense.heads = 6;
         Check(c);
       }
@@ -225,7 +227,8 @@ TEST(Decode, SoftcapAndScale) {
   Check(c);
 }
 
-// Parts of keys are merged before a sink is counted. A batch element without keys has only its sink.
+// The results for parts of the keys are merged before a sink is counted. A batch element without keys has only its
+// sink.
 TEST(Decode, SinksAreCountedOnce) {
   for (const KeyForm form : kForms) {
     for (const int64_t sq : {1, 20}) {
@@ -374,7 +377,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
 
 // Results may be anything, but no address leaves the pages, which lie between memory that cannot be read.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
-  for (const int64_t sq : {1, 20}) {  // kernels of few rows, and strips
+  for (const int64_t sq : {1, 20}) {  // kernels for few rows, and kernels for many rows
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
     c.keys = KeyForm::kPages;
     const DecodeProblem problem(c);

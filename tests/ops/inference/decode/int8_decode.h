@@ -27,7 +27,7 @@ class Int8DecodeProblem {
   PromptAttentionArgs args_;
 };
 
-/// A valid case of int8 queries that depends on the seed alone.
+/// Returns a valid case of int8 queries that depends on the seed alone.
 [[nodiscard]] PromptCase RandomInt8DecodeCase(uint64_t seed);
 
 }  // namespace fa::test

@@ -136,7 +136,7 @@ class MovedKeys {
     return list;
   }
 
-  /// The pages of all elements. Page p of element b is page `table[b][p]`, filled with -128 past the length.
+  /// Returns the pages of all elements. Page p of element b is page `table[b][p]`, filled with -128 past the length.
   std::vector<TensorView> Pages(int64_t page_rows, const std::vector<std::vector<int32_t>>& table, int64_t pages,
                                 bool heads_apart) {
     const int64_t heads = from_.shape[1], size = from_.shape[3];

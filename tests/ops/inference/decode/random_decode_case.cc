@@ -60,7 +60,7 @@ void PickScores(RandomChoices* random, DecodeCase* c) {
     d.pse = random->OneOf({PseForm::kFull, PseForm::kRow});
     d.pse_type = reference::PseType::kScaleThenAdd;
     d.pse_f32 = random->Pick(0, 1) == 0;
-    // All sequences may share the values of one only if all have the same length.
+    // All sequences may share the bias of one sequence only if all have the same length.
     d.pse_broadcast_batch = d.batch() == 1;
   }
   if (random->Pick(0, 4) == 0) d.softcap = random->OneOf({0.5F, 5.0F, 50.0F});

@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// A valid case that depends on the seed alone: any form of keys, type, int8 keys, layout, lengths, sizes, mask, bias,
-/// type of output, strides and placement.
+/// Returns a valid case that depends on the seed alone: any form of keys, type, int8 keys, layout, lengths, sizes,
+/// mask, bias, type of output, strides and placement.
 [[nodiscard]] DecodeCase RandomDecodeCase(uint64_t seed);
 
 }  // namespace fa::test

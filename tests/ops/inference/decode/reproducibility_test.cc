@@ -1,5 +1,5 @@
-// A batch element gives the same bits in every form of its keys, on any number of threads, and whatever else is in the
-// batch.
+// A batch element gives the same bits in every form of its keys and on any number of threads. The rest of the batch
+// does not change them either.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -11,7 +11,7 @@
 namespace fa::test {
 namespace {
 
-// oneTBB would give no more workers than the machine has cores.
+// Without this setting oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kEightThreads(tbb::global_control::max_allowed_parallelism, 8);
 
 class DecodeBits : public ::testing::TestWithParam<Isa> {};
@@ -22,7 +22,7 @@ DecodeCase Usual(int64_t sq, DType dtype, Quantization quantization) {
   return c;
 }
 
-/// One row for each of `heads` heads. Its kernels may have attend.
+/// Returns a case of one row for each of `heads` heads. The kernels of these rows may have the function attend.
 DecodeCase Attending(int64_t heads, DType dtype) {
   DecodeCase c = MakeDecodeCase(heads, 1, 1, {1300, 70, 515}, dtype);
   c.dense.d = c.dense.dv = 64;
@@ -111,9 +111,9 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   }
 }
 
-// Whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit the forward of bf16
-// sums over shorter blocks of keys than decode, which takes the kernels of f32. On aarch64 the kernels of few rows take
-// up to four rows; FlashAttention of more rows multiplies pairs.
+// Returns whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit the forward of
+// bf16 sums over shorter blocks of keys than decode, which takes the kernels of f32. On aarch64 the kernels of few rows
+// take up to four rows; FlashAttention of more rows multiplies pairs.
 bool MultipliesPairs(Isa isa, int64_t rows) {
   return isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated") || (isa == Isa::kNeonBf16 && rows > 4);
 }

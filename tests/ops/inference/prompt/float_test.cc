@@ -1,5 +1,5 @@
-// Prompt attention of f32, f16 and bf16: the numbers of the forward, with lengths, larger masks and biases, and int8
-// outputs.
+// Prompt attention of f32, f16 and bf16 gives the numbers of the dense forward, with lengths, larger masks and biases,
+// and int8 outputs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -32,7 +32,7 @@ int64_t Largest(const std::vector<int64_t>& lengths) {
   return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
 }
 
-/// An element: any int8 value for int8 inputs, otherwise a normal one.
+/// Returns an element: any int8 value for int8 inputs, otherwise a normal one.
 double Draw(const PromptCase& c, Tag tag, std::initializer_list<int64_t> place) {
   if (c.dtype == DType::kI8) return static_cast<double>(RandomBits(c.seed, tag, place) % 256) - 128;
   return RoundTo(c.dtype, RandomNormal(c.seed, tag, place));

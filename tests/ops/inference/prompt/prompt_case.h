@@ -18,7 +18,7 @@ namespace fa::test {
 
 enum class PromptMask : uint8_t { kNone, kPlane, kBatch, kBatch4d, kHeads };
 
-/// One prompt call as a value.
+/// The description of one prompt call.
 struct PromptCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32, out_dtype = DType::kF32;
@@ -30,9 +30,9 @@ struct PromptCase {
   bool one_length = false;  ///< passes one entry for all elements, which are equally long
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< Mask::FromSparseMode, otherwise the constructor of the rule
+  bool sparse_mode = false;  ///< the mask is made by Mask::FromSparseMode, otherwise by the constructor of its rule
   PromptMask dense_mask = PromptMask::kNone;
-  int64_t wider = 0;  ///< dense mask and pse have so many more rows and columns than the tensors
+  int64_t wider = 0;  ///< rows and columns that the dense mask and pse have more than the tensors
   bool pse = false;
   bool pse_broadcast = false;
   /// Features of the forward, which only float inputs have. Type 2 or 3 is a bias by slopes, in place of pse.
@@ -59,14 +59,14 @@ struct PromptCase {
 
 std::ostream& operator<<(std::ostream& out, const PromptCase& c);
 
-/// The case's lengths, options and values of q, k and v in the reference's terms.
+/// Returns the case's lengths, options and values of q, k and v in the reference's terms.
 [[nodiscard]] reference::Problem DrawPromptValues(const PromptCase& c);
 
 /// The tensors of a case in guarded buffers.
 class PromptProblem {
  public:
   explicit PromptProblem(const PromptCase& c) : PromptProblem(c, DrawPromptValues(c)) {}
-  /// The case with other values of q, k and v, for example poisoned ones.
+  /// Takes other values of q, k and v than the case has, for example poisoned ones.
   PromptProblem(const PromptCase& c, reference::Problem values);
   PromptProblem(const PromptProblem&) = delete;
   PromptProblem& operator=(const PromptProblem&) = delete;
@@ -77,12 +77,12 @@ class PromptProblem {
   [[nodiscard]] const reference::Problem& values() const { return values_; }
   [[nodiscard]] Status Run(Context* context) const { return PromptFlashAttention(args(), options(), context); }
 
-  /// The outputs as [sequence][head][row in use][column].
+  /// Returns the outputs as [sequence][head][row in use][column].
   [[nodiscard]] std::vector<double> Outputs() const;
   [[nodiscard]] bool has_slopes() const { return case_.pse_type >= reference::PseType::kSlopes; }
-  /// softmax_max, softmax_sum and lse of the rows in use, in this order, each as [sequence][head][row].
+  /// Returns softmax_max, softmax_sum and lse of the rows in use, in this order, each as [sequence][head][row].
   [[nodiscard]] std::vector<double> Statistics() const;
-  /// Every element of the outputs in rows that are not in use.
+  /// Returns every element of the outputs in rows that are not in use.
   [[nodiscard]] std::vector<double> UnusedOutputs() const;
   /// The expected outputs and how far each may be off: by 1 for int8 inputs. An int8 output of float inputs may be off
   /// as far as the float before quantization.

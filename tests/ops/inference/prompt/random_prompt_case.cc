@@ -59,7 +59,7 @@ void PickMask(RandomChoices* random, PromptCase* c) {
   c->pse_broadcast = random->Pick(0, 1) == 0;
 }
 
-/// The device refuses an offset where a rule may leave a row without keys.
+/// Returns whether the case may have an offset. The device refuses an offset where a rule may leave a row without keys.
 bool MayHaveAnOffset(const PromptCase& c) {
   const bool full = c.mask.mode == 1 || (c.mask.mode == 0 && !c.mask.band);
   const std::vector<int64_t>& keys = c.lengths_kv;
@@ -88,7 +88,7 @@ void PickFeatures(RandomChoices* random, PromptCase* c) {
   c->pse_type =
       random->OneOf({reference::PseType::kAddThenScale, reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
   if (c->pse_type == reference::PseType::kAddThenScale) {
-    // Refused: this bias is added before the scale, but the cap comes after the scale.
+    // A cap would be refused, because this bias is added before the scale, but the cap comes after the scale.
     c->softcap = 0;
     return;
   }
