@@ -18,13 +18,13 @@ using Tensor = OperatorCall::Tensor;
 
 class Aliasing : public ::testing::TestWithParam<std::tuple<Family, Spacing>> {};
 
-// Where element x of a tensor lies.
+// Returns the address of element x of a tensor.
 std::byte* At(Tensor& tensor, int64_t x, Spacing spacing) {
   const int64_t at = spacing == Spacing::kSpread ? 5 + 3 * x : x;
   return static_cast<std::byte*>(tensor.data()) + at * static_cast<int64_t>(aclDataTypeSize(tensor.dtype));
 }
 
-// Puts the first element of `output` where element x of `other` lies.
+// Puts the first element of `output` where element x of `other` lies, and expects a refusal.
 void ExpectRefused(OperatorCall& call, size_t index, Tensor& output, Tensor& other, int64_t x, Spacing spacing) {
   const ptrdiff_t offset = At(output, 0, spacing) - static_cast<std::byte*>(output.data());
   ASSERT_EQ(aclSetTensorAddr(call.executor(), index, nullptr, At(other, x, spacing) - offset), ACLNN_SUCCESS);

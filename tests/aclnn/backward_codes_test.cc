@@ -1,4 +1,4 @@
-// What the first phase of the backward refuses, and what it does where the device does nothing.
+// Tests what the first phase of the backward refuses, and what it does in calls for which the device does nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

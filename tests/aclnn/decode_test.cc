@@ -1,4 +1,5 @@
-// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention, and names what it refuses.
+// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention, and its errors name the wrong
+// parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +109,7 @@ class DecodeFace {
   DecodeFace(const DecodeFace&) = delete;
   DecodeFace& operator=(const DecodeFace&) = delete;
 
-  /// A list that owns its tensors.
+  /// Returns a list that owns its tensors.
   const aclTensorList* List(std::span<const TensorView> views) {
     std::vector<const aclTensor*> tensors;
     for (const TensorView& view : views) {
@@ -200,8 +201,8 @@ TensorView RowsBeforeHeads(TensorView tensor) {
   return tensor;
 }
 
-// Layout BSND takes the device's page order [pages, Nkv, blockSize, D], even when a page has as many rows as heads and
-// its shape fits either order.
+// Layout BSND takes the device's page order [pages, Nkv, blockSize, D]. This also holds when a page has as many rows as
+// heads, so that its shape fits either order.
 TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
   for (const int64_t page_rows : {2, 16}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {
@@ -305,8 +306,8 @@ TEST(IncreBits, Int8ResultsOfScalesWithAnyStrides) {
   }
 }
 
-// kvPaddingSize: keys that end before the end of their tensor give the bits of a list whose tensors begin at the first
-// key.
+// kvPaddingSize ends keys before the end of their tensor. Such a call gives the bits of a list whose tensors begin at
+// the first key.
 TEST(IncreBits, PaddedKeys) {
   constexpr int64_t kPadding = 3;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {

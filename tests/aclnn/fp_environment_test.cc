@@ -1,5 +1,5 @@
-// Programs may have floating-point settings of their own. The scale, which no float holds exactly, is then rounded as
-// in any other program, so every operator gives the same bits. After the call the program's settings are back.
+// Programs may have floating-point settings of their own. The scale, which no float holds exactly, must be rounded as
+// in any other program, so that every operator gives the same bits. After the call the program has its settings again.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 alignas(64) std::byte memory[1 << 12];
 
-/// A view of a few bytes: all strides except the innermost are 0.
+/// Returns a view of a few bytes: all strides except the innermost are 0.
 TensorView Claim(const Dims& shape, DType dtype = DType::kF32, int64_t innermost = 1) {
   Dims stride;
   for (int i = 0; i < shape.rank(); ++i) stride.push_back(i + 1 == shape.rank() ? innermost : 0);
@@ -86,7 +86,7 @@ TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("workspace of more than"));
 }
 
-/// Work and memory of these calls grow with the outputs alone, and the caller has the memory of the outputs.
+/// Returns whether the work and memory of a call grow with its outputs alone. The caller has the memory of the outputs.
 bool IsAsLongAsItsOutputs(Family family, int64_t size) {
   constexpr int64_t kHeads = 2;
   const bool sparse = family == Family::kSparseForward || family == Family::kSparseBackward;

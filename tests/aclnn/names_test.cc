@@ -1,4 +1,4 @@
-// Errors name every argument of the library as the operator's header names the parameter.
+// Tests that errors name every argument of the library as the operator's header names the parameter.
 #include "aclnn/operations/names.h"
 
 #include <gmock/gmock.h>
@@ -23,8 +23,8 @@ using aclnn::ParameterOf;
 
 struct Operator {
   Names names;
-  const char* header;    ///< below include/aclnnop
-  const char* function;  ///< the newest version
+  const char* header;    ///< path below include/aclnnop
+  const char* function;  ///< newest version of the operator's function
   CallFields fields;
   std::vector<std::string> options;  ///< options that errors name
   std::vector<std::string> without;  ///< arguments that the device's operator does not have
@@ -36,7 +36,7 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// The text of a header in include/aclnnop.
+/// Returns the text of a header in include/aclnnop.
 std::string TextOf(const std::string& header) {
   std::ifstream file(std::string(FA_ACLNN_HEADERS) + "/" + header);
   std::ostringstream text;
@@ -44,7 +44,7 @@ std::string TextOf(const std::string& header) {
   return text.str();
 }
 
-/// The parameters of a function as its header declares it, by name.
+/// Returns the names of a function's parameters as its header declares them.
 std::vector<std::string> ParametersOf(const std::string& header, const std::string& function) {
   const std::string all = TextOf(header);
   const size_t begin = all.find(function + "GetWorkspaceSize(");

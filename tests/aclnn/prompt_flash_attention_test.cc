@@ -1,4 +1,5 @@
-// aclnnPromptFlashAttention V1 to V3: the bits of C++, the codes of refusals, the parameters that a version ignores.
+// aclnnPromptFlashAttention V1 to V3 give the bits of C++ and the codes of refusals. Each version ignores some of its
+// parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,7 @@ aclError RunPrompt(int version, const PromptParameters& p) {
   return aclrtSynchronizeStream(nullptr);
 }
 
-/// The parameters of a case whose tensors `problem` holds.
+/// Returns the parameters of a case whose tensors `problem` holds.
 PromptParameters ParametersOf(const PromptCase& c, const PromptProblem& problem, Handles& handles) {
   const PromptAttentionArgs args = problem.args();
   const auto array = [&](std::span<const int64_t> padded, std::span<const int64_t> packed) -> const aclIntArray* {

@@ -28,7 +28,7 @@ struct Case {
   DType dtype = DType::kF32;
   Order order = Order::kSbh;
   Version version = Version::kV1;
-  std::vector<int64_t> lengths = {7, 0, 12, 1};  ///< SBH: batch 4 of 5 rows
+  std::vector<int64_t> lengths = {7, 0, 12, 1};  ///< SBH has 4 batch elements of 5 rows instead
   bool in_place = false;
   bool short_integers = false;
 
@@ -141,7 +141,7 @@ class Merged {
   }
 
  private:
-  // The values in the device's order, each eight times.
+  // Returns the values in the device's order, each eight times.
   [[nodiscard]] std::vector<float> Placed(const std::vector<float>& values) const {
     std::vector<float> placed(values.size() * kCopies);
     const auto put = [&](size_t unit, float value) {

@@ -1,4 +1,5 @@
-// Descriptors with strides and offsets that the library does not take: packed into the workspace, scattered back.
+// Descriptors may have strides and offsets that the library does not take. Such inputs are packed into the workspace,
+// and such outputs are scattered back from it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -19,7 +19,8 @@ constexpr int64_t kRows = 4, kSize = 16;
 constexpr size_t kElements = kRows * kSize, kStatistics = kRows * 8;
 constexpr uint16_t kHalfOne = 0x3C00;
 
-/// One head of f16 in device memory, as published programs make it: strides by hand, storage = view.
+/// One head of f16 in device memory, as published programs make it: strides are computed by hand, and the storage has
+/// the shape of the view.
 class Program {
  public:
   template <typename T>
@@ -121,7 +122,7 @@ TEST_F(UserPrograms, ReadBackTwiceTheBytesOfATensor) {
 TEST_F(UserPrograms, UploadFloatBuffersForHalfTensors) {
   Program program;
   const std::vector<int64_t> shape = {1, 1, kRows, kSize};
-  const std::vector<float> floats(kElements, 1.0F);  // twice the bytes; half of its values are 0, half 1.875
+  const std::vector<float> floats(kElements, 1.0F);  // twice the bytes; as f16, half are 0 and half 1.875
   program.query = program.Upload(floats, shape, ACL_FLOAT16);
   program.key = program.Upload(floats, shape, ACL_FLOAT16);
   program.value = program.Upload(floats, shape, ACL_FLOAT16);
@@ -223,7 +224,7 @@ TEST_F(UserPrograms, DestroyTheDeviceBeforeTheStreamAndTheTensors) {
 TEST_F(UserPrograms, LeakExecutorsBuffersAndStreams) {
   Program program;
   program.CreateTensors();
-  ASSERT_EQ(program.Plan(), ACLNN_SUCCESS);  // never run
+  ASSERT_EQ(program.Plan(), ACLNN_SUCCESS);  // this executor never runs
   ASSERT_EQ(program.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(program.Run(stream_), ACLNN_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);

@@ -24,7 +24,7 @@ struct Rule {
   int mode = 0;
   int64_t pre = 2147483647, next = 2147483647;
   std::vector<int64_t> prefix = {};
-  MaskForm dense = MaskForm::kNone;  ///< with kNone the mask is compressed
+  MaskForm dense = MaskForm::kNone;  ///< form of a dense mask; with kNone the mask is compressed
 };
 
 struct Shape {

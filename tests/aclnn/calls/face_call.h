@@ -20,12 +20,12 @@ class Handles {
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
 
-  /// Null for a view without data.
+  /// Returns a descriptor of the view, or null for a view without data.
   aclTensor* Tensor(const TensorView& view);
-  /// A dense tensor whose strides and storage are written as published programs write them.
+  /// Returns a dense tensor whose strides and storage are written as published programs write them.
   aclTensor* Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape);
   aclIntArray* Array(const std::vector<int64_t>& values);
-  /// Device memory filled with zeros; it is freed at the end.
+  /// Returns device memory filled with zeros, which is freed with this object.
   void* Memory(size_t bytes);
 
  private:
@@ -35,7 +35,7 @@ class Handles {
 };
 
 [[nodiscard]] aclDataType AclTypeOf(DType dtype);
-/// The compressed mask of a sparse mode, in bytes.
+/// Returns the compressed mask of a sparse mode, in bytes.
 [[nodiscard]] const std::vector<uint8_t>& CompressedMask(int64_t sparse_mode);
 
 /// All parameters, except tensors, that any version of the dense operators has.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kCopies = 8;
 
-// Gives running sums. The entries of last sequences without rows are 0, as in programs that fill up a list.
+// Returns running sums. If the last sequences have no rows, their entries are 0, as in programs that fill up a list.
 std::vector<int64_t> PrefixSums(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> sums;
   int64_t sum = 0;

@@ -12,9 +12,9 @@
 
 namespace fa::test {
 
-/// The parameters of a case without its tensors.
+/// Returns the parameters of a case without its tensors.
 [[nodiscard]] AttentionParameters ParametersOf(const ForwardCase& c, Handles& handles);
-/// The attenMask of a case: the case's dense mask, or the compressed mask of its sparse mode.
+/// Returns the attenMask of a case: the case's dense mask, or the compressed mask of its sparse mode.
 [[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
 
 /// Removes from a case what the device's interface cannot express. @return whether a case is left
@@ -29,11 +29,11 @@ class Statistics {
   void Fill(float value) { values_.assign(values_.size(), value); }
   /// Writes each of `values`, which come in the order sequence, head, row, eight times to its place, and 0 elsewhere.
   void Set(const std::vector<double>& values);
-  /// Whether the statistics are exactly what Set(values) would write.
+  /// Returns whether the statistics are exactly what Set(values) would write.
   [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;
 
  private:
-  /// Where the eight copies of (b, n, i) begin.
+  /// Returns the index of the first of the eight copies of (b, n, i).
   [[nodiscard]] size_t Offset(int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] std::vector<float> Placed(const std::vector<double>& values) const;
 
@@ -63,7 +63,8 @@ class ForwardFace {
   ForwardParameters parameters_;
 };
 
-/// Runs the case through C++ and through the interface: equal bits in every output, or a refusal by both, 161002.
+/// Runs the case through C++ and through the interface. Expects equal bits in every output, or a refusal by both; the
+/// interface then returns 161002.
 [[nodiscard]] ::testing::AssertionResult SameAsCpp(const ForwardCase& c, ForwardVersion version,
                                                    const std::string& softmax_layout = "");
 

@@ -21,7 +21,7 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 5, kSelected = 3;
-constexpr int64_t kSpread = 3, kOffset = 5;  // distance of two elements of a spread tensor, and of its first element
+constexpr int64_t kSpread = 3, kOffset = 5;  // distance between elements of a spread tensor; its start
 constexpr int64_t kNoLimit = 2147483647;
 constexpr double kScale = 0.3;  // no float holds it exactly
 
@@ -123,7 +123,7 @@ const aclTensor* OperatorCall::Claimed(Tensor& tensor) {
                          shape.size(), tensor.data());
 }
 
-// Every query has the keys 0, 1, 2.
+// Returns indices that give every query the keys 0, 1, 2.
 const aclTensor* OperatorCall::Indices() {
   const aclTensor* handle = In("sparseIndices", {1, kQueries, 1, kSelected}, ACL_INT32);
   Tensor& tensor = tensors_.back();
@@ -179,7 +179,7 @@ void OperatorCall::AddMerge(bool packed) {
   Out("softmaxSum", statistics);
 }
 
-// Attention with one key head.
+// Adds the parameters of sparse attention with one key head.
 void OperatorCall::AddSparse() {
   const bool backward = family_ == Family::kSparseBackward;
   const std::vector<int64_t> q = {1, kQueries, kHeads, kSize}, k = {1, kKeys, 1, kSize};

@@ -30,8 +30,8 @@ std::ostream& operator<<(std::ostream& os, Family family);
 /// workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// Every dimension of all tensors of a call that has the size `size` is claimed to have the size `claimed`. Inputs then
-/// have strides of 0, and outputs have no memory. Such a call runs its first phase only.
+/// A change of sizes: every dimension of the size `size`, in all tensors of a call, is claimed to have the size
+/// `claimed`. Inputs then have strides of 0, and outputs have no memory. Such a call runs its first phase only.
 struct ClaimedSize {
   int64_t size = 0, claimed = 0;
 };
@@ -60,7 +60,7 @@ class OperatorCall {
   OperatorCall(const OperatorCall&) = delete;
   OperatorCall& operator=(const OperatorCall&) = delete;
 
-  /// The first phase.
+  /// Runs the first phase.
   [[nodiscard]] aclnnStatus GetWorkspaceSize();
   /// Runs the first phase, and makes the workspace.
   [[nodiscard]] aclnnStatus Plan();
@@ -71,12 +71,12 @@ class OperatorCall {
 
   /// Destroys the executor if it has not run.
   void Drop();
-  /// Whether any tensor has a dimension of the size that the claim replaces.
+  /// Returns whether any tensor has a dimension of the size that the claim replaces.
   [[nodiscard]] bool has_claim() const { return has_claim_; }
 
-  /// The tensors in the order in which aclSetTensorAddr counts them.
+  /// Returns the tensors in the order in which aclSetTensorAddr counts them.
   [[nodiscard]] std::list<Tensor>& tensors() { return tensors_; }
-  /// The values of all outputs.
+  /// Returns the values of all outputs.
   [[nodiscard]] std::vector<std::byte> Results() const;
   void ForgetResults();
   [[nodiscard]] aclOpExecutor* executor() const { return executor_; }

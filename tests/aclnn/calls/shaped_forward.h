@@ -28,7 +28,7 @@ class ShapedForward {
   aclTensor* Tensor(aclDataType dtype, const std::vector<int64_t>& shape);
   [[nodiscard]] Handles& handles() { return handles_; }
 
-  /// The code that the first phase of the version with all parameters returns.
+  /// Returns the code that the first phase of the version with all parameters returns.
   [[nodiscard]] aclnnStatus Plan() const;
   [[nodiscard]] aclnnStatus Plan(ForwardVersion version) const;
 

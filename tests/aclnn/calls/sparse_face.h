@@ -45,15 +45,15 @@ struct SparseParameters {
   int64_t block_size = 1, sparse_mode = 3, pre = -5, next = 9, attention_mode = 2, count = 0, head_num = 0;
   bool return_lse = true, return_values = true, deterministic = true;
   std::string layout = "BSND", layout_kv = "BSND";
-  bool no_layout = false;  ///< null strings
+  bool no_layout = false;  ///< the strings of the layouts are null
 };
 
 [[nodiscard]] aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint64_t* size,
                                            aclOpExecutor** executor);
 aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream);
 
-/// A C++ call in the interface's terms. Lengths of sparse attention and of the indexer become tensors of the type
-/// `lengths`.
+/// Returns the parameters of a C++ call as the interface takes them. Lengths of sparse attention and of the indexer
+/// become tensors of the type `lengths`.
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                             Handles& handles, aclDataType lengths = ACL_INT64);
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
@@ -81,11 +81,11 @@ void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
 }
 
-/// Two sequences of few tokens.
+/// Returns two sequences of few tokens.
 [[nodiscard]] TokenCase UsualTokens(DType dtype);
 
-/// The case that `usual` makes, in every layout and type, with rows that no sequence uses. Each of `variants` changes
-/// it further, and every state is a case. The last case has no lengths.
+/// Returns the case that `usual` makes, in every layout and type, with rows that no sequence uses. Each of `variants`
+/// changes the case further, and the case after each change is returned too. The last case has no lengths.
 template <typename Case>
 std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<void(Case*)>>& variants) {
   std::vector<Case> cases;
@@ -109,7 +109,7 @@ std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<
   return cases;
 }
 
-/// A tensor of lengths; null for no lengths.
+/// Returns a tensor of lengths, or null if there are no lengths.
 [[nodiscard]] aclTensor* LengthTensor(std::span<const int64_t> values, aclDataType dtype, Handles& handles);
 
 }  // namespace fa::test

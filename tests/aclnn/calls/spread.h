@@ -34,7 +34,7 @@ class Spread {
   Spread& operator=(const Spread&) = delete;
 
   [[nodiscard]] aclTensor* tensor() const { return tensor_; }
-  /// The elements; checks that nothing was written between them.
+  /// Returns the elements, and checks that nothing was written between them.
   [[nodiscard]] std::vector<float> Values() const {
     std::vector<float> values;
     for (size_t x = 0; x < values_.size(); ++x) {
@@ -55,7 +55,7 @@ class Spread {
   aclTensor* tensor_ = nullptr;
 };
 
-/// The elements of a dense f32 tensor.
+/// Returns the elements of a dense f32 tensor.
 [[nodiscard]] inline std::vector<float> DenseValues(const TensorView& dense) {
   const auto* data = static_cast<const float*>(dense.data);
   const int64_t elements = std::accumulate(dense.shape.begin(), dense.shape.end(), int64_t{1}, std::multiplies<>());

@@ -1,5 +1,5 @@
-// A child of fork has the memory of its parent and none of its threads. The child works with streams of its own, gets
-// an error for what belongs to the parent, and ends like any other process.
+// A child of fork has the memory of its parent but none of the parent's threads. The child works with streams of its
+// own, gets an error for objects that belong to the parent, and ends like any other process.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@
 namespace fa::test {
 namespace {
 
-// The exit code of a child that checks one condition.
+// Returns the exit code of a child that checks one condition.
 int Check(bool right) { return right ? 0 : 1; }
 
 /// Attention over ones, with work for many threads: every output is 1.
@@ -29,7 +29,7 @@ class LargeCall {
     Write(own_.data());
   }
 
-  /// Where the result goes.
+  /// Makes the call write its result to `out`.
   void Write(float* out) {
     p_.query = p_.key = p_.value = handles_.Tensor(in_.data(), ACL_FLOAT, {1, kHeads, kRows, kSize});
     p_.out = handles_.Tensor(out, ACL_FLOAT, {1, kHeads, kRows, kSize});

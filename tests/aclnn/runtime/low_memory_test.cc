@@ -1,4 +1,4 @@
-// Every allocation of an operator or of a runtime function fails: once alone, and once with all later ones. The program
+// Each allocation of an operator or of a runtime function fails, once alone and once with all later ones. The program
 // gets a code, the stream goes on, no memory is lost, and the next call is right.
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t kMostPlaces = 2000;  // how many allocations of a call fail in turn, at most
+constexpr int64_t kMostPlaces = 2000;  // the most allocations of a call that fail in turn
 
-/// Calls attempt() once for each place of a failing allocation, until no allocation fails any more, and check() after
+/// Calls attempt() once for each allocation that is to fail, until no allocation fails any more. Calls check() after
 /// each attempt. attempt() itself allocates nothing.
 template <typename Attempt, typename CheckAfter>
 void ForEachPlace(bool all_later, const Attempt& attempt, const CheckAfter& check) {
@@ -110,7 +110,7 @@ aclError UseContexts() {
   return aclrtDestroyContext(context);
 }
 
-// The calls use a thread, an event and copies.
+// Calls functions that use a thread, an event and copies.
 aclError UseAStream() {
   aclrtStream stream = nullptr;
   aclrtEvent event = nullptr;

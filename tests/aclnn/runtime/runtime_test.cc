@@ -1,4 +1,4 @@
-// Devices, contexts, memory, descriptors: the calls that a program makes around an operator.
+// Tests of devices, contexts, memory and descriptors: the calls that a program makes around an operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
   EXPECT_EQ(aclrtDestroyContext(second), ACL_SUCCESS);
 }
 
-/// What a call that fails and a call that succeeds print to standard output.
+/// Returns what a call that fails and a call that succeeds print to standard output.
 std::string PrintedByTwoCalls() {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(aclFinalize(), ACL_ERROR_UNINITIALIZE);

@@ -1,4 +1,4 @@
-// Streams, events, executors: asynchronous, in order, from any thread.
+// Tests of streams, events and executors: work is asynchronous, keeps its order, and comes from any thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ class SmallCall {
   aclnnStatus Start(aclrtStream stream) {
     return Execute(ForwardVersion::kScore, workspace_.data(), size, executor, stream);
   }
-  /// Tenths of a second of work: much longer than a running thread needs for its next statement.
+  /// Starts work for tenths of a second, much longer than a running thread needs for its next statement.
   void StartOften(aclrtStream stream) {
     Plan();
     ASSERT_EQ(aclSetAclOpExecutorRepeatable(executor), ACLNN_SUCCESS);
@@ -438,8 +438,8 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);
-  // This thread is the first to use oneTBB. If another thread were, ThreadSanitizer would not see how oneTBB orders
-  // that use before its end in this thread.
+  // This thread is the first to use oneTBB. If another thread were the first, ThreadSanitizer would not see that its
+  // use of oneTBB comes before the end of oneTBB in this thread.
   SmallCall first(2048);
   first.Plan();
   first.Start(stream);

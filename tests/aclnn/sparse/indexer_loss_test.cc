@@ -1,5 +1,5 @@
-// aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss: the bits of C++, the codes of
-// refusals, indices that only the stream reads.
+// aclnnSparseLightningIndexerGradKLLoss and aclnnDenseLightningIndexerGradKLLoss give the bits of C++ and the codes of
+// refusals. Indices are read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

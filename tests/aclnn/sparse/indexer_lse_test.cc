@@ -1,4 +1,4 @@
-// aclnnDenseLightningIndexerSoftmaxLse: the bits of C++, the codes of refusals.
+// aclnnDenseLightningIndexerSoftmaxLse gives the bits of C++ and the codes of refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// aclnnLightningIndexer, its gradients and the KL losses: the bits of C++, the codes of refusals, contents that only
-// the stream reads.
+// aclnnLightningIndexer, its gradients and the KL losses give the bits of C++ and the codes of refusals. Contents are
+// read only when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// aclnnSparseFlashAttention and its gradients: the bits of C++, the codes of refusals, contents that only the stream
-// reads.
+// aclnnSparseFlashAttention and its gradients give the bits of C++ and the codes of refusals. Contents are read only
+// when the stream runs the operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ void ExpectBitsOfCpp(const SparseCase& c, aclDataType lengths = ACL_INT64) {
   test::ExpectBitsOfCpp<Call>(kOperator<Call>, c, lengths);
 }
 
-/// Cases of both directions.
+/// Returns cases of both directions.
 std::vector<SparseCase> Cases() {
   return CasesOf<SparseCase>(Usual, {[](SparseCase* c) {
                                        c->merged = true;
