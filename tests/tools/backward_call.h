@@ -26,12 +26,12 @@ class BackwardCall {
   void Want(const std::string& flag);
   /// Runs `fa run forward`, which writes the files that the backward reads.
   [[nodiscard]] CliResult RunForward() { return forward.Run(); }
-  /// The words `run backward`, its options and inputs, without outputs.
+  /// Returns the words `run backward`, its options and inputs, without outputs.
   [[nodiscard]] std::string InputWords() const;
   [[nodiscard]] CliResult RunBackward(const std::string& more = "") const;
   /// Runs forward and backward and compares every gradient that was asked for with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();
-  /// The file that the flag names.
+  /// Returns the file that the flag names.
   [[nodiscard]] std::string PathOf(const std::string& flag) const;
   [[nodiscard]] std::string BytesOf(const std::string& flag) const { return forward.scratch().Read(flag + ".npy"); }
 

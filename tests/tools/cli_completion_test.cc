@@ -1,4 +1,4 @@
-// Completion and man pages follow the commands' own tables.
+// Tests that completion and man pages follow the tables of the commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(CliCompletion, ZshReadsItsScript) {
   EXPECT_THAT(zsh.ZshOffers("fa run forward --threads ''", 5), IsEmpty());
 }
 
-/// The text between `begin` and the next `end`, or "" if it is not found.
+/// Returns the text between `begin` and the next `end`, or "" if it is not found.
 std::string Between(const std::string& text, const std::string& begin, const std::string& end) {
   const size_t from = text.find(begin);
   if (from == std::string::npos) return "";
@@ -98,7 +98,7 @@ TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
   EXPECT_GT(flags, 300u);
 }
 
-/// The command takes every value that its flag offers: an error, if there is one, is about something else. The other
+/// The command takes every value that its flag offers: if the call fails, the error is about something else. The other
 /// commands share these flags.
 TEST(CliCompletion, OfferedValuesOfPlansAreAccepted) {
   int tried = 0;

@@ -30,13 +30,13 @@ struct Line {
   std::string schema, words;
 };
 
-/// Gives the second word, which names the operator.
+/// Returns the second word of a command line, which names the operator.
 std::string OperatorOf(const std::string& words) {
   const size_t begin = words.find(' ') + 1;
   return words.substr(begin, words.find(' ', begin) - begin);
 }
 
-// Lines of commands that have --json. The others run as they are.
+// Command lines of commands that have --json. Lines() adds every other command that has --json, without arguments.
 const std::vector<Line> kLines = {
     {"info", "info"},
     {"doctor", "doctor --seconds 0.01 --threads 1"},
@@ -65,7 +65,7 @@ const std::vector<Line> kLines = {
     {"bench", "bench dense-indexer-kl-loss --shape 1,2,4,6,8,8 --seconds 0.01"},
 };
 
-/// A line for each command that has --json.
+/// Returns at least one line for each command that has --json.
 std::vector<Line> Lines() {
   CLI::App app;
   tool::AddCommands(app);
@@ -98,7 +98,7 @@ TEST(CliJson, OfEveryCommandIsWhatTheSchemaSays) {
   }
 }
 
-// The schema checks each of its own words: it finds each of these changes to a right answer.
+// JsonSchema checks every keyword of the schema, so it finds each of these changes to a right answer.
 TEST(JsonSchema, FindsWhatIsWrong) {
   const CliResult result = RunCli("plan forward --shape 1,1,1,8,8,8 --ranks 2 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;

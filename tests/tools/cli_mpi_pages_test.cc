@@ -65,7 +65,7 @@ TEST(MpiMan, PagesAreGoodTroffAndNameTheProgram) {
   }
 }
 
-// Packages are built on machines where MPI cannot start.
+// Packages are built on machines where MPI cannot start, so the man page must not need it.
 TEST(MpiMan, DoesNotBeginMpi) {
   const std::string broken = "OMPI_MCA_pml=none OMPI_MCA_ess=none";
   const CliResult page = RunCommand(FA_MPI_CLI, "man", broken);

@@ -29,7 +29,7 @@ pid_t StartRanks(const std::string& arguments) {
   _exit(127);
 }
 
-/// The process that writes the first file NAME.PID-N.part of the folder, or 0 if there is none.
+/// Returns the process that writes the first file NAME.PID-N.part of the folder, or 0 if there is none.
 pid_t WriterOf(const ScratchFolder& folder) {
   for (const std::string& name : folder.Names()) {
     if (!name.ends_with(".part")) continue;
@@ -39,7 +39,7 @@ pid_t WriterOf(const ScratchFolder& folder) {
   return 0;
 }
 
-/// Whether the process exists. It need not be a child of this one.
+/// Returns whether the process exists. The process may be the child of any other process.
 bool Exists(pid_t pid) { return kill(pid, 0) == 0; }
 
 /// A call of two ranks with four outputs.
@@ -86,7 +86,8 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  /// Whether the writer has ended. If mpirun has left it to this process, notes whether it was killed.
+  /// Returns whether the writer has ended. If the writer has become a child of this process, notes whether it was
+  /// killed.
   bool WriterHasEnded() {
     int status = 0;
     if (waitpid(writer_, &status, WNOHANG) != writer_) return !Exists(writer_);
@@ -103,7 +104,7 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
 
 TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartAndStopTheWriter());
-  // The writer gets the signal when it goes on, before it does anything else.
+  // The stopped writer gets the signal when it goes on, before it does anything else.
   EXPECT_EQ(kill(writer_, GetParam()), 0);
   EXPECT_EQ(kill(writer_, SIGCONT), 0);
   ExpectAnEnd();

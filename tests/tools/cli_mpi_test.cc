@@ -1,4 +1,4 @@
-// fa-mpi under mpirun. Its files are those of fa, it prints an error once, and no rank is left waiting.
+// Under mpirun, fa-mpi writes the files that fa writes, prints an error once, and leaves no rank waiting.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ struct RankCase {
   reference::Problem problem;
   std::string flags;  ///< flags of the call
   int ranks;
-  std::string cut;  ///< flags of the ranks
+  std::string cut;  ///< flags that cut the call among the ranks
   Format format = Format::kF32;
 };
 
@@ -86,8 +86,8 @@ reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) 
   return problem;
 }
 
-/// Calls in both directions over more ranks than this machine may have cores. Each mask, layout, type and cut comes
-/// once.
+/// Returns calls in both directions over more ranks than this machine may have cores. Each mask, layout, type and cut
+/// occurs once.
 std::vector<RankCase> ManyRanks() {
   return {
       {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},
@@ -111,15 +111,15 @@ struct BiasedCall {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::vector<int64_t> bias, mask;  ///< shapes; an empty mask means none
+  std::vector<int64_t> bias, mask;  ///< shapes; an empty shape means no mask
   std::string flags = {};           ///< flags of the call
   bool gradient = true;             ///< whether the bias has a gradient
 };
 
 class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
 
-/// The rank that holds the queries reads their rows of --pse and --atten-mask, and writes their rows of --dpse. Rows
-/// that hold for all queries are read by all ranks and written by one.
+/// The rank that holds queries reads their rows of --pse and --atten-mask, and writes their rows of --dpse. Rows that
+/// hold for all queries are read by all ranks and written by one rank.
 TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
   ForwardCall call(GetParam().layout, GetParam().problem);
   call.flags += " " + GetParam().flags;
@@ -270,7 +270,7 @@ TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   Expect(result, 2, "rank 1: another command line than rank 0's");
 }
 
-/// If a process leaves before the call, MPI ends the others.
+/// If a process leaves before the call, MPI ends the other processes.
 TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   const ForwardCall call("BNSD", Sizes({300}, {300}));
   const CliResult result = RunCommand(
@@ -282,7 +282,7 @@ TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   EXPECT_THAT(call.scratch().Names(), ::testing::Not(::testing::Contains("out.npy")));
 }
 
-/// The errors of a printed result of fa-mpi bench by the schema.
+/// Returns the mistakes that the schema finds in a printed result of fa-mpi bench.
 std::vector<std::string> SchemaErrors(const nlohmann::json& report) {
   return JsonSchema(nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA))).Errors("bench_ranks", report);
 }

@@ -11,7 +11,7 @@ struct CliResult {
   int exit_code = -1;
   std::string out, err;
 
-  /// Whether err is exactly one line.
+  /// Returns whether err is exactly one line.
   [[nodiscard]] bool HasOneLineOfError() const;
 };
 
@@ -22,10 +22,11 @@ struct CliResult {
 /// Runs `fa ARGUMENTS` as RunCommand does.
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
 
-/// Runs `fa bench ARGUMENTS` with the fewest calls that it times, for tests of its checks and its output, not of rates.
+/// Runs `fa bench ARGUMENTS` with the fewest calls that the tool times. Tests check its comparisons and its output with
+/// it, not its rates.
 [[nodiscard]] CliResult RunShortBench(const std::string& arguments);
 
-/// How often `word` occurs in `text`.
+/// Returns how often `word` occurs in `text`.
 [[nodiscard]] size_t Occurrences(const std::string& text, const std::string& word);
 
 }  // namespace fa::test

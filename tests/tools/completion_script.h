@@ -8,11 +8,11 @@
 
 namespace fa::test {
 
-/// The text's words, between white space.
+/// Returns the words of the text, which white space separates.
 [[nodiscard]] std::vector<std::string> WordsOf(const std::string& text);
 
-/// The output of a program's `completion SHELL`, in a file next to a tensor.npy. The words of a line are given as a
-/// shell reads them, and the last word is unfinished.
+/// The completion script that a program's `completion SHELL` prints, in a folder that also has a file tensor.npy. The
+/// words of a line are given as a shell reads them, and the last word is unfinished.
 class CompletionScript {
  public:
   /// @param program  name of the program; the function for bash is _NAME, with underscores

@@ -24,7 +24,7 @@ struct Command {
   const char* name;
   std::span<const FlagName> (*names)();
   CallFields fields;
-  std::vector<std::string> others;  ///< options that errors name
+  std::vector<std::string> others;  ///< options and other names that errors name
 };
 
 std::span<const FlagName> NoNames() { return {}; }
@@ -35,7 +35,7 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// The names that a command has besides the shared ones.
+/// Returns the function that lists the names which a command has besides those of all commands.
 template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;
@@ -43,7 +43,7 @@ auto NamesOf() {
   return NoNames;
 }
 
-/// The options of an operator, and what errors name besides.
+/// Returns the options of an operator, and the other names that errors may give.
 template <typename Args, typename Options>
 std::vector<std::string> OthersOf() {
   std::vector<std::string> others = {"threads", "isa"};
@@ -73,7 +73,7 @@ std::vector<Command> Commands() {
   };
 }
 
-/// The arguments that a command's errors may name.
+/// Returns the arguments that a command's errors may name.
 std::vector<std::string> ArgumentsOf(const Command& command) {
   std::vector<std::string> arguments = command.others;
   for (const TensorField& field : command.fields.tensors) arguments.push_back(field.name());

@@ -27,8 +27,8 @@ class ForwardCall {
 
   /// Adds ` FLAG path` with a new file that holds the array.
   void AddFile(const std::string& flag, const npy::Array& array);
-  /// A tensor of the problem as it lies in a file of the layout, with `columns` values per row. Its rows are those of
-  /// queries or of keys.
+  /// Returns a tensor of the problem as it lies in a file of the layout, with `columns` values per row. The rows are
+  /// rows of queries or of keys.
   [[nodiscard]] npy::Array InLayout(const std::vector<double>& canonical, int64_t heads,
                                     const std::vector<int64_t>& rows, int64_t columns) const;
 
@@ -36,7 +36,7 @@ class ForwardCall {
   [[nodiscard]] CliResult Run();
   /// Runs the command and compares output, maximum, sum and lse with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();
-  /// The bytes of the output file.
+  /// Returns the bytes of the output file.
   [[nodiscard]] std::string OutBytes() const { return scratch_.Read("out.npy"); }
   [[nodiscard]] const ScratchFolder& scratch() const { return scratch_; }
 
@@ -49,7 +49,7 @@ class ForwardCall {
   [[nodiscard]] double Value(const npy::Array& array, int64_t at) const;
   [[nodiscard]] std::string OutLayout() const { return layout_ == "BNSD_BSND" ? "BSND" : layout_; }
 
-  /// Index in a file of layout `layout` of column 0 of row i, head n, batch element b.
+  /// Returns the index of column 0 of row i, head n, batch element b in a file of layout `layout`.
   [[nodiscard]] int64_t At(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows, int64_t columns,
                            int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] std::vector<int64_t> Shape(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows,
@@ -63,7 +63,7 @@ class ForwardCall {
   uint64_t seed_ = 1;
 };
 
-/// An array with these numbers.
+/// Returns an array with these numbers.
 template <typename T>
 [[nodiscard]] npy::Array ArrayOf(npy::ElementType type, std::vector<int64_t> shape, const std::vector<T>& numbers) {
   npy::Array array(type, std::move(shape));
@@ -71,10 +71,10 @@ template <typename T>
   return array;
 }
 
-/// A problem that is small in every size.
+/// Returns a problem that is small in every size.
 [[nodiscard]] reference::Problem SmallProblem();
 
-/// Numbers drawn from the normal distribution.
+/// Returns numbers drawn from the normal distribution.
 [[nodiscard]] std::vector<float> RandomFloats(size_t count, uint64_t seed);
 
 }  // namespace fa::test

@@ -13,9 +13,9 @@ class JsonSchema {
  public:
   explicit JsonSchema(nlohmann::json document) : document_(std::move(document)) {}
 
-  /// The mistakes in the value, one per line, by the schema `name` of $defs. No lines mean no mistakes.
+  /// Returns the mistakes that the schema `name` of $defs finds in the value, one per line. No lines mean no mistakes.
   [[nodiscard]] std::vector<std::string> Errors(const std::string& name, const nlohmann::json& value) const;
-  /// The names of $defs.
+  /// Returns the names of $defs.
   [[nodiscard]] std::vector<std::string> Names() const;
 
  private:

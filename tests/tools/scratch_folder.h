@@ -16,7 +16,7 @@ class ScratchFolder {
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
   [[nodiscard]] std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  /// The names of the files in the folder, sorted.
+  /// Returns the names of the files in the folder, sorted.
   [[nodiscard]] std::vector<std::string> Names() const;
   /// Writes the bytes to a file and returns its path.
   [[nodiscard]] std::string Write(const std::string& name, const std::string& bytes) const;

@@ -44,7 +44,7 @@ class OneHead {
             .facts = [this](int64_t row) { return FactsFromForward(Forward(row), Rows(d_out, kDv), row); }};
   }
 
-  /// sum(out * d_out).
+  /// Returns sum(out * d_out).
   [[nodiscard]] double Loss() const {
     double loss = 0;
     for (int64_t row = 0; row < kSq; ++row) {
@@ -54,7 +54,7 @@ class OneHead {
     return loss;
   }
 
-  /// The derivative of the loss by that element, by central differences.
+  /// Returns the derivative of the loss by element `at` of the tensor, by central differences.
   [[nodiscard]] double Slope(std::vector<float>& tensor, size_t at) const {
     const float before = tensor[at];
     // Adding the steps to the value is exact in f32, so that their difference is known.
@@ -111,7 +111,7 @@ TEST(CheckGradients, KeyGradientsAreSummedOverTheGroup) {
   const BackwardHead one = head.Backward();
   const std::vector<BackwardHead> two = {one, one};
   const KeyGradients single = ComputeKeyGradients(std::span(&one, 1), 2), twice = ComputeKeyGradients(two, 2);
-  // Ten terms of order 1 in another order differ by at most 10 x 10 roundings of 2^-53.
+  // Sums of ten terms of order 1 in another order differ by at most 10 x 10 roundings of 2^-53.
   constexpr double kReordered = 100 * 0x1p-53;
   for (size_t d = 0; d < OneHead::kD; ++d) EXPECT_NEAR(twice.dk.value[d], 2 * single.dk.value[d], kReordered);
   for (size_t d = 0; d < OneHead::kDv; ++d) EXPECT_NEAR(twice.dv.value[d], 2 * single.dv.value[d], kReordered);

@@ -1,5 +1,5 @@
-// The results with which `fa bench` compares the indexer and its loss. The tests compare them with finite differences
-// and with a distribution worked out by hand.
+// Tests of the results with which `fa bench` compares the indexer and its loss. These results are compared with finite
+// differences and with a distribution worked out by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ struct Token {
   std::vector<int64_t> keys = {6, 0, 3, 1, 4};
 
   [[nodiscard]] check::IndexerToken view() const { return {q.view(), k.view(), weights, keys}; }
-  /// The sum of g_j score_j.
+  /// Returns the sum of g_j score_j.
   [[nodiscard]] double Weighted(const check::ScoreGradient& gradient) const {
     const check::IndexerRow row = check::ComputeIndexerRow(view());
     double sum = 0;

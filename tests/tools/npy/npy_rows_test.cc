@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class NpyRows : public ::testing::Test {
  protected:
   [[nodiscard]] std::string Path(const std::string& name) const { return scratch_.Path(name); }
-  /// 0, 1, 2 ... in memory order of a [3, 5, 4] array.
+  /// Returns a [3, 5, 4] array of 0, 1, 2 ... in memory order.
   static Array Numbers() {
     Array array(ElementType::kI32, {3, 5, 4});
     std::iota(array.as<int32_t>().begin(), array.as<int32_t>().end(), 0);
@@ -31,7 +31,7 @@ class NpyRows : public ::testing::Test {
   test::ScratchFolder scratch_;
 };
 
-/// The selected rows by their definition.
+/// Returns the selected rows, found by their definition.
 std::vector<int32_t> Expected(const Array& whole, size_t axis, const std::vector<RowRange>& rows) {
   std::vector<std::vector<int64_t>> chosen;
   for (size_t i = 0; i < 3; ++i) {

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// A file of that version with that dictionary and those bytes.
+/// Returns the bytes of a file with this major version, dictionary and data.
 std::string FileBytes(int major, const std::string& dictionary, const std::string& data) {
   std::string bytes = std::string("\x93NUMPY") + static_cast<char>(major) + '\0';
   const size_t length_bytes = major == 1 ? 2 : 4;
@@ -100,7 +100,7 @@ TEST_F(NpyFile, ReadsDictionariesAsPythonWouldWriteThem) {
   }
 }
 
-// libFuzzer found that the strides of such an array have no bound.
+// libFuzzer found that the strides of an array without elements have no bound.
 TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
   const std::vector<int64_t> shape = {3, int64_t{1} << 40, int64_t{1} << 40, 0};
   const std::string dictionary = "{'descr': '<i4', 'fortran_order': True, 'shape': " + ShapeText(shape) + ", }";

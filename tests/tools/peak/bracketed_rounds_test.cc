@@ -11,18 +11,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kWork = 100;  // per call
+constexpr double kWork = 100;  // work per call
 
 constexpr size_t kFirstRates = 20;
 
-/// `rates`, preceded by all but one of the first kFirstRates rates, which are `first`.
+/// Returns `rates`, preceded by kFirstRates - 1 rates of the value `first`.
 std::vector<double> After(double first, const std::vector<double>& rates) {
   std::vector<double> all(kFirstRates - 1, first);
   all.insert(all.end(), rates.begin(), rates.end());
   return all;
 }
 
-/// The outcome of rounds that take these seconds per call.
+/// Returns the outcome of rounds that take these seconds per call.
 /// @param around  the rates measured around the rounds, one more than rounds
 /// @param first  the value of every rate measured before `around`
 BracketedTiming TimingOf(const std::vector<double>& seconds, const std::vector<double>& around, double first = 80) {

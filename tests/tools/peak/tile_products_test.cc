@@ -1,5 +1,5 @@
-// The loop that measures the rate of the tile unit (AMX). It runs on the emulation and, if this CPU has one, on the
-// unit.
+// Tests of the loop that measures the rate of the tile unit (AMX). The loop runs on the emulation and, if this CPU has
+// a tile unit, on that unit.
 
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {
 }
 
 /// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread. Expects the same
-/// results.
+/// results before and after.
 void ExpectKernelsToFindTheirTilesAround(Isa isa, const std::function<void()>& measure) {
   constexpr int64_t kKeys = 32, kHeadSize = 64;
   const core::kernels::StripKernels& kernels = core::kernels::Kernels(isa, DType::kBF16).widest();

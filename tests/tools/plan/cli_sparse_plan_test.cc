@@ -44,7 +44,7 @@ TEST(CliSparsePlan, EveryOperatorHasOneAndItsPicture) {
   EXPECT_THAT(short_shape.err, HasSubstr("--shape: 3 sizes, want B,N,S1,S2,D,Drope,K"));
 }
 
-// A wrong row would be exit code 1. In each of these calls the rows that the tool checks agree with the library.
+// A wrong row would give exit code 1. In each of these calls the rows that the tool checks agree with the library.
 TEST(CliSparseBench, ChecksResultsBeforeTiming) {
   for (const char* flags : {"sparse-forward --shape 2,3,5,70,24,8,16 --layout TND --sparse-mode 0",
                             "sparse-backward --shape 1,3,5,70,24,8,16 --dtype f32 --separate-value",

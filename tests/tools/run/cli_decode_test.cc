@@ -38,7 +38,7 @@ class CliDecode : public ::testing::Test {
     return array;
   }
 
-  /// Saves rows of [B,Nkv,S,D] as pages [pages, page size, Nkv*D]. The pages of an element have every second number.
+  /// Saves rows of [B,Nkv,S,D] as pages [pages, page size, Nkv*D]. The pages of the batch elements alternate.
   void SavePages(const std::string& name, const npy::Array& dense, int64_t page_size) const {
     const int64_t pages = (kKeys + page_size - 1) / page_size;
     npy::Array array(ElementType::kF32, {kBatch * pages, page_size, kHeadsKv * kD});
@@ -209,7 +209,7 @@ TEST_F(CliDecode, WritesInt8) {
   const npy::Array out = npy::Load(Path("out.npy"));
   ASSERT_EQ(out.shape(), want.shape());
   for (int64_t i = 0; i < out.size(); ++i) {
-    // The bound is half a step, because a power of two times a float is exact.
+    // The bound is half a step, because the product of a float and a power of two is exact.
     EXPECT_LE(std::fabs(static_cast<float>(out.as<int8_t>()[i]) - 64 * want.as<float>()[i]), 0.5F) << i;
   }
 }

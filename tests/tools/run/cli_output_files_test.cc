@@ -1,4 +1,4 @@
-// What the command line leaves behind: all files that a command names, or none, however the process ends.
+// Tests which files the command line leaves behind: all files that a command names, or none, however the process ends.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using ::testing::IsEmpty;
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
 
-/// The exit code, or the negative signal that ended the process.
+/// Returns the exit code, or the negative signal that ended the process.
 int EndOf(pid_t pid) {
   int status = 0;
   if (waitpid(pid, &status, 0) != pid) return 1000;
@@ -110,7 +110,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// numpy.save and a shell's `>` do the same.
+// numpy.save and a shell's `>` treat such a link in the same way.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));

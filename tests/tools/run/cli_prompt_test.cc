@@ -43,7 +43,7 @@ class Int8Files {
            " --deq-scale1 " + Path("scale0") + " --quant-scale1 " + Path("scale1") + " --deq-scale2 " + Path("scale2") +
            " --out " + Path("out") + " ";
   }
-  /// The same call through the library.
+  /// Computes the same call through the library and returns its output.
   [[nodiscard]] std::vector<uint16_t> Direct(const PromptAttentionOptions& options, std::vector<int64_t> lengths) {
     std::vector<uint16_t> out(2 * 4 * 9 * 8);
     const auto view = [](npy::Array& array, DType dtype) {
