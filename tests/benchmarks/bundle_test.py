@@ -1,4 +1,4 @@
-"""The bundle: it is small enough, it runs from any folder, and its report has every part."""
+"""The bundle is small enough and runs from any folder, and its report has every part."""
 
 import json
 import os

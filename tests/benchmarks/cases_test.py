@@ -1,4 +1,4 @@
-"""Cases: their work, their keys, and how patterns select them."""
+"""Tests of the cases: their work, their keys, and how patterns select them."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""Readings of /proc."""
+"""Tests of what the benchmarks read from /proc."""
 
 import os
 import time

@@ -23,7 +23,7 @@ BUILD = os.environ["FA_BUILD"]
 
 
 def save(path, shape, values):
-    """An f32 .npy file."""
+    """Returns the bytes of an f32 .npy file."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     with open(path, "wb") as file:
         file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
@@ -47,7 +47,7 @@ def dot(a, b):
 
 
 def plain(case, tensors):
-    """Output and gradients by plain loops, flat as in a file."""
+    """Returns output and gradients, computed by plain loops and flat as in a file."""
     q, k, v, d_out = (rows(tensors[name], case.d) for name in ("q", "k", "v", "d_out"))
     out = []
     dq, dk, dv = ([[0.0] * case.d for _ in like] for like in (q, k, v))
@@ -72,7 +72,7 @@ def plain(case, tensors):
 
 class PeersTest(unittest.TestCase):
     def run_case(self, peer, case, folder):
-        """@return its results, flat"""
+        """@return the results of the peer, flat"""
         generator = random.Random(case.key)
         query, key = (case.batch, case.heads, case.sq, case.d), (case.batch, case.heads_kv, case.sk, case.d)
         tensors = {}

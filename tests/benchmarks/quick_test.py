@@ -20,7 +20,7 @@ def peer(seconds):
 class QuickTest(unittest.TestCase):
     def setUp(self):
         self.case = make("E", SHAPES["E"], "forward", "bf16", "causal", 2)
-        self.unit = self.case.flops() * 1e-9  # seconds of the case at 1 GFLOP/s
+        self.unit = self.case.flops() * 1e-9  # seconds that the case takes at 1 GFLOP/s
 
     def test_a_row_is_held_against_the_faster_pytorch_and_the_product(self):
         peers = {"fa": peer(self.unit / 300), "torch": peer(self.unit / 100), "torch_mkl": peer(self.unit / 200)}

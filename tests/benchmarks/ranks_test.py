@@ -1,4 +1,4 @@
-"""What ranks_load.py, ranks_simulation.py and ranks_orders.py report of measurements and of predictions."""
+"""Tests what ranks_load.py, ranks_simulation.py and ranks_orders.py report of measurements and of predictions."""
 
 import unittest
 

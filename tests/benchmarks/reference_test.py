@@ -11,7 +11,7 @@ from cases import make
 
 
 def attention(q, k, v, mask):
-    """Plain loops over one head. @return output rows"""
+    """Computes one head by plain loops. @return output rows"""
     out = np.zeros((len(q), v.shape[1]))
     for i, row in enumerate(q):
         scores = {}
@@ -36,7 +36,7 @@ class ReferenceTest(unittest.TestCase):
         return reference.Head(q, k, v, mask, "f32", self.d_out)
 
     def slope(self, which, row, mask):
-        """Derivative of sum(out * d_out) by a row of an operand, by central differences."""
+        """Returns the derivative of sum(out * d_out) by a row of an operand, by central differences."""
         tensors = {"q": self.q, "k": self.k, "v": self.v}
         step, slopes = 1e-5, []
         for column in range(3):

@@ -1,4 +1,4 @@
-"""Tables: figures, ratios, order, and the text for peers that have no figure."""
+"""Tests of the tables: figures, ratios, order, and the text for peers that have no figure."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ class TableTest(unittest.TestCase):
         peers = {"fa": peer(1), "torch": {"unsupported": "mask"}, "onnxruntime": {"wrong": "error 3", "error": 3}}
         entry = collection((case, peers, 400))["cases"][case.key]
         self.assertEqual(report.rate_text({**entry, "peers": {"fa": {"unsupported": "mask"}}}), "–")
-        self.assertRegex(report.rate_text(entry), "^[0-9]+, [0-9]+ %$")  # no ratio
+        self.assertRegex(report.rate_text(entry), "^[0-9]+, [0-9]+ %$")  # the text has no ratio
 
     def test_a_wrong_result_is_listed(self):
         case = case_of("B")
@@ -74,7 +74,7 @@ class TableTest(unittest.TestCase):
     def test_decoding_is_told_in_bytes_of_keys_and_values(self):
         case = case_of("F")
         own = peer(case.key_value_bytes() / 30e9) | {"read_gbytes": 41.0, "read_fraction": 0.75}
-        other = peer(case.key_value_bytes() / 15e9)  # measured without its read rate
+        other = peer(case.key_value_bytes() / 15e9)  # a peer measured without its read rate
         text = report.decode_table(store.entries_of(collection((case, {"fa": own, "torch": other}, 400))))
         self.assertIn("| f32, 2 threads | 8.9 (75 %) | 17.9 | 30.0 | 41.0 |", text)
         self.assertIn("In brackets", report.decode_text([(case, {"peers": {"torch": other, "fa": own}})]))
@@ -129,7 +129,7 @@ class TableTest(unittest.TestCase):
 
 
 def save_some(path, **of_machine):
-    """Results of two cases on a machine."""
+    """Returns the results of two cases on a machine."""
     results = collection((case_of("B"), {"fa": peer(1)}, 400), (case_of("F"), {"fa": peer(1)}, 400))
     results["machine"] |= of_machine
     store.save(path, results)

@@ -1,4 +1,4 @@
-"""Rounds: which of them count, their order, and their summary."""
+"""Tests of rounds: which rounds count, their order, and their summary."""
 
 import unittest
 

@@ -1,5 +1,5 @@
-"""The sweeps: equal tiles are tried once, the best calls count, and a variant of libfa has the change that its name
-states."""
+"""Tests of the sweeps: equal tiles are tried once, the best calls count, and a variant of libfa has the change that its
+name states."""
 
 import ctypes
 import os
@@ -133,7 +133,7 @@ class BuildTest(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def everything(self):
-        """@return names and times of change in the sources and the build folder"""
+        """@return the files of the sources and of the build folder, with the times of their last changes"""
         return {path: os.stat(path).st_mtime_ns for top in (self.src, self.folder)
                 for at, _, names in os.walk(top) for path in (os.path.join(at, name) for name in names)}
 
