@@ -1,4 +1,4 @@
-"""scripts/docs: each check of the documentation site fails where it must."""
+"""Tests of scripts/docs: each check of the documentation site fails where it must."""
 
 import subprocess
 import sys

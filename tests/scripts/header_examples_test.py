@@ -1,4 +1,4 @@
-"""include/fa: every header begins with a summary and an example of use, and the examples compile."""
+"""Tests of include/fa: every header begins with a summary and an example of use, and the examples compile."""
 
 import os
 import re

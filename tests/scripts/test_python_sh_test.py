@@ -1,4 +1,4 @@
-"""scripts/test_python.sh with a fake Python, pip and pytest of a few lines. A package that is not found is a failure.
+"""Tests of scripts/test_python.sh with a fake Python, pip and pytest of a few lines. A missing package is a failure.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""scripts/test.sh in a made-up tree: real ctest with tests of one line of shell, and no compiler. Each way to fail is
-tested."""
+"""Tests of scripts/test.sh in a made-up tree, with real ctest, tests of one line of shell, and no compiler. Each way to
+fail is tested."""
 
 import os
 import re
@@ -10,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake cmake: it configures by copying a prepared build folder, and builds unless the folder says no. It notes its
-# arguments.
+# A fake cmake: it configures by copying a prepared build folder, and builds unless the folder says no. The fake
+# notes its arguments.
 FAKE_CMAKE = """\
 #!/bin/sh
 echo "cmake $*"
@@ -30,7 +30,7 @@ SOURCES = {
 
 
 def report_of(*cases):
-    """A JUnit report of `cases`: (classname, name[, XML inside the case])."""
+    """Returns a JUnit report of `cases`: (classname, name[, XML inside the case])."""
     lines = [f'<testcase classname="{group}" name="{name}">{"".join(inside)}</testcase>' for group, name, *inside in cases]
     return f"<testsuite>{''.join(lines)}</testsuite>"
 
