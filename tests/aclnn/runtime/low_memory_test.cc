@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Families, LowMemory,
                                   (std::get<2>(info.param) ? "_from_there_on" : "_once");
                          });
 
-/// What a program does besides calling operators. `call` returns the first code that is not 0, and destroys in any case
+/// Calls that a program makes besides operators. `call` returns the first code that is not 0, and destroys in any case
 /// what it made.
 struct RuntimeCase {
   std::string name;

@@ -23,7 +23,7 @@ namespace fa::test {
 ///   integers `got` must equal the reference.
 [[nodiscard]] ::testing::AssertionResult IsSelection(const IndexerCall& call, const TokenOutputs& got);
 
-/// How far gradients may be off when the scores' gradients d_score are off by d_score_error. dq and dweights are sums
+/// Adds up how far gradients may be off when the scores' gradients d_score are off by d_score_error. dq and dweights are sums
 /// over the selected keys of a token, dk is a sum over tokens. A product may be off by ScoreTolerance's e(D) a_g, so a
 /// product closer to 0 than that may count or not. With 16-bit types w d_score may be rounded before it meets q and k.
 class IndexerGradientTolerance {

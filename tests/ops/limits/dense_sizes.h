@@ -22,9 +22,9 @@ struct DenseSizes {
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
-/// Returns one absurd size at a time, then several at once, with and without rows and keys. Some sizes alone would make
-/// a plan of many millions of tasks, which a large machine can hold. Such a size starts beyond the memory of any
-/// machine.
+/// Returns calls with one absurd size at a time, then with several at once, with and without rows and keys. Some sizes
+/// alone would make a plan of many millions of tasks, which a large machine can hold. Such a size starts beyond the
+/// memory of any machine.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

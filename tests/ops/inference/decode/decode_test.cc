@@ -43,7 +43,6 @@ TEST(Decode, EveryFormOfKeysInEveryLayoutAndType) {
 
 // Tests groups of 1 to 24 query rows. Few rows have kernels of their own, more rows take kernels for many rows, and the
 // largest groups pack their head for several tiles.
-// head for several tiles.
 TEST(Decode, EveryNumberOfRowsOfAGroup) {
   int n = 0;
   for (const int64_t group : {1, 2, 5, 8, 24}) {
@@ -375,7 +374,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
   EXPECT_TRUE(SameBits(problem.Outputs(), want));
 }
 
-// Results may be anything, but no address leaves the pages, which lie between memory that cannot be read.
+// Results may be anything, but no address leaves the pages. On both sides of them lies memory that cannot be read.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
   for (const int64_t sq : {1, 20}) {  // kernels for few rows, and kernels for many rows
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
