@@ -20,9 +20,9 @@ struct RegisteredKernels {
   Kind kind;
   Isa isa;
   const char* name;
-  int64_t rows = 0;   ///< the few rows; 0 for strips
-  int64_t width = 0;  ///< of strips
-  int64_t lanes = 0;  ///< of a vector; strips only
+  int64_t rows = 0;   ///< the most query rows of kernels of few rows; 0 for strips
+  int64_t width = 0;  ///< lanes of a strip
+  int64_t lanes = 0;  ///< lanes of a vector; only for strips
   const char *row_state_name = nullptr, *in_place_name = nullptr, *indexer_name = nullptr;
   AttendedHeads attended = {};
 };
@@ -85,7 +85,7 @@ inline constexpr Int8Facts kInt8[] = {
 };
 #undef FA_EVERY_LEVEL
 
-/// The highest level up to `isa` that has a line for which `counts` is true.
+/// Returns the highest level up to `isa` that has a line for which `counts` is true.
 template <typename Lines, typename Counts>
 [[nodiscard]] constexpr Isa HighestLevel(const Lines& lines, Isa isa, const Counts& counts) {
   Isa highest = Isa::kPortable;
@@ -94,7 +94,7 @@ template <typename Lines, typename Counts>
   }
   return highest;
 }
-/// Whether a level has lines of a kind.
+/// Returns whether a level has lines of a kind.
 [[nodiscard]] constexpr bool Has(Isa isa, RegisteredKernels::Kind kind) {
   return std::any_of(std::begin(kKernels), std::end(kKernels),
                      [&](const RegisteredKernels& line) { return line.isa == isa && line.kind == kind; });
@@ -110,33 +110,34 @@ struct LevelFacts {
   StripFacts strips[kMostStrips] = {}, row_state[kMostStrips] = {}, few[kMostFewRows] = {}, in_place = {};
   RowFacts rows = {};
 
-  /// Rows whose products an instruction of an outer product adds.
+  /// Returns how many rows one instruction of an outer product adds up.
   [[nodiscard]] constexpr int64_t RowsSummedAtOnce() const {
     return strips[0].operands == Operands::kBF16Pairs ? rows.pair_group : 1;
   }
 };
 
-/// Whether a level multiplies pairs of bf16.
+/// Returns whether a level multiplies pairs of bf16.
 [[nodiscard]] constexpr bool MultipliesPairs(Isa isa) {
   using enum RegisteredKernels::Kind;
   return registry::Has(isa, kPairs) || registry::Has(isa, kPairBlocks) || registry::Has(isa, kTiles);
 }
-/// The level whose f32 strips, few rows, row kernels and indexer kernels a level has.
+/// Returns the level whose f32 strips, few rows, row kernels and indexer kernels a level uses.
 [[nodiscard]] constexpr Isa F32LevelOf(Isa isa) {
   return registry::HighestLevel(registry::kKernels, isa, [](const RegisteredKernels& line) {
     return line.kind == RegisteredKernels::Kind::kStrip;
   });
 }
-/// Whether a level has few rows that attend in f32, in place of the few rows of the f32 level below.
+/// Returns whether a level has kernels of few rows with `attend` in f32, which replace the few rows of the f32 level
+/// below.
 [[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
   return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);
 }
-/// The level whose int8 kernels a level has.
+/// Returns the level whose int8 kernels a level uses.
 [[nodiscard]] constexpr Isa Int8LevelOf(Isa isa) {
   return registry::HighestLevel(registry::kInt8, isa, [](const Int8Facts& /*line*/) { return true; });
 }
 
-/// Sets which heads few rows attend to, by the lines of a kind that `isa` has.
+/// Sets which heads `attend` of few rows takes, by the lines of a kind that `isa` has.
 constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || line.kind != kind) continue;
@@ -151,7 +152,7 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   }
 }
 
-/// The f32 kernels of a level.
+/// Returns the facts of a level's f32 kernels.
 [[nodiscard]] constexpr LevelFacts F32FactsOf(Isa isa) {
   LevelFacts facts{.isa = F32LevelOf(isa), .has_row_state = true};
   for (const RegisteredKernels& line : registry::kKernels) {
@@ -174,7 +175,7 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   return facts;
 }
 
-/// The pairs of a level that multiplies them, over the f32 kernels of the level.
+/// Returns the facts of the kernels of pairs on a level that multiplies pairs. They build on the level's f32 kernels.
 [[nodiscard]] constexpr LevelFacts PairFactsOf(Isa isa) {
   using enum RegisteredKernels::Kind;
   LevelFacts facts = F32FactsOf(isa);
@@ -205,19 +206,19 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   return facts;
 }
 
-/// What a level has for operands of a type.
+/// Returns the facts of a level's kernels for operands of a type.
 [[nodiscard]] constexpr LevelFacts FactsOf(Isa isa, DType dtype) {
   return dtype == DType::kBF16 && MultipliesPairs(isa) ? PairFactsOf(isa) : F32FactsOf(isa);
 }
 
-/// The name of the indexer's kernels of an f32 level.
+/// Returns the name of the indexer's kernels of an f32 level.
 [[nodiscard]] constexpr const char* IndexerNameOf(Isa isa) {
   return std::find_if(std::begin(registry::kKernels), std::end(registry::kKernels),
                       [&](const RegisteredKernels& line) { return line.isa == isa && line.indexer_name != nullptr; })
       ->indexer_name;
 }
 
-/// The int8 kernels of a level.
+/// The facts of a level's int8 kernels.
 struct Int8LevelFacts {
   int strip_count = 0;
   Int8Facts strips[kMostInt8Strips] = {};

@@ -13,8 +13,8 @@
 
 namespace fa::core::kernels {
 
-// The sources of a level define some of these. They set the functions of kernels whose facts a set has. Where a level
-// multiplies pairs, SetFunctions gets a set that has the level's f32 functions.
+// The sources of a level define some of these functions, which set the functions of the kernels whose facts a set has.
+// On a level that multiplies pairs, SetFunctions gets a set that has the level's f32 functions already.
 #define FA_EVERY_LEVEL
 #define FA_LEVEL(level, isa)                    \
   namespace level {                             \
@@ -28,7 +28,8 @@ namespace fa::core::kernels {
 
 namespace {
 
-/// What a level's own sources set. A member is null where the level has the kernels of a level below it.
+/// The functions that a level's own sources define. A member is null where the level uses the kernels of a level below
+/// it.
 struct OwnKernels {
   Isa isa;
   void (*f32)(KernelSet&) noexcept = nullptr;
@@ -73,7 +74,7 @@ constexpr OwnKernels kOwnKernels[] = {
 #endif
 };
 
-/// A level's own kernels, or null if this CPU or this build lacks the level.
+/// Returns a level's own kernels, or null if this CPU or this build lacks the level.
 const OwnKernels* OwnKernelsOf(Isa isa) {
   if (!Includes(DetectIsa(), isa)) return nullptr;
   const auto* own =
@@ -90,7 +91,7 @@ const KernelSet& F32Kernels(Isa isa) {
   });
 }
 
-/// The f32 kernels of a level that replaces few rows of the f32 level below.
+/// Returns the f32 kernels of a level that replaces few rows of the f32 level below.
 const KernelSet& AttendingKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
   return sets.Of(isa, [&](KernelSet& set) {

@@ -5,12 +5,13 @@
 
 #include "fa/context.h"
 
-/// The contracts of the kernels between the products of the indexer, over the score tiles of kernel_types.h. Sums over
-/// heads are one chain in ascending order in either form, so a key's score has the same bits whether keys or heads lie
-/// along the lanes, and whatever the width. max(0, NaN) is NaN.
+/// The contracts of the indexer's kernels that run between its products, over the score tiles of kernel_types.h. Scores
+/// may lie with keys or with heads along the lanes. In both forms a sum over heads adds the heads in ascending order,
+/// at any width. So a key's score always has the same bits. max(0, NaN) is NaN.
 namespace fa::core::kernels {
 
-/// The bucket of a score x is max(top - b, 0) >> shift, but at most `last`; b is the bits of max(x - floor, 0) + rise.
+/// Maps scores to buckets. The bucket of a score x is min(max(top - b, 0) >> shift, last), where b is the bits of
+/// max(x - floor, 0) + rise.
 struct KeyBuckets {
   float floor, rise;  ///< floor finite, rise >= 0
   int32_t top;        ///< bits of a float
@@ -18,44 +19,47 @@ struct KeyBuckets {
   int32_t last;
 };
 
-/// What a level offers. Widths are multiples of its vectors.
+/// The indexer's functions on a level. Widths are multiples of the lanes of its vectors.
 struct IndexerFunctions {
   /// Lanes are keys: sum[lane] (+)= sum over heads of weight[head] * max(0, s[head][lane]).
   void (*add_heads)(const float* s, int64_t heads, int64_t width, const float* weight, bool accumulate, float* sum);
 
-  // Lanes are heads: s[key][width], of which the first `heads` lanes are in use.
+  // The next functions have heads along the lanes: s[key][width], of which the first `heads` lanes are in use.
 
-  /// sum[key] (+)= sum over lanes of weight[lane] * f(s[key][lane]); f is max(0, .) or the identity.
+  /// sum[key] (+)= sum over lanes of weight[lane] * f(s[key][lane]), where f is max(0, .) if `relu` is set, else the
+  /// identity.
   void (*sum_lanes)(const float* s, int64_t keys, int64_t width, int64_t heads, const float* weight, bool relu,
                     bool accumulate, float* sum);
-  /// s = 2^(factor * s - shift[lane]), of all lanes; 0 for an infinite shift.
+  /// s = 2^(factor * s - shift[lane]) in all lanes; s is 0 where the shift is infinite.
   void (*probabilities)(float* s, int64_t keys, int64_t width, float factor, const float* shift);
-  /// d_weight[lane] += sum over keys of d_value[key] * max(0, s), and s = s > 0 ? weight[lane] * d_value[key] : 0; of
-  /// all lanes.
+  /// In all lanes, d_weight[lane] += sum over keys of d_value[key] * max(0, s), and
+  /// s = s > 0 ? weight[lane] * d_value[key] : 0.
   void (*relu_gradient)(float* s, int64_t keys, int64_t width, const float* weight, const float* d_value,
                         float* d_weight);
 
-  // Selection of the largest scores. Keys ascend where scores descend; -0 counts as +0, NaN has the last key, all ones.
+  // The next functions select the largest scores by keys, which are integers that ascend where scores descend. The
+  // score -0 counts as +0. NaN has the last key, whose bits are all ones.
 
-  /// keys[i] = the key of scores[i], i < n.
+  /// keys[i] = the key of scores[i], for i < n.
   void (*order_scores)(const float* scores, int64_t n, uint32_t* keys);
-  /// The number of keys that are at most `last`.
+  /// Returns the number of keys that are at most `last`.
   int64_t (*keys_up_to)(const uint32_t* keys, int64_t n, uint32_t last);
-  /// Writes the keys in [first, last] of the scores, and the numbers of these scores, in ascending order. There is room
-  /// for kKeysBehind more.
-  /// @return their number
+  /// Finds the scores whose keys are in [first, last]. Writes these keys and the indices of their scores, in ascending
+  /// order of the indices. Both arrays have room for kKeysBehind more elements.
+  /// @return the number of keys that were written
   int64_t (*scores_within)(const float* scores, int64_t n, uint32_t first, uint32_t last, uint32_t* keys,
                            int32_t* indices);
   static constexpr int64_t kKeysBehind = 16;
-  /// The bucket of every key; no key is that of a NaN. Buckets ascend, weakly, with the keys.
+  /// Computes the bucket of every key. No key may be a NaN's. Along ascending keys the buckets never descend.
   void (*bucket_keys)(const uint32_t* keys, int64_t n, const KeyBuckets& buckets, uint16_t* bucket);
 };
 
 struct IndexerKernels : IndexerFunctions {
-  const char* name = nullptr;  ///< "indexer_avx512"
+  const char* name = nullptr;  ///< for example "indexer_avx512"
 };
 
-/// The kernels for a level, which may be kernels of a level below. If this CPU lacks that level, functions are null.
+/// Returns the kernels for a level, which may be kernels of a level below. If this CPU lacks the level, functions are
+/// null.
 [[nodiscard]] const IndexerKernels& IndexerKernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

@@ -8,7 +8,7 @@ namespace fa::core::kernels::neon {
 namespace {
 
 #include "core/kernels/vec/vec_neon.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/indexer/indexer_kernels.inc"
 
 }  // namespace

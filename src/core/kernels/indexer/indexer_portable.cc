@@ -6,7 +6,7 @@ namespace fa::core::kernels::portable {
 namespace {
 
 #include "core/kernels/vec/vec_portable.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/indexer/indexer_kernels.inc"
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 #include "core/kernels/vec/vec_amx_emulated.h"
 #include "core/kernels/vec/vec_int8_emulated.h"
 #include "core/kernels/vec/vec_pairs_emulated.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace

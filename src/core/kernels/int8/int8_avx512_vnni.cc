@@ -10,7 +10,7 @@ namespace fa::core::kernels::avx512_vnni {
 namespace {
 
 #include "core/kernels/vec/vec_int8_avx512_vnni.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace

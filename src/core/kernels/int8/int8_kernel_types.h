@@ -8,38 +8,41 @@
 #include "fa/context.h"
 
 /// The contracts of the int8 kernels. Strips and transposed tiles are as kernel_types.h says. Operands are *words* of
-/// `group` elements, 4 bytes or 2 16-bit integers, whose inner products are exact in int32. Everything that is not
-/// exact is computed with separate additions and multiplications, in one order, so that all levels give the same bits.
+/// `group` elements, which are 4 bytes or 2 16-bit integers. Inner products of words are exact in int32. Everything
+/// that is not exact is computed with separate additions and multiplications, in one order, so that all levels give the
+/// same bits.
 namespace fa::core::kernels {
 
-/// The products add at most this many keys in int32: 2^16 * 2^7 * 2^7 fits.
+/// The most keys that a product adds in int32: 2^16 keys * 2^7 * 2^7 fits.
 inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
 
-/// The facts that planning reads about the kernels of one strip width on one level: a line of kernels.inc, for any
-/// machine.
+/// The facts that planning reads about the kernels of one strip width on one level. They come from a line of
+/// kernels.inc and are known on any machine.
 struct Int8Facts {
-  const char* name = nullptr;  ///< "i8_8x32_avx512_vnni"
+  const char* name = nullptr;  ///< for example "i8_8x32_avx512_vnni"
   Isa isa = Isa::kPortable;
   int64_t width = 0;    ///< lanes; the level's StripKernels of this width do the passes over the scores
   int64_t group = 0;    ///< elements of a word: 4 where the level multiplies bytes, 2 where it multiplies 16 bits
-  int64_t columns = 0;  ///< of a block of the panel of V; on the tile unit a column is a block by itself
+  int64_t columns = 0;  ///< columns of a block of the panel of V; on the tile unit a column is a block by itself
 };
 
 struct Int8Functions {
-  /// panel[word][lane] = sign * row(lane), in groups along d, as `scores` wants it; sign is -1, 0 or 1.
+  /// panel[word][lane] = sign * row(lane), in groups along d, in the layout that `scores` reads. sign is -1, 0 or 1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
-  /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32; with `row_max`, row_max[lane] = max(row_max,
-  /// s). `k` has packed rows of `words` words, from a row that is a multiple of 8 on, and `start` has their starts.
+  /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32. With `row_max`, row_max[lane] = max(row_max,
+  /// s). `k` points at packed rows of `words` words each, the first of which is a multiple of 8. `start` has the
+  /// starting values of their scores.
   void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
                  float* row_max);
 
-  /// p = 2^(factor * (s - row_max)), row_sum = sum p, and in place of s, p8 = min(rint(quant * p), limit) in groups
-  /// along the keys (or by pairs of groups), the last one padded with 0. quant >= 0, limit <= 128; a row_max of -inf
-  /// counts as 0.
+  /// Computes p = 2^(factor * (s - row_max)) and row_sum = sum p. In place of s it writes p8 = min(rint(quant * p),
+  /// limit). p8 lies in groups along the keys (on some levels in pairs of groups), the last one padded with 0. quant >=
+  /// 0 and limit <= 128. A row_max of -inf counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
-  /// o[column][lane] = sum_key v[key][column] * p8[key][lane]; keys <= kInt8ProductKeys, from the panel's first on.
+  /// o[column][lane] = sum_key v[key][column] * p8[key][lane], for keys <= kInt8ProductKeys, which begin with the
+  /// panel's first key.
   /// @param v_stride  words from one block of columns to the next
   void (*product)(const uint32_t* v, int64_t v_stride, int64_t keys, const uint32_t* p, int64_t dv, int32_t* o);
 };
@@ -49,38 +52,39 @@ struct Int8Kernels : Int8Facts, Int8Functions {};
 
 inline constexpr int kMostInt8Strips = 2;  ///< lines of kernels.inc per level
 
-/// Where the output of an int8 call gets its scales: x * scale + offset.
+/// How the output of an int8 call is quantized: x * scale + offset.
 struct Quantization {
-  const void* scale = nullptr;   ///< of the row's first column
-  const void* offset = nullptr;  ///< null: 0
-  DType dtype = DType::kF32;     ///< f32 or bf16
-  bool per_column = false;       ///< else one value for all
+  const void* scale = nullptr;   ///< address of the scale of the row's first column
+  const void* offset = nullptr;  ///< address of that column's offset; null: 0
+  DType dtype = DType::kF32;     ///< type of scale and offset, f32 or bf16
+  bool per_column = false;       ///< whether columns have values of their own; else one value serves all
 };
 
-/// What a level offers.
+/// The int8 kernels that a level offers.
 struct Int8Table {
   Isa isa = Isa::kPortable;
   const Int8Kernels* strips = nullptr;  ///< from wide to narrow
   int strip_count = 0;
-  int64_t group = 0, columns = 0;  ///< of every strip
+  int64_t group = 0, columns = 0;  ///< group and columns of every strip
 
-  /// Packs rows of K in the order that the level's `scores` wants: the row in groups along d, padded with 0. The order
-  /// is k[row][word], or k[row / 8][word][row % 8], or pairs of words of pairs of rows. The last two orders have 8 rows
-  /// at the end, too. start[row] is the value at which the score of that key starts. Rows of one panel may be packed
-  /// from multiples of 8.
+  /// Packs rows of K in the order that the level's `scores` reads. A row is in groups along d, padded with 0. The order
+  /// is k[row][word], or k[row / 8][word][row % 8], or pairs of words of pairs of rows. The last two orders fill the
+  /// last 8 rows up. start[row] is the value at which the score of that key starts. Parts of one panel may be packed in
+  /// separate calls that begin at multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start) = nullptr;
-  /// panel[block][group of keys][column] = the rows in groups along the keys, in blocks of `columns` columns, both
-  /// padded with 0. A level may have pairs of groups instead, with two groups at the end, too.
+  /// panel[block][group of keys][column] = the rows in groups along the keys, in blocks of `columns` columns. Groups
+  /// and blocks are padded with 0. A level may have pairs of groups instead, and then fills the last pair up.
   /// @param v_stride  words from one block to the next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel) = nullptr;
-  /// y = saturate(rint(x * scale + offset)), a NaN -128.
+  /// y = saturate(rint(x * scale + offset)); a NaN becomes -128.
   void (*quantize)(const float* x, int64_t n, const Quantization& quantization, int8_t* y) = nullptr;
 
   [[nodiscard]] int64_t Words(int64_t elements) const { return CeilDiv(elements, group); }
   [[nodiscard]] int64_t PanelBlocks(int64_t dv) const { return CeilDiv(dv, columns); }
 };
 
-/// The kernels for a level, which may be kernels of a level below. If this CPU lacks that level, functions are null.
+/// Returns the kernels for a level, which may be kernels of a level below. If this CPU lacks the level, functions are
+/// null.
 [[nodiscard]] const Int8Table& Int8KernelsFor(Isa isa);
 
 }  // namespace fa::core::kernels

@@ -12,7 +12,7 @@ namespace fa::core::kernels::neon {
 namespace {
 
 #include "core/kernels/vec/vec_int8_neon.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace

@@ -2,8 +2,8 @@
 #define FA_CORE_KERNELS_KERNEL_LEVEL_H_
 
 /// The includes that every level's source needs around the shared kernel text. Kernels use no header with inline
-/// functions of the standard library. The linker could keep a copy of such a function that one file compiled with
-/// AVX-512, for all files (scripts/check_isa_symbols.sh).
+/// functions of the standard library. A file compiled with AVX-512 could contain a copy of such a function, and the
+/// linker could keep that copy for all files (scripts/check_isa_symbols.sh).
 ///
 /// A level's source includes vocabularies (vec_*.h) and kernels (*.inc) inside its own namespace, so that no two levels
 /// share a symbol. Each of these files includes the files that it needs, but no vocabulary. The source defines some of

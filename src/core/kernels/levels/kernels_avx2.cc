@@ -7,7 +7,7 @@ namespace fa::core::kernels::avx2 {
 namespace {
 
 #include "core/kernels/vec/vec_avx2.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/few_row_attend.inc"
 #include "core/kernels/levels/f32_level.inc"
 

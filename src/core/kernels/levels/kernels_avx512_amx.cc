@@ -7,7 +7,7 @@ namespace {
 
 #include "core/kernels/vec/vec_amx.h"
 #include "core/kernels/vec/vec_avx512_bf16.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/levels/tile_level.inc"
 
 }  // namespace

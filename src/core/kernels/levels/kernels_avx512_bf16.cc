@@ -6,7 +6,7 @@ namespace fa::core::kernels::avx512_bf16 {
 namespace {
 
 #include "core/kernels/vec/vec_avx512_bf16.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/levels/pair_level.inc"
 
 }  // namespace

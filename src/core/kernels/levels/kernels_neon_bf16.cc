@@ -8,7 +8,7 @@ namespace fa::core::kernels::neon_bf16 {
 namespace {
 
 #include "core/kernels/vec/vec_neon_bf16_matrix.h"
-// The kernels are written in these words.
+// These kernels are written in the vocabulary that is included above.
 #include "core/kernels/levels/pair_block_level.inc"
 
 }  // namespace

@@ -1,15 +1,15 @@
 // This is the vocabulary of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
 // vec_amx_emulated.h has the same words for any CPU.
 //
-// The instructions are written out: g++ 12's intrinsics take tile numbers only as literals and do not say that
-// tileloadd reads memory.
+// The instructions are written as inline assembly, because g++ 12's intrinsics have two faults. They take tile numbers
+// only as literals, and they do not say that tileloadd reads memory.
 
 #pragma once
 
-/// Configures all tiles whole, once per thread and task.
+/// Configures all eight tiles with their full size, once per thread and task.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
-  // palette 1; bytes per row of each tile from byte 16 on, rows from byte 48 on
+  // This is palette 1. The bytes per row of each tile start at byte 16, and the row counts start at byte 48.
   alignas(64) static constexpr uint8_t kConfiguration[64] = {
       1,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,  // NOLINT
       64, 0,  64, 0,  64, 0,  64, 0,  64, 0, 64, 0, 64, 0, 64, 0,  // NOLINT
@@ -31,8 +31,9 @@ template <int Tile>
 FA_INLINE void TileStore(void* p, int64_t step) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(step), "i"(Tile) : "memory");
 }
-/// C[m][n] += sum over k < 16 of the pairs A[m][k] . B[k][n], bf16 to f32; subnormal numbers count as 0. The sums of
-/// the lower and of the upper elements are taken apart, each in ascending order, and added to each other, then to C.
+/// C[m][n] += sum over k < 16 of the pairs A[m][k] . B[k][n], bf16 to f32. Subnormal numbers count as 0. The lower
+/// elements and the upper elements have a sum each, taken in ascending order. These two sums are added to each other,
+/// and then to C.
 template <int C, int A, int B>
 FA_INLINE void TileDotPairs() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
@@ -42,12 +43,12 @@ template <int C, int A, int B>
 FA_INLINE void TileDotSigned() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
-/// Does the same with unsigned bytes of B.
+/// Does what TileDotSigned does, with unsigned bytes of B.
 template <int C, int A, int B>
 FA_INLINE void TileDotSignedUnsigned() {
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
-/// Does the same with unsigned bytes of A and signed bytes of B.
+/// Does what TileDotSigned does, with unsigned bytes of A.
 template <int C, int A, int B>
 FA_INLINE void TileDotUnsignedSigned() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));

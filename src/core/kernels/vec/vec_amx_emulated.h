@@ -8,7 +8,7 @@ struct EmulatedTile {
 };
 static thread_local constinit EmulatedTile emulated_tiles[8] = {};
 
-/// A tile of the calling thread. Without a configuration the instruction is an invalid one.
+/// Returns a tile of the calling thread. Without a configuration it traps, as the tile instruction would.
 FA_INLINE EmulatedTile& TileOf(int tile) {
   if (tile_use != TileUse::kEmulated) __builtin_trap();
   return emulated_tiles[tile];
@@ -34,14 +34,14 @@ FA_INLINE void TileStore(void* p, int64_t step) {
   for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + r * step, tile.row[r], 64);
 }
 
-// Eight columns are computed at a time, because one by one they take much of the time of tests with all levels.
-// Sanitizers need not watch the inside of an instruction. They do watch what tiles are loaded from and stored to.
+// Eight columns are computed at a time. One by one, columns take much of the time of tests with all levels. Sanitizers
+// need not watch the inside of an instruction. They do watch the memory that tiles are loaded from and stored to.
 #define FA_EMULATED __attribute__((no_sanitize("address", "thread", "undefined")))
 typedef float EmulatedFloats __attribute__((vector_size(32)));
 typedef uint32_t EmulatedWords __attribute__((vector_size(32)));
 typedef double EmulatedDoubles __attribute__((vector_size(64)));
 
-/// Denormals are zeros, with their sign.
+/// Replaces subnormal numbers by zeros of the same sign.
 FA_EMULATED FA_INLINE void EmulatedFlush(EmulatedFloats& x) {
   EmulatedWords bits;
   __builtin_memcpy(&bits, &x, sizeof bits);
@@ -61,9 +61,9 @@ FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& l
   lower = __builtin_convertvector(x[0], EmulatedDoubles);
   upper = __builtin_convertvector(x[1], EmulatedDoubles);
 }
-/// sum = a * b + sum, rounded once to nearest even, of bf16 a and b. A product of two bf16 has 16 significant bits and
-/// is exact in double. If its sum with `sum` is not exact, the bits that are lost lie so far below f32's that they
-/// decide no tie.
+/// Computes sum = a * b + sum for bf16 a and b, rounded once to nearest even. A product of two bf16 has 16 significant
+/// bits and is exact in double. Its sum with `sum` may lose bits. These bits lie so far below the last bit of f32 that
+/// they decide no tie.
 FA_EMULATED FA_INLINE void EmulatedFma(double a, const EmulatedDoubles& b, EmulatedFloats& sum) {
   sum = __builtin_convertvector(a * b + __builtin_convertvector(sum, EmulatedDoubles), EmulatedFloats);
   EmulatedFlush(sum);
@@ -74,7 +74,7 @@ FA_EMULATED FA_INLINE void EmulateDotPairsOnVectors(EmulatedTile& c, const Emula
   for (int m = 0; m < 16; ++m) {
     for (int half = 0; half < 2; ++half) EmulatedElements(a.row[m] + 32 * half, a_lower[m][half], a_upper[m][half]);
   }
-  for (int n = 0; n < 64; n += 32) {  // bytes of a row
+  for (int n = 0; n < 64; n += 32) {  // n counts bytes of a row
     EmulatedDoubles b_lower[16], b_upper[16];
     for (int k = 0; k < 16; ++k) EmulatedElements(b.row[k] + n, b_lower[k], b_upper[k]);
     constexpr int kRows = 4;  // rows whose sums do not wait for each other
@@ -112,7 +112,7 @@ FA_EMULATED static __attribute__((noinline, target("avx2"))) void EmulateDotPair
   EmulateDotPairsOnVectors(c, a, b);
 }
 #endif
-/// Does the same operations on every CPU, so the bits are the same.
+/// Computes TileDotPairs with the same operations on every CPU, so the bits are the same.
 FA_EMULATED static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& c, const EmulatedTile& a,
                                                                   const EmulatedTile& b) {
 #if defined(__x86_64__)
@@ -122,10 +122,11 @@ FA_EMULATED static __attribute__((noinline)) void EmulateDotPairs(EmulatedTile& 
   EmulateDotPairsOnVectors(c, a, b);
 }
 
-/// @param a_signed, b_signed  how the bytes of A and B are extended
+/// Computes the products of bytes.
+/// @param a_signed, b_signed  whether the bytes of A and B are signed
 FA_EMULATED static __attribute__((noinline)) void EmulateDotBytes(EmulatedTile& c, const EmulatedTile& a,
                                                                   const EmulatedTile& b, bool a_signed, bool b_signed) {
-  for (int n = 0; n < 64; n += 32) {  // bytes of a row
+  for (int n = 0; n < 64; n += 32) {  // n counts bytes of a row
     EmulatedWords b_bytes[16][4];
     for (int k = 0; k < 16; ++k) {
       EmulatedWords words;

@@ -9,15 +9,16 @@ using I = __m256i;
 using M = __m256;  // all ones or all zeros in each lane
 inline constexpr int kLanes = 8;
 inline constexpr int kRegisters = 16;
-/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
+/// other.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
-/// The steps in one turn of the loop of a register block that is so many vectors wide. Two steps of 6x16 run nearer to
-/// the peak, above all beside another hyper-thread. 4x24 has no register left for a second step.
+/// Returns the steps in one turn of the loop of a register block that is `vectors` vectors wide. Two steps of 6x16 run
+/// nearer to the peak, above all beside another hyper-thread. 4x24 has no register left for a second step.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
-/// Whether the products of strips with V fetch the rows that follow. Lists of lines, and few rows, are fetched in any
-/// case. A fetch per step is one more load for 12 FMAs, which slows 4x24 where V lies in L2. Where V comes from L3
-/// nothing is gained.
+/// Whether the products of strips with V fetch the rows of V that follow. Lists of lines are fetched in any case, and
+/// kernels of few rows fetch in any case. A fetch per step is one more load for 12 FMAs, which slows 4x24 where V lies
+/// in L2. Where V comes from L3 a fetch gains nothing.
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE M FirstLanes(int64_t n) {
@@ -39,7 +40,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm256_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-/// Returns the second operand where one is NaN.
+/// Max and Min return the second operand where one operand is NaN.
 FA_INLINE F Max(F a, F b) { return _mm256_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm256_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
@@ -50,7 +51,7 @@ FA_INLINE M SameBits(F a, F b) {
 }
 FA_INLINE M Or(M a, M b) { return _mm256_or_ps(a, b); }
 FA_INLINE bool Any(M m) { return _mm256_movemask_ps(m) != 0; }
-/// Whether a is infinite or NaN.
+/// Returns the lanes where a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return _mm256_cmp_ps(Abs(a), _mm256_set1_ps(3.402823466e38f), _CMP_NLE_UQ); }
 
 FA_INLINE I LoadI(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -58,13 +59,14 @@ FA_INLINE I SetI(int32_t x) { return _mm256_set1_epi32(x); }
 FA_INLINE I AddI(I a, I b) { return _mm256_add_epi32(a, b); }
 FA_INLINE I SubI(I a, I b) { return _mm256_sub_epi32(a, b); }
 FA_INLINE M GreaterI(I a, I b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)); }
-/// Lanes where word & bit is not 0; bit is a single bit.
+/// Returns the lanes where word & bit is not 0, for a `bit` that is a single bit.
 FA_INLINE M TestBits(I word, I bit) {
   return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(word, bit), bit));
 }
 FA_INLINE F ToFloat(I a) { return _mm256_cvtepi32_ps(a); }
 
-/// Eight 16-bit values, the first n from memory, zeros after: AVX2 has no masked 16-bit load.
+/// Returns eight 16-bit values: the first n from memory, and zeros. They are staged, because AVX2 has no masked 16-bit
+/// load.
 FA_INLINE __m128i Load16N(const uint16_t* p, int64_t n) {
   alignas(16) uint16_t staged[8] = {};
   for (int64_t i = 0; i < n && i < 8; ++i) staged[i] = p[i];
@@ -95,7 +97,7 @@ FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
   return LoadI8(staged);
 }
 FA_INLINE __m128i ToF16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Rounds to nearest even; a NaN stays one (its payload is made quiet).
+/// Rounds to nearest even. A NaN stays a NaN, and becomes a quiet one.
 FA_INLINE __m128i ToBF16(F x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -110,7 +112,7 @@ FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToF16(x), n)
 FA_INLINE void StoreBF16(uint16_t* p, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToBF16(x)); }
 FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToBF16(x), n); }
 
-/// Bit j of the result: byte j is not 0, j < n <= 32.
+/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   if (n >= 32) {
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -121,14 +123,14 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   return bits;
 }
 
-/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become the
-/// limit.
+/// Keeps a loaded vector of B in a register. Otherwise g++ 12 folds the load into every FMA, and the load ports become
+/// the limit.
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+x"(x)); }
-/// sum += x y, in the register that sum has. In unrolled loops g++ 12 otherwise gives a sum another register in every
-/// step, and moves the sums back at the end of a loop.
+/// Computes sum += x y in the register that sum has. Otherwise g++ 12 gives a sum another register in every step of
+/// unrolled loops, and moves the sums back at the end of a loop.
 FA_INLINE void AddProduct(F x, F y, F& sum) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y)); }
 
-/// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
+/// Multiplies f by 2^(r/2) and then by 2^(r - r/2). With these two steps a subnormal result is rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
   const __m256i n = _mm256_cvtps_epi32(r), half = _mm256_srai_epi32(n, 1), bias = _mm256_set1_epi32(127);
   const __m256i a = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
@@ -136,24 +138,25 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
   return Mul(Mul(f, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
 }
 FA_INLINE F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Clamps the exponent of a power of 2. Below -152 the power is 0, above 129 it is infinite. NaN passes.
+/// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
 /// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
-/// Adding it, too, makes the low bits the exponent field of 2^n.
+/// With 127 added, too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. NaN passes.
+/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
 /// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
-/// The integer nearest to x; of two equally near integers it is the odd one.
+/// Returns the integer nearest to x. Of two equally near integers it returns the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
-/// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
+/// Returns 2^n p with n = RoundExponent(x), and 0 where x < -126. One multiplication suffices, because no result is
+/// subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {
   const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(Add(x, Set(kExponentRounding))), 23);
   return Mul(p, _mm256_and_ps(_mm256_castsi256_ps(power), _mm256_cmp_ps(x, Set(-126.0f), _CMP_GE_OQ)));
 }
 
-/// r[i] lane j <-> r[j] lane i.
+/// Exchanges lane j of r[i] with lane i of r[j].
 FA_INLINE void Transpose(F (&r)[8]) {
   F t[8];
   FA_UNROLL for (int i = 0; i < 8; i += 2) {
@@ -173,7 +176,7 @@ FA_INLINE void Transpose(F (&r)[8]) {
   FA_UNROLL for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
 
-/// Two vectors in order become their even and their odd elements.
+/// Turns two vectors of consecutive elements into the vector of their even and the vector of their odd elements.
 FA_INLINE void SplitEvenOdd(F& a, F& b) {
   const __m256d low = _mm256_castps_pd(_mm256_permute2f128_ps(a, b, 0x20));
   const __m256d high = _mm256_castps_pd(_mm256_permute2f128_ps(a, b, 0x31));
@@ -188,13 +191,13 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
   odd = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
-/// Lane i = the sum of r[i]'s lanes, in one order for every i.
+/// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i.
 FA_INLINE F SumLanes(F (&r)[8]) {
   Transpose(r);
   return Add(Add(Add(r[0], r[1]), Add(r[2], r[3])), Add(Add(r[4], r[5]), Add(r[6], r[7])));
 }
 
-/// Lane i = lane First + i of x for i < N, else 0.
+/// Lane i of the result is lane First + i of x for i < N, else 0.
 template <int First, int N>
 FA_INLINE F LanesFrom(F x) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -202,9 +205,9 @@ FA_INLINE F LanesFrom(F x) {
   return _mm256_and_ps(moved, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(N), lane)));
 }
 
-// Vectors of 8 / R keys by R rows, R 1, 2, 4 or 8.
+// The next functions take vectors of 8 / R keys by R rows, where R is 1, 2, 4 or 8.
 
-/// Lane i = lane i % R of x.
+/// Lane i of the result is lane i % R of x.
 template <int R>
 FA_INLINE F RepeatLanes(F x) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
@@ -212,7 +215,7 @@ FA_INLINE F RepeatLanes(F x) {
   x = _mm256_permute2f128_ps(x, x, 0x00);
   return R == 4 ? x : _mm256_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i = what `join` makes of the lanes of its row.
+/// Lane i of the result combines all lanes of its row by `join`, which takes two operands.
 template <int R, typename Join>
 FA_INLINE F JoinGroups(F x, const Join& join) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);

@@ -9,11 +9,12 @@ using I = __m512i;
 using M = __mmask16;
 inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
-/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
+/// other.
 inline constexpr int kStepsAtOnce = 1;
-/// The steps at a register block's end that its rows take a few rows at a time, so that some rows are stored while the
-/// next are multiplied. With 0 all rows take all steps together. A Zen 4 stores a vector every other cycle, and 24
-/// stores at once stand in the way of the next block.
+/// The number of last steps of a register block that are taken a few rows at a time. So some rows are stored while the
+/// next rows are multiplied. With 0 all rows take all steps together. A Zen 4 stores a vector every other cycle, so 24
+/// stores at once would delay the next block.
 inline constexpr int kLastSteps = 4;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
 inline constexpr bool kFetchesValues = true;
@@ -34,7 +35,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm512_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
-/// Returns the second operand where one is NaN.
+/// Max and Min return the second operand where one operand is NaN.
 FA_INLINE F Max(F a, F b) { return _mm512_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm512_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm512_mask_mov_ps(no, m, yes); }
@@ -43,7 +44,7 @@ FA_INLINE M Less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 FA_INLINE M SameBits(F a, F b) { return _mm512_cmpeq_epi32_mask(_mm512_castps_si512(a), _mm512_castps_si512(b)); }
 FA_INLINE M Or(M a, M b) { return static_cast<M>(a | b); }
 FA_INLINE bool Any(M m) { return m != 0; }
-/// Whether a is infinite or NaN.
+/// Returns the lanes where a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return _mm512_fpclass_ps_mask(a, 0x01 | 0x08 | 0x10 | 0x80); }
 
 FA_INLINE I LoadI(const int32_t* p) { return _mm512_loadu_si512(p); }
@@ -51,7 +52,7 @@ FA_INLINE I SetI(int32_t x) { return _mm512_set1_epi32(x); }
 FA_INLINE I AddI(I a, I b) { return _mm512_add_epi32(a, b); }
 FA_INLINE I SubI(I a, I b) { return _mm512_sub_epi32(a, b); }
 FA_INLINE M GreaterI(I a, I b) { return _mm512_cmpgt_epi32_mask(a, b); }
-/// Lanes where word & bit is not 0.
+/// Returns the lanes where word & bit is not 0.
 FA_INLINE M TestBits(I word, I bit) { return _mm512_test_epi32_mask(word, bit); }
 FA_INLINE F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
 
@@ -81,7 +82,7 @@ FA_INLINE F LoadI8N(const int8_t* p, int64_t n) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(FirstLanes(n), p)));
 }
 FA_INLINE __m256i ToF16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Rounds to nearest even; a NaN stays one (its payload is made quiet).
+/// Rounds to nearest even. A NaN stays a NaN, and becomes a quiet one.
 FA_INLINE __m256i ToBF16(F x) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -94,33 +95,33 @@ FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { _mm256_mask_storeu_epi16
 FA_INLINE void StoreBF16(uint16_t* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToBF16(x)); }
 FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { _mm256_mask_storeu_epi16(p, FirstLanes(n), ToBF16(x)); }
 
-/// Bit j of the result: byte j is not 0, j < n <= 32.
+/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   const __mmask32 lanes = n >= 32 ? 0xffffffffu : (1u << n) - 1u;
   const __m256i bytes = _mm256_maskz_loadu_epi8(lanes, p);
   return _mm256_test_epi8_mask(bytes, bytes);
 }
 
-/// Keeps a loaded B vector in a register: g++ 12 otherwise folds the load into every FMA, and the load ports become the
-/// limit.
+/// Keeps a loaded vector of B in a register. Otherwise g++ 12 folds the load into every FMA, and the load ports become
+/// the limit.
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+v"(x)); }
 FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 
-/// 2^f * 2^r with r integral; subnormal results are rounded once.
+/// Returns f * 2^r for an integer r. Subnormal results are rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) { return _mm512_scalef_ps(f, r); }
 FA_INLINE F RoundToInteger(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// Nothing is clamped, because scalef takes any exponent.
+/// The next two functions clamp nothing, because scalef takes any exponent.
 FA_INLINE F ClampExponent(F x) { return x; }
 FA_INLINE F ClampFromBelow(F x) { return x; }
 FA_INLINE F ClampProbability(F x) { return x; }
 FA_INLINE F RoundExponent(F x) { return RoundToInteger(x); }
-/// 2^n p, n = RoundExponent(x); 0 where x < -126.
+/// Returns 2^n p with n = RoundExponent(x), and 0 where x < -126.
 FA_INLINE F ScaleProbability(F p, F x) {
   // The masked scaling itself writes the 0.
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, Set(-126.0f), _CMP_NLT_UQ), p, RoundExponent(x));
 }
 
-/// r[i] lane j <-> r[j] lane i.
+/// Exchanges lane j of r[i] with lane i of r[j].
 FA_INLINE void Transpose(F (&r)[16]) {
   F t[16];
   FA_UNROLL for (int i = 0; i < 16; i += 2) {
@@ -147,7 +148,7 @@ FA_INLINE void Transpose(F (&r)[16]) {
   }
 }
 
-/// Two vectors in order become their even and their odd elements.
+/// Turns two vectors of consecutive elements into the vector of their even and the vector of their odd elements.
 FA_INLINE void SplitEvenOdd(F& a, F& b) {
   const I lane = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const F even = _mm512_permutex2var_ps(a, lane, b);
@@ -162,8 +163,8 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
   even = a;
 }
 
-/// Lane i = the sum of r[i]'s lanes, in one order for every i. Every step adds halves while it interleaves, which takes
-/// 30 shuffles where a transposition takes 64.
+/// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i. Every step
+/// adds halves while it interleaves, which takes 30 shuffles. A transposition would take 64.
 FA_INLINE F SumLanes(F (&r)[16]) {
   F a[8], b[4];
   FA_UNROLL for (int i = 0; i < 8; ++i) {
@@ -178,7 +179,7 @@ FA_INLINE F SumLanes(F (&r)[16]) {
   return Add(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
 }
 
-/// Lane i = lane First + i of x for i < N, else 0.
+/// Lane i of the result is lane First + i of x for i < N, else 0.
 template <int First, int N>
 FA_INLINE F LanesFrom(F x) {
   const __m512i bits = _mm512_castps_si512(x);

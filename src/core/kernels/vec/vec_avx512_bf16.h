@@ -1,4 +1,4 @@
-// The level of VDPBF16PS adds this to the vocabulary of AVX-512: words of two bf16.
+// The operations on words of two bf16 that the level of VDPBF16PS adds to the vocabulary of AVX-512.
 
 #pragma once
 
@@ -11,22 +11,22 @@ FA_INLINE F AsF(I x) { return _mm512_castsi512_ps(x); }
 FA_INLINE I AndI(I a, I b) { return _mm512_and_si512(a, b); }
 FA_INLINE I XorI(I a, I b) { return _mm512_xor_si512(a, b); }
 
-/// acc + lower(a) * lower(b) + upper(a) * upper(b); subnormal operands count as 0.
+/// Returns acc + lower(a) * lower(b) + upper(a) * upper(b). Subnormal operands count as 0.
 FA_INLINE F DotPairs(F a, F b, F acc) {
   return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(AsI(a)), reinterpret_cast<__m512bh>(AsI(b)));
 }
-/// 16 words from 2 n elements or fewer, the rest 0.
+/// Loads 16 words from `elements` elements. If there are fewer than 32, the other elements of the words are 0.
 FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
   const __mmask32 lanes = elements >= 32 ? 0xffffffffu : (1u << elements) - 1u;
   return AsF(_mm512_maskz_loadu_epi16(lanes, p));
 }
-/// One word in all lanes.
+/// Loads one word into all lanes.
 FA_INLINE F BroadcastWord(const char* p) {
   int32_t word;
   __builtin_memcpy(&word, p, sizeof word);
   return AsF(SetI(word));
 }
-/// The lower element of a word alone.
+/// Loads the lower element of a word into all lanes. The upper element is 0.
 FA_INLINE F BroadcastHalf(const char* p) {
   uint16_t half;
   __builtin_memcpy(&half, p, sizeof half);
@@ -34,8 +34,8 @@ FA_INLINE F BroadcastHalf(const char* p) {
 }
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// Words of even (lower) and odd, rounded to nearest even; a NaN stays one. This takes two operations, where rounding
-/// each alone and widening it takes six.
+/// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even. A NaN stays a NaN. This takes two
+/// operations. To round and widen each vector alone would take six.
 FA_INLINE F RoundToPairs(F even, F odd) {
   alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -45,7 +45,8 @@ FA_INLINE F RoundToPairs(F even, F odd) {
 FA_INLINE void StoreRounded(uint16_t* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
-/// Words of lower[i], upper[i] for i < n: the first 16 and the 16 after them; upper null: 0.
+/// Makes words of lower[i] and upper[i] for i < n: `first` gets the first 16 words, and `second` the 16 after them. If
+/// upper is null, upper elements are 0.
 FA_INLINE void InterleaveRows(const uint16_t* lower, const uint16_t* upper, int64_t n, F& first, F& second) {
   alignas(64) static constexpr uint16_t kFirst[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -56,7 +57,7 @@ FA_INLINE void InterleaveRows(const uint16_t* lower, const uint16_t* upper, int6
   first = AsF(_mm512_permutex2var_epi16(low, of_first, high));
   second = AsF(_mm512_permutex2var_epi16(low, of_second, high));
 }
-/// Words of lower[i], upper[i] for i < n; upper null: 0.
+/// Returns words of lower[i] and upper[i] for i < n. If upper is null, upper elements are 0.
 FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) {
   const __mmask16 lanes = FirstLanes(n);
   const I low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, lower));
@@ -65,7 +66,7 @@ FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) 
   return AsF(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
-/// Four lanes i of r[j] <-> four lanes j of r[i].
+/// Exchanges group j of r[i] with group i of r[j], where a group is four lanes.
 FA_INLINE void TransposeQuarters(F (&r)[4]) {
   const F a = _mm512_shuffle_f32x4(r[0], r[1], 0x44), b = _mm512_shuffle_f32x4(r[2], r[3], 0x44);
   const F c = _mm512_shuffle_f32x4(r[0], r[1], 0xee), d = _mm512_shuffle_f32x4(r[2], r[3], 0xee);
@@ -75,19 +76,19 @@ FA_INLINE void TransposeQuarters(F (&r)[4]) {
   r[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
 }
 
-/// 32 elements of which the first 16 are x and the others y, rounded to nearest even.
+/// Stores 32 elements, rounded to nearest even: the 16 of x and then the 16 of y.
 FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
   _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
 }
-/// Words of lower[i], upper[i] for i < 32. Of every eight words the first four are in one vector and the others in the
-/// other. Each vector takes one operation, on a unit that does not multiply. If upper is null, it counts as 0.
+/// Makes words of lower[i] and upper[i] for i < 32. Of every eight words, `first` gets the first four and `second` the
+/// others. Each vector takes one operation, on a unit that does not multiply. If upper is null, upper elements are 0.
 FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first, F& second) {
   const I low = _mm512_loadu_si512(lower);
   const I high = upper == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(upper);
   first = AsF(_mm512_unpacklo_epi16(low, high));
   second = AsF(_mm512_unpackhi_epi16(low, high));
 }
-/// 32 floats in order, as UnpackRows orders columns.
+/// Turns 32 floats from their order into the order that UnpackRows gives columns.
 FA_INLINE void ToUnpackedOrder(F& a, F& b) {
   const F first = _mm512_shuffle_f32x4(a, b, 0x88);
   b = _mm512_shuffle_f32x4(a, b, 0xdd);
@@ -100,9 +101,9 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-// Vectors of 16 / R keys by R rows, R 1, 2, 4 or 8.
+// The next functions take vectors of 16 / R keys by R rows, where R is 1, 2, 4 or 8.
 
-/// Lane i = lane i % R of x.
+/// Lane i of the result is lane i % R of x.
 template <int R>
 FA_INLINE F RepeatLanes(F x) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);
@@ -110,7 +111,7 @@ FA_INLINE F RepeatLanes(F x) {
   x = _mm512_shuffle_f32x4(x, x, 0x00);
   return R == 4 ? x : _mm512_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i = what `join` makes of the lanes of its row.
+/// Lane i of the result combines all lanes of its row by `join`, which takes two operands.
 template <int R, typename Join>
 FA_INLINE F JoinGroups(F x, const Join& join) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);

@@ -17,18 +17,18 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x);
 FA_INLINE void StoreI(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
 FA_INLINE void KeepWordsInRegister(I& /*x*/) {}
 
-/// c + the inner product of a's unsigned with b's signed bytes of each word.
+/// Returns c + the inner product of the bytes of each word. The bytes of a are unsigned, and the bytes of b are signed.
 FA_INLINE I DotWords(I c, I a, I b) {
   for (int shift = 0; shift < 32; shift += 8) c += ((a >> shift) & 0xff) * ((b << (24 - shift)) >> 24);
   return c;
 }
-/// Rounds to nearest even; |x| < 2^22.
+/// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
-/// Rounds four rows of numbers in 0..128. The word of a lane has one byte of every row.
+/// Rounds and stores four rows of numbers in 0..128. The word of a lane has one byte of every row.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   StoreWords(p, ToInt(rows[0]) | ToInt(rows[1]) << 8 | ToInt(rows[2]) << 16 | ToInt(rows[3]) << 24);
 }
-/// Rounds x, which is in -128..127.
+/// Rounds x, which is in -128..127, and stores its first n lanes as bytes.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   for (int i = 0; i < kLanes && i < n; ++i) p[i] = static_cast<int8_t>(ToInt(x)[i]);
 }

@@ -5,13 +5,14 @@
 #include "core/kernels/vec/vec_neon.h"
 
 inline constexpr int kGroup = 4;
-/// Rows of K stay as they are.
+/// The number of keys whose words stand next to each other in a packed panel of K. With 1, rows of K stay as they are.
 inline constexpr int kKeyBlock = 1;
-/// P8 is in 0..128, and 128 is no signed byte, but -128 is one. So -P8 is stored, and the product changes its sign.
+/// P8 is in 0..128. 128 is no signed byte, but -128 is one. So -P8 is stored, and the sign of the product is changed
+/// back.
 inline constexpr bool kNegatedProbabilities = true;
 
 FA_INLINE I LoadWords(const uint32_t* p) { return vreinterpretq_s32_u32(vld1q_u32(p)); }
-/// The first n words, 1 to 3, and zeros; nothing past them is read.
+/// Loads the first n words, where n is 1 to 3; the other lanes are 0. Nothing past the n words is read.
 FA_INLINE I LoadWordsN(const uint32_t* p, int64_t n) {
   if (n == 1) return vreinterpretq_s32_u32(vld1q_lane_u32(p, vdupq_n_u32(0), 0));
   const uint32x4_t pair = vcombine_u32(vld1_u32(p), vdup_n_u32(0));
@@ -21,26 +22,26 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { vst1q_u32(p, vreinterpretq_u32_s32
 FA_INLINE void StoreI(int32_t* p, I x) { vst1q_s32(p, x); }
 FA_INLINE void KeepWordsInRegister(I& x) { asm("" : "+w"(x)); }
 
-/// c + the inner product of the four bytes of each word.
+/// Returns c + the inner product of the four signed bytes of each word.
 FA_INLINE I DotWords(I c, I a, I b) { return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
-/// Does the same with one word of b for all words of a.
+/// Does what DotWords does, but with one word of b, from lane Lane, for all words of a.
 template <int Lane>
 FA_INLINE I DotWordsByLane(I c, I a, I b) {
   return vdotq_laneq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b), Lane);
 }
-/// Rounds to nearest even; |x| < 2^22.
+/// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
-/// Rounds and negates four rows of numbers in 0..128. The word of a lane has one byte of every row.
+/// Rounds, negates and stores four rows of numbers in 0..128. The word of a lane has one byte of every row.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t /*stride*/, const F (&rows)[4]) {
   const I low = vsliq_n_s32(vnegq_s32(ToInt(rows[0])), vnegq_s32(ToInt(rows[1])), 16);
   const I high = vsliq_n_s32(vnegq_s32(ToInt(rows[2])), vnegq_s32(ToInt(rows[3])), 16);
-  // Bytes 0, 2 of each word are rows 0, 1 in `low` and 2, 3 in `high`.
+  // Bytes 0 and 2 of each word are rows 0 and 1 in `low`, and rows 2 and 3 in `high`.
   const int8x16_t bytes = vuzp1q_s8(vreinterpretq_s8_s32(low), vreinterpretq_s8_s32(high));
   const int16x8_t pairs = vreinterpretq_s16_s8(bytes);  // rows 0, 1 of lanes 0 to 3, then rows 2, 3
   const int16x8_t other = vextq_s16(pairs, pairs, 4);
   StoreWords(p, vreinterpretq_s32_s16(vzip1q_s16(pairs, other)));
 }
-/// Rounds x, which is in -128..127.
+/// Rounds x, which is in -128..127, and stores its first n lanes as bytes.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   const int16x4_t halves = vmovn_s32(ToInt(x));
   int8_t bytes[8];

@@ -5,7 +5,7 @@
 #include "core/kernels/vec/vec_portable.h"
 
 inline constexpr int kGroup = 2;
-/// Rows of K stay as they are.
+/// The number of keys whose words stand next to each other in a packed panel of K. With 1, rows of K stay as they are.
 inline constexpr int kKeyBlock = 1;
 inline constexpr bool kNegatedProbabilities = false;
 
@@ -18,20 +18,20 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x);
 FA_INLINE void StoreI(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
 FA_INLINE void KeepWordsInRegister(I& /*x*/) {}
 
-/// c + the inner product of the two halves of each word; wraps, but cannot overflow here.
+/// Returns c + the inner product of the two halves of each word. The sum would wrap, but cannot overflow here.
 FA_INLINE I DotWords(I c, I a, I b) {
   const I low = ((a << 16) >> 16) * ((b << 16) >> 16), high = (a >> 16) * (b >> 16);
   return c + low + high;
 }
-/// Rounds to nearest even; |x| < 2^22.
+/// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
-/// Rounds four rows of numbers in 0..128. The first word of a lane pairs rows 0 and 1 as 16-bit halves. The second
-/// word pairs rows 2 and 3.
+/// Rounds and stores four rows of numbers in 0..128. The first word of a lane pairs rows 0 and 1 as 16-bit halves. The
+/// second word, `stride` words behind, pairs rows 2 and 3.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, ToInt(rows[0]) | (ToInt(rows[1]) << 16));
   StoreWords(p + stride, ToInt(rows[2]) | (ToInt(rows[3]) << 16));
 }
-/// Rounds x, which is in -128..127.
+/// Rounds x, which is in -128..127, and stores its first n lanes as bytes.
 FA_INLINE void StoreI8(int8_t* p, F x, int64_t n) {
   for (int i = 0; i < kLanes && i < n; ++i) p[i] = static_cast<int8_t>(ToInt(x)[i]);
 }

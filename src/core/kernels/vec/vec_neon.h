@@ -7,7 +7,8 @@ using I = int32x4_t;
 using M = uint32x4_t;  // all ones or all zeros per lane
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 32;
-/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
+/// other.
 inline constexpr int kStepsAtOnce = kLanes;
 inline constexpr int kLastSteps = 0;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
@@ -20,7 +21,7 @@ FA_INLINE M FirstLanes(int64_t n) {
 }
 
 FA_INLINE F Load(const float* p) { return vld1q_f32(p); }
-/// Does not read past the end: 1 to 3 elements are loaded by halves and lanes.
+/// Loads n elements. 1 to 3 elements are loaded by halves and lanes, because nothing past the end may be read.
 FA_INLINE F LoadN(const float* p, int64_t n) {
   if (n >= 4) return Load(p);
   F x = vdupq_n_f32(0);
@@ -45,14 +46,14 @@ FA_INLINE F Mul(F a, F b) { return vmulq_f32(a, b); }
 FA_INLINE F Div(F a, F b) { return vdivq_f32(a, b); }
 FA_INLINE F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 FA_INLINE F Fms(F a, F b, F c) { return vfmaq_f32(vnegq_f32(c), a, b); }
-/// factors[Lane] * b + c.
+/// Returns factors[Lane] * b + c.
 template <int Lane>
 FA_INLINE F FmaByLane(F factors, F b, F c) {
   return vfmaq_laneq_f32(c, b, factors, Lane);
 }
 FA_INLINE F Sqrt(F a) { return vsqrtq_f32(a); }
 FA_INLINE F Abs(F a) { return vabsq_f32(a); }
-/// Returns the second operand where one is NaN.
+/// Max and Min return the second operand where one operand is NaN.
 FA_INLINE F Max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 FA_INLINE F Min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }
@@ -61,7 +62,7 @@ FA_INLINE M Less(F a, F b) { return vcltq_f32(a, b); }
 FA_INLINE M SameBits(F a, F b) { return vceqq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)); }
 FA_INLINE M Or(M a, M b) { return vorrq_u32(a, b); }
 FA_INLINE bool Any(M m) { return vmaxvq_u32(m) != 0; }
-/// Whether a is infinite or NaN.
+/// Returns the lanes where a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return vmvnq_u32(vcleq_f32(Abs(a), Set(3.402823466e38f))); }
 
 FA_INLINE I LoadI(const int32_t* p) { return vld1q_s32(p); }
@@ -69,11 +70,11 @@ FA_INLINE I SetI(int32_t x) { return vdupq_n_s32(x); }
 FA_INLINE I AddI(I a, I b) { return vaddq_s32(a, b); }
 FA_INLINE I SubI(I a, I b) { return vsubq_s32(a, b); }
 FA_INLINE M GreaterI(I a, I b) { return vcgtq_s32(a, b); }
-/// Lanes where word & bit is not 0.
+/// Returns the lanes where word & bit is not 0.
 FA_INLINE M TestBits(I word, I bit) { return vtstq_s32(word, bit); }
 FA_INLINE F ToFloat(I a) { return vcvtq_f32_s32(a); }
 
-/// Four 16-bit values, the first n from memory, zeros after.
+/// Returns four 16-bit values: the first n from memory, and zeros.
 FA_INLINE uint16x4_t Load16N(const uint16_t* p, int64_t n) {
   uint16x4_t x = vdup_n_u16(0);
   if (n >= 4) return vld1_u16(p);
@@ -114,7 +115,7 @@ FA_INLINE F LoadI8(const int8_t* p) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(word)))));
 }
 FA_INLINE uint16x4_t ToF16(F x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
-/// Rounds to nearest even; a NaN stays one (its payload is made quiet).
+/// Rounds to nearest even. A NaN stays a NaN, and becomes a quiet one.
 FA_INLINE uint16x4_t ToBF16(F x) {
   const uint32x4_t bits = vreinterpretq_u32_f32(x);
   const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -127,13 +128,13 @@ FA_INLINE void StoreF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToF16(x), n)
 FA_INLINE void StoreBF16(uint16_t* p, F x) { vst1_u16(p, ToBF16(x)); }
 FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) { Store16N(p, ToBF16(x), n); }
 
-/// Bits 0 to 15: byte i is not 0.
+/// Bit i of the result says whether byte i is not 0, for the 16 bytes.
 FA_INLINE uint32_t NonZeroBits(uint8x16_t bytes) {
   alignas(16) static constexpr uint8_t kBits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   const uint8x16_t bits = vandq_u8(vtstq_u8(bytes, bytes), vld1q_u8(kBits));
   return static_cast<uint32_t>(vaddv_u8(vget_low_u8(bits))) | static_cast<uint32_t>(vaddv_u8(vget_high_u8(bits))) << 8;
 }
-/// Bit j of the result: byte j is not 0, j < n <= 32.
+/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   if (n >= 32) return NonZeroBits(vld1q_u8(p)) | NonZeroBits(vld1q_u8(p + 16)) << 16;
   uint32_t bits = 0;
@@ -141,10 +142,10 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   return bits;
 }
 
-/// FMLA takes registers only: nothing to keep.
+/// Does nothing, because FMLA takes its operands from registers only.
 FA_INLINE void KeepInRegister(F& /*x*/) {}
 
-/// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
+/// Multiplies f by 2^(r/2) and then by 2^(r - r/2). With these two steps a subnormal result is rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
   const I n = vcvtnq_s32_f32(r), half = vshrq_n_s32(n, 1), bias = vdupq_n_s32(127);
   const I a = vshlq_n_s32(vaddq_s32(half, bias), 23);
@@ -152,24 +153,25 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
   return Mul(Mul(f, vreinterpretq_f32_s32(a)), vreinterpretq_f32_s32(b));
 }
 FA_INLINE F RoundToInteger(F x) { return vrndnq_f32(x); }
-/// Below -152 the result is 0, above 129 infinite; NaN passes.
+/// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-152.0f), x)); }
-/// Added to x, 1.5 * 2^23 leaves no bits below 1. 127 more make the low bits the exponent field of 2^n, n an integer
-/// nearest to x.
+/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
+/// With 127 added, too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
+/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return vmaxq_f32(Set(-127.0f), x); }
-/// The exponents of any probability: above 127.5 the result is infinite.
+/// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return vminq_f32(Set(128.0f), ClampFromBelow(x)); }
-/// The integer nearest to x; of two equally near integers it is the odd one.
+/// Returns the integer nearest to x. Of two equally near integers it returns the odd one.
 FA_INLINE F RoundExponent(F x) { return Sub(Add(x, Set(kExponentRounding)), Set(kExponentRounding)); }
-/// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
+/// Returns 2^n p with n = RoundExponent(x), and 0 where x < -126. One multiplication suffices, because no result is
+/// subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {
   const uint32x4_t power = vshlq_n_u32(vreinterpretq_u32_f32(Add(x, Set(kExponentRounding))), 23);
   return Mul(p, vreinterpretq_f32_u32(vandq_u32(power, vcgeq_f32(x, Set(-126.0f)))));
 }
 
-/// r[i] lane j <-> r[j] lane i.
+/// Exchanges lane j of r[i] with lane i of r[j].
 FA_INLINE void Transpose(F (&r)[4]) {
   const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])),
                     b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
@@ -181,7 +183,7 @@ FA_INLINE void Transpose(F (&r)[4]) {
   r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
-/// Two vectors in order become their even and their odd elements.
+/// Turns two vectors of consecutive elements into the vector of their even and the vector of their odd elements.
 FA_INLINE void SplitEvenOdd(F& a, F& b) {
   const F even = vuzp1q_f32(a, b), odd = vuzp2q_f32(a, b);
   a = even;
@@ -194,10 +196,10 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
   odd = b;
 }
 
-/// Lane i = the sum of r[i]'s lanes, in one order for every i.
+/// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i.
 FA_INLINE F SumLanes(F (&r)[4]) { return vpaddq_f32(vpaddq_f32(r[0], r[1]), vpaddq_f32(r[2], r[3])); }
 
-/// Lane i = lane First + i of x for i < N, else 0.
+/// Lane i of the result is lane First + i of x for i < N, else 0.
 template <int First, int N>
 FA_INLINE F LanesFrom(F x) {
   const F moved = vextq_f32(x, Zero(), First);

@@ -1,4 +1,4 @@
-// What the level of bf16 products adds to the vocabulary of NEON: words of two bf16.
+// The operations on words of two bf16 that the level of bf16 products adds to the vocabulary of NEON.
 
 #pragma once
 
@@ -11,21 +11,21 @@ FA_INLINE F AsF(I x) { return vreinterpretq_f32_s32(x); }
 FA_INLINE I AndI(I a, I b) { return vandq_s32(a, b); }
 FA_INLINE I XorI(I a, I b) { return veorq_s32(a, b); }
 
-/// acc + lower(a) * lower(b) + upper(a) * upper(b); subnormal operands count as 0.
+/// Returns acc + lower(a) * lower(b) + upper(a) * upper(b). Subnormal operands count as 0.
 FA_INLINE F DotPairs(F a, F b, F acc) { return vbfdotq_f32(acc, vreinterpretq_bf16_f32(a), vreinterpretq_bf16_f32(b)); }
-/// One word in all lanes.
+/// Loads one word into all lanes.
 FA_INLINE F BroadcastWord(const char* p) {
   int32_t word;
   __builtin_memcpy(&word, p, sizeof word);
   return AsF(SetI(word));
 }
-/// The lower element of a word alone.
+/// Loads the lower element of a word into all lanes. The upper element is 0.
 FA_INLINE F BroadcastHalf(const char* p) {
   uint16_t half;
   __builtin_memcpy(&half, p, sizeof half);
   return AsF(SetI(half));
 }
-/// 4 words from `elements` elements or fewer, the rest 0.
+/// Loads 4 words from `elements` elements. If there are fewer than 8, the other elements of the words are 0.
 FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
   if (elements >= 8) return vreinterpretq_f32_u16(vld1q_u16(p));
   uint16_t staged[8] = {};
@@ -35,15 +35,15 @@ FA_INLINE F LoadWords(const uint16_t* p, int64_t elements) {
 FA_INLINE F Widened(uint16_t x) { return AsF(SetI(static_cast<int32_t>(uint32_t{x} << 16))); }
 FA_INLINE F LowerHalves(F words) { return AsF(vshlq_n_s32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
-/// BFCVTN: rounded to nearest even; a NaN stays one.
+/// Rounds to nearest even by BFCVTN. A NaN stays a NaN.
 FA_INLINE uint16x4_t Rounded(F x) { return vreinterpret_u16_bf16(vcvt_bf16_f32(x)); }
-/// Words of even (lower) and odd.
+/// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even.
 FA_INLINE F RoundToPairs(F even, F odd) {
   return vreinterpretq_f32_u16(
       vzip1q_u16(vcombine_u16(Rounded(even), vdup_n_u16(0)), vcombine_u16(Rounded(odd), vdup_n_u16(0))));
 }
 FA_INLINE void StoreRounded(uint16_t* p, F x) { vst1_u16(p, Rounded(x)); }
-/// Words of lower[i], upper[i] for i < n; upper null: 0.
+/// Returns words of lower[i] and upper[i] for i < n. If upper is null, upper elements are 0.
 FA_INLINE F Interleave(const uint16_t* lower, const uint16_t* upper, int64_t n) {
   const uint16x4_t low = Load16N(lower, n), high = upper != nullptr ? Load16N(upper, n) : vdup_n_u16(0);
   return vreinterpretq_f32_u16(vzip1q_u16(vcombine_u16(low, low), vcombine_u16(high, high)));

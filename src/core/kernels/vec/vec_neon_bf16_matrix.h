@@ -4,35 +4,37 @@
 
 #include "core/kernels/vec/vec_neon_bf16.h"
 
-/// c[row][lane] + the inner products of two rows with two lanes, four elements each: c is row 0 with lanes 0 and 1,
-/// then row 1 with them. The first two elements are added as DotPairs adds them, then the other two.
+/// Returns c[row][lane] + the inner products of two rows with two lanes, four elements each. In c, row 0 has its sums
+/// with lanes 0 and 1, followed by the sums of row 1 with these lanes. The first two elements are added as DotPairs
+/// adds them, then the other two.
 FA_INLINE F DotBlocks(F c, F rows, F lanes) {
   return vbfmmlaq_f32(c, vreinterpretq_bf16_f32(rows), vreinterpretq_bf16_f32(lanes));
 }
-/// a0 b0 a1 b1, and a2 b2 a3 b3.
+/// ZipLow returns a0 b0 a1 b1, and ZipHigh returns a2 b2 a3 b3.
 FA_INLINE F ZipLow(F a, F b) { return vzip1q_f32(a, b); }
 FA_INLINE F ZipHigh(F a, F b) { return vzip2q_f32(a, b); }
-/// a0 a2 b0 b2, and a1 a3 b1 b3.
+/// EvenWords returns a0 a2 b0 b2, and OddWords returns a1 a3 b1 b3.
 FA_INLINE F EvenWords(F a, F b) { return vuzp1q_f32(a, b); }
 FA_INLINE F OddWords(F a, F b) { return vuzp2q_f32(a, b); }
-/// a0 a1 b0 b1, and a2 a3 b2 b3.
+/// LowHalves returns a0 a1 b0 b1, and HighHalves returns a2 a3 b2 b3.
 FA_INLINE F LowHalves(F a, F b) { return vcombine_f32(vget_low_f32(a), vget_low_f32(b)); }
 FA_INLINE F HighHalves(F a, F b) { return vcombine_f32(vget_high_f32(a), vget_high_f32(b)); }
-/// a1 b0 a3 b2.
+/// Returns a1 b0 a3 b2.
 FA_INLINE F SecondThenFirst(F a, F b) { return vtrn2q_f32(a, vrev64q_f32(b)); }
-/// Four elements of each of two rows.
+/// Loads four elements of each of two rows.
 FA_INLINE F TwoRows(const char* a, const char* b) {
   return vreinterpretq_f32_u16(
       vcombine_u16(vld1_u16(reinterpret_cast<const uint16_t*>(a)), vld1_u16(reinterpret_cast<const uint16_t*>(b))));
 }
-/// The first n of them, the rest 0.
+/// Loads the first n of four elements of each of two rows. The other elements are 0.
 FA_INLINE F TwoRowsN(const char* a, const char* b, int64_t n) {
   return vreinterpretq_f32_u16(
       vcombine_u16(Load16N(reinterpret_cast<const uint16_t*>(a), n), Load16N(reinterpret_cast<const uint16_t*>(b), n)));
 }
-/// The first n of four elements of each of two rows, 0 < n < 4.
+/// Returns the first n of four elements of each of two rows, for 0 < n < 4. The other elements are 0.
 FA_INLINE F FirstElements(F rows, int64_t n) {
   return vreinterpretq_f32_u64(vandq_u64(vreinterpretq_u64_f32(rows), vdupq_n_u64((uint64_t{1} << (16 * n)) - 1)));
 }
-/// g++ 12 would load all lanes of a step first, and spill sums for that.
+/// Keeps the compiler from moving loads ahead of this call. g++ 12 would load all lanes of a step first, and spill sums
+/// for that.
 FA_INLINE void KeepLoadsBehind() { asm volatile("" ::: "memory"); }

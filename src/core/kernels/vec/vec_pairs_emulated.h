@@ -16,8 +16,9 @@ FA_INLINE float WithoutSubnormal(float x) {
   const uint32_t bits = BitCast<uint32_t>(x);
   return (bits & 0x7f800000u) != 0 ? x : BitCast<float>(bits & 0x80000000u);
 }
-/// Does what VDPBF16PS does: the upper product is added first, each product with one rounding; subnormal operands and
-/// results are 0. It is not inlined: register blocks are unrolled, and a compiler would take minutes.
+/// Does what VDPBF16PS does. The upper product is added first, and each product is added with one rounding. Subnormal
+/// operands and results are 0. The function is not inlined, because compilers would take minutes for the unrolled
+/// register blocks.
 [[maybe_unused, gnu::noinline]] F DotPairs(F a, F b, F acc) {
   const auto add = [&acc](F x, F y) {
     for (int i = 0; i < kLanes; ++i) {

@@ -1,5 +1,5 @@
-// The vocabulary of the portable level: 4 f32 lanes of compiler vectors, any CPU. Multiply and add round separately
-// (the build turns contraction off), so the bits depend on nothing but the build.
+// The vocabulary of the portable level, for any CPU: vectors of the compiler with 4 f32 lanes. Multiply and add round
+// separately (the build turns contraction off), so the bits depend on nothing but the build.
 
 #pragma once
 
@@ -8,7 +8,8 @@ typedef int32_t I __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 16;
-/// Steps of the depth that the micro-kernel takes together, where the factors of a row follow each other.
+/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
+/// other.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
@@ -51,7 +52,7 @@ FA_INLINE F Sqrt(F a) {
   return a;
 }
 FA_INLINE F Abs(F a) { return BitCast<F>(BitCast<I>(a) & 0x7fffffff); }
-/// Returns the second operand where one is NaN.
+/// Max and Min return the second operand where one operand is NaN.
 FA_INLINE F Max(F a, F b) { return a > b ? a : b; }
 FA_INLINE F Min(F a, F b) { return a < b ? a : b; }
 FA_INLINE F Select(M m, F yes, F no) { return m ? yes : no; }
@@ -60,7 +61,7 @@ FA_INLINE M Less(F a, F b) { return a < b; }
 FA_INLINE M SameBits(F a, F b) { return BitCast<I>(a) == BitCast<I>(b); }
 FA_INLINE M Or(M a, M b) { return a | b; }
 FA_INLINE bool Any(M m) { return (m[0] | m[1] | m[2] | m[3]) != 0; }
-/// Whether a is infinite or NaN.
+/// Returns the lanes where a is infinite or NaN.
 FA_INLINE M NotFinite(F a) { return (BitCast<I>(a) & 0x7f800000) == 0x7f800000; }
 
 FA_INLINE I LoadI(const int32_t* p) {
@@ -72,7 +73,7 @@ FA_INLINE I SetI(int32_t x) { return I{x, x, x, x}; }
 FA_INLINE I AddI(I a, I b) { return a + b; }
 FA_INLINE I SubI(I a, I b) { return a - b; }
 FA_INLINE M GreaterI(I a, I b) { return a > b; }
-/// Lanes where word & bit is not 0.
+/// Returns the lanes where word & bit is not 0.
 FA_INLINE M TestBits(I word, I bit) { return (word & bit) != 0; }
 FA_INLINE F ToFloat(I a) { return __builtin_convertvector(a, F); }
 
@@ -83,7 +84,7 @@ FA_INLINE float F16ToFloat(uint16_t h) {
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // exact: subnormal or 0
   return sign != 0 ? -magnitude : magnitude;
 }
-/// Rounds to nearest even, subnormals and overflow included; a NaN stays one.
+/// Rounds to nearest even, subnormals and overflow included. A NaN stays a NaN.
 FA_INLINE uint16_t FloatToF16(float x) {
   const uint32_t bits = BitCast<uint32_t>(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
@@ -133,7 +134,7 @@ FA_INLINE void StoreBF16N(uint16_t* p, F x, int64_t n) {
 FA_INLINE void StoreF16(uint16_t* p, F x) { StoreF16N(p, x, 4); }
 FA_INLINE void StoreBF16(uint16_t* p, F x) { StoreBF16N(p, x, 4); }
 
-/// Bit j of the result: byte j is not 0, j < n <= 32.
+/// Bit j of the result says whether byte j is not 0, for j < n <= 32.
 FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
   uint32_t bits = 0;
   for (int64_t j = 0; j < n; ++j) bits |= static_cast<uint32_t>(p[j] != 0) << j;
@@ -143,31 +144,32 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
 FA_INLINE void KeepInRegister(F& /*x*/) {}
 FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 
-/// 2^(r/2) * 2^(r - r/2) in two steps, so that subnormal results are rounded once.
+/// Multiplies f by 2^(r/2) and then by 2^(r - r/2). With these two steps a subnormal result is rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
   const I n = __builtin_convertvector(r, I), half = n >> 1;
   return f * BitCast<F>((half + 127) << 23) * BitCast<F>((n - half + 127) << 23);
 }
-/// Adding 1.5 * 2^23 leaves no bits below 1; exact for |x| < 2^22.
+/// Rounds to nearest even, exactly for |x| < 2^22, because x + 1.5 * 2^23 has no bits below 1.
 FA_INLINE F RoundToInteger(F x) { return (x + 12582912.0f) - 12582912.0f; }
-/// Below -152 the result is 0, above 129 infinite; NaN passes.
+/// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// Added to x, 1.5 * 2^23 leaves no bits below 1. 127 more make the low bits the exponent field of 2^n, n an integer
-/// nearest to x.
+/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
+/// With 127 added, too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
-/// The exponents of a probability of at most 2^127: below -126 the result is 0; NaN passes.
+/// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
-/// The exponents of any probability: above 127.5 the result is infinite.
+/// Clamps the exponent of any probability. Above 127.5 the probability is infinite.
 FA_INLINE F ClampProbability(F x) { return Min(Set(128.0f), ClampFromBelow(x)); }
-/// The integer nearest to x; of two equally near integers it is the odd one.
+/// Returns the integer nearest to x. Of two equally near integers it returns the odd one.
 FA_INLINE F RoundExponent(F x) { return (x + kExponentRounding) - kExponentRounding; }
-/// 2^n p; 0 where x < -126. One factor suffices, because nothing is subnormal.
+/// Returns 2^n p with n = RoundExponent(x), and 0 where x < -126. One multiplication suffices, because no result is
+/// subnormal.
 FA_INLINE F ScaleProbability(F p, F x) {
   const I power = BitCast<I>(x + kExponentRounding) << 23;
   return p * BitCast<F>(power & (x >= Set(-126.0f)));
 }
 
-/// r[i] lane j <-> r[j] lane i.
+/// Exchanges lane j of r[i] with lane i of r[j].
 FA_INLINE void Transpose(F (&r)[4]) {
   const F t[4] = {r[0], r[1], r[2], r[3]};
   for (int i = 0; i < 4; ++i) {
@@ -175,7 +177,7 @@ FA_INLINE void Transpose(F (&r)[4]) {
   }
 }
 
-/// Two vectors in order become their even and their odd elements.
+/// Turns two vectors of consecutive elements into the vector of their even and the vector of their odd elements.
 FA_INLINE void SplitEvenOdd(F& a, F& b) {
   const F even = {a[0], a[2], b[0], b[2]}, odd = {a[1], a[3], b[1], b[3]};
   a = even;
@@ -188,13 +190,13 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
   odd = b;
 }
 
-/// Lane i = the sum of r[i]'s lanes, in one order for every i.
+/// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i.
 FA_INLINE F SumLanes(F (&r)[4]) {
   Transpose(r);
   return Add(Add(r[0], r[1]), Add(r[2], r[3]));
 }
 
-/// Lane i = lane First + i of x for i < N, else 0.
+/// Lane i of the result is lane First + i of x for i < N, else 0.
 template <int First, int N>
 FA_INLINE F LanesFrom(F x) {
   F moved = {};
