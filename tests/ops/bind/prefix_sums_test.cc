@@ -80,7 +80,7 @@ std::vector<float> Sparse(const std::vector<int64_t>& lengths_q, const std::vect
   return out;
 }
 
-// Returns the results of slopes with mode 8, in which q_start and kv_start belong to the first sequence.
+// Returns the results of a call with slopes and mode 8, in which q_start and kv_start belong to the first sequence.
 std::vector<float> Slopes(const std::vector<int64_t>& cu_q, const std::vector<int64_t>& cu_kv) {
   const std::vector<float> q = Wave(kRows * kHeads * kSize, 0.7f), k = Wave(kKeys * kHeads * kSize, 1.1f);
   const std::vector<float> slopes = {0.25F, 0.5F};

@@ -23,9 +23,10 @@ namespace fa::test {
 ///   integers `got` must equal the reference.
 [[nodiscard]] ::testing::AssertionResult IsSelection(const IndexerCall& call, const TokenOutputs& got);
 
-/// Adds up how far gradients may be off when the scores' gradients d_score are off by d_score_error. dq and dweights are sums
-/// over the selected keys of a token, dk is a sum over tokens. A product may be off by ScoreTolerance's e(D) a_g, so a
-/// product closer to 0 than that may count or not. With 16-bit types w d_score may be rounded before it meets q and k.
+/// Adds up how far gradients may be off when the scores' gradients d_score are off by d_score_error. dq and dweights
+/// are sums over the selected keys of a token, and dk is a sum over tokens. A product may be off by ScoreTolerance's
+/// e(D) a_g. So a product closer to 0 than e(D) a_g may count or not. With 16-bit types w d_score may be rounded before
+/// it meets q and k.
 class IndexerGradientTolerance {
  public:
   IndexerGradientTolerance(const reference::IndexerProblem& problem, DType dtype);

@@ -100,8 +100,8 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
 }
 
 /// Adds the error of the gradients that comes from rounding the output, from which delta is computed
-/// (docs/numerics.md). delta is off by U sum |dO O|, dS by P times the error of delta, and dQ and dK by the products of
-/// the error of dS.
+/// (docs/numerics.md). delta is off by U sum |dO O|, and dS by P times the error of delta. dQ and dK are off by the
+/// products of the error of dS.
 void AddRoundingOfTheOutput(const reference::Problem& p, const reference::ForwardResult& exact,
                             const std::vector<double>& d_out, DType dtype, reference::Gradients* allowed) {
   const double unit = reference::UnitRoundoff(FormatOf(dtype));

@@ -22,7 +22,7 @@ namespace {
 
 using core::kernels::KernelTable;
 
-/// FlashAttentionGrad on one thread with the kernels of `table`.
+/// Runs FlashAttentionGrad on one thread with the kernels of `table`.
 BackwardOutputs OutputsWith(const KernelTable& table, const BackwardProblem& problem) {
   const AttentionGradArgs args = problem.args();
   const ops::BoundAttentionGrad bound = ops::BindAttentionGrad(args, problem.options()).value();
