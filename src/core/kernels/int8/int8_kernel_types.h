@@ -68,9 +68,9 @@ struct Int8Table {
   int64_t group = 0, columns = 0;  ///< group and columns of every strip
 
   /// Packs rows of K in the order that the level's `scores` reads. A row is in groups along d, padded with 0. The order
-  /// is k[row][word], or k[row / 8][word][row % 8], or pairs of words of pairs of rows. The last two orders fill the
-  /// last 8 rows up. start[row] is the value at which the score of that key starts. Parts of one panel may be packed in
-  /// separate calls that begin at multiples of 8.
+  /// is k[row][word], or k[row / 8][word][row % 8], or pairs of words of pairs of rows. With the last two orders the
+  /// panel has room for whole groups of 8 rows. start[row] is the value at which the score of that key starts. Parts of
+  /// one panel may be packed in separate calls that begin at multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start) = nullptr;
   /// panel[block][group of keys][column] = the rows in groups along the keys, in blocks of `columns` columns. Groups
   /// and blocks are padded with 0. A level may have pairs of groups instead, and then fills the last pair up.
