@@ -113,8 +113,8 @@ BackwardCall::References BackwardCall::Compute() const {
   return ::testing::AssertionSuccess();
 }
 
-// The rule for gradients: the error is at most 3 times the error of the naive computation in the same type. `exact` is
-// rounded to that type, which may hide or add one rounding on either side.
+// Checks the rule for gradients: the error is at most 3 times the error of the naive computation in the same type.
+// `exact` is rounded to that type, which may hide or add one rounding on either side.
 ::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
                                                        const npy::Array& naive) const {
   const npy::Array got = npy::Load(PathOf(flag));

@@ -434,7 +434,7 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
   EXPECT_EQ(aclDestroyTensor(query), ACLNN_SUCCESS);
 }
 
-// Ends the process.
+// Ends the process while the stream still has calls to run.
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);

@@ -181,7 +181,7 @@ TEST_P(LargeBuffers, AreFirstWrittenOnTheNodeThatUsesThem) {
   EXPECT_EQ(nodes, (std::set<int>{0, 1})) << "nodes that wrote large buffers";
 }
 
-// Merge and DropoutMask have no buffers, only outputs.
+// Returns the operators with buffers: all except Merge and DropoutMask, which have only outputs.
 std::vector<std::string> OperatorsWithBuffers() {
   std::vector<std::string> names = OperatorNames();
   for (const char* without : {"Merge", "DropoutMask"}) std::erase(names, without);

@@ -16,8 +16,8 @@ struct StridedScales {
   Tensor packed;  ///< the same values in the order of the shape, [heads * dv]
 };
 
-/// Scales that are broadcast, transposed or have gaps. Values lie between `low` and `high`, and no two in memory are
-/// equal.
+/// Returns scales that are broadcast, transposed or have gaps. Values lie between `low` and `high`, and no two in
+/// memory are equal.
 [[nodiscard]] inline std::vector<StridedScales> MakeStridedScales(DType dtype, int64_t heads, int64_t dv, double low,
                                                                   double high) {
   struct Form {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kColumns = 48;
 
-/// Sequences with these numbers of tokens and of keys.
+/// Returns sequences with these numbers of tokens and of keys.
 SparseSequences SequencesOf(const std::vector<int64_t>& sq, const std::vector<int64_t>& sk) {
   const auto bound = BindSparseSequences({.batch = std::ssize(sq),
                                           .q_rows = *std::max_element(sq.begin(), sq.end()),
