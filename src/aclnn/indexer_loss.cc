@@ -10,7 +10,7 @@
 namespace fa::aclnn {
 namespace {
 
-/// The parameters of both losses; null if the dense or the sparse loss has no such parameter.
+/// The parameters of both losses. A member is null if the called loss has no such parameter.
 struct LossTensors {
   const aclTensor *query, *key, *query_index, *key_index, *weights, *sparse_indices, *softmax_max, *softmax_sum;
   const aclTensor *softmax_max_index, *softmax_sum_index, *query_rope, *key_rope;
@@ -36,7 +36,7 @@ Status ReadOptions(const LossCall& call, Options& options) {
   return Status::Ok();
 }
 
-/// The first phase of the loss that `Args` belongs to.
+/// Does the first phase of the loss that `Args` belongs to.
 template <typename Args, typename Options>
 aclnnStatus PrepareLoss(typename SparseOperation<Args, Options>::Planner planner, const LossTensors& tensors,
                         const LossCall& call, uint64_t* workspace_size, aclOpExecutor** executor) {

@@ -22,7 +22,7 @@ namespace {
 
 using Slot = Operands::Slot;
 
-/// The parameters of every version. If a version lacks one, it is null or has the default.
+/// The parameters of every version. If a version lacks a parameter, its member is null or has the default.
 struct PromptTensors {
   const aclTensor *query, *key, *value, *pse_shift, *atten_mask;
   const aclTensor *deq_scale1 = nullptr, *quant_scale1 = nullptr, *deq_scale2 = nullptr;
@@ -69,7 +69,7 @@ PromptSlots AddOperands(const PromptTensors& tensors, Operands& operands) {
 /// A call in the library's terms.
 struct PromptSettings {
   PromptAttentionOptions options;
-  std::vector<int64_t> lengths_q, lengths_kv;  ///< TND: prefix sums
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< lengths; in TND prefix sums
 };
 
 std::optional<Layout> LayoutOf(std::string_view name) {

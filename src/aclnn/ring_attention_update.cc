@@ -79,7 +79,7 @@ MergeSlots AddOperands(const MergeTensors& tensors, const MergeSettings& setting
   return slots;
 }
 
-// The rows of one sequence of a [T,N,D] tensor.
+// Returns the rows of one sequence of a [T,N,D] tensor.
 template <typename View>
 View RowsOf(View view, int64_t begin, int64_t end) {
   if (view.stride.empty()) view.stride = DenseStride(view.shape);
@@ -90,7 +90,7 @@ View RowsOf(View view, int64_t begin, int64_t end) {
   return view;
 }
 
-// The block [N,S_b,8] of one sequence of dense statistics, as [S_b,N,8].
+// Returns the block [N,S_b,8] of one sequence of dense statistics, viewed as [S_b,N,8].
 template <typename View>
 View BlockOf(View view, int64_t begin, int64_t end) {
   view.stride = {};

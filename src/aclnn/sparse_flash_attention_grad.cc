@@ -30,7 +30,7 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
                                       {"dKey", dKeyOut},
                                       {"workspaceSize", workspaceSize},
                                       {"executor", executor}});
-    // An optional input that is given needs an output for its gradient.
+    // If the optional value tensor is given, its gradient needs an output.
     if (error == ACLNN_SUCCESS && value != nullptr) error = CheckNotNull({{"dValue", dValueOut}});
     if (error == ACLNN_SUCCESS && queryRopeOptional != nullptr) {
       error = CheckNotNull({{"dQueryRope", dQueryRopeOutOptional}, {"dKeyRope", dKeyRopeOutOptional}});

@@ -11,10 +11,10 @@
 
 namespace fa::aclnn {
 
-/// The parameters of every version of the dense operators, except tensors. A version that lacks a parameter leaves the
-/// default here, which means the same.
+/// The parameters of every version of the dense operators, except tensors. If a version lacks a parameter, the member
+/// keeps its default, which means the same as in that version.
 struct AttentionCall {
-  bool packed = false;  ///< VarLen and Unpadding: layout TND
+  bool packed = false;  ///< true for the VarLen and Unpadding operators, whose layout is TND
   const aclIntArray* prefix = nullptr;
   const aclIntArray* actual_seq_q_len = nullptr;
   const aclIntArray* actual_seq_kv_len = nullptr;
@@ -25,25 +25,25 @@ struct AttentionCall {
   const char* input_layout = nullptr;
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
-  const char* softmax_layout_name = "";  ///< the operator's name of the next field
+  const char* softmax_layout_name = "";  ///< the operator's name of `softmax_layout`
   const char* softmax_layout = nullptr;  ///< null means ""
 };
 
-/// The parameters in the library's terms.
+/// The parameters of AttentionCall in the library's terms.
 struct AttentionSettings {
   AttentionOptions options;
   std::vector<int64_t> cu_q, cu_kv;
-  bool statistics_by_sequence = false;  ///< TND: blocks [N,Sq_b,8], in the order of the sequences
+  bool statistics_by_sequence = false;  ///< in TND: whether statistics are blocks [N,Sq_b,8] by sequence
 };
 
-/// @param mask_given  whether there is a mask tensor; without one the device ignores sparseMode
+/// @param mask_given  whether there is a mask tensor; without a mask tensor the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// The device's two orders of [T,N,8] statistics. "" and null stand for blocks by sequence, "same_as_input" for
-/// [T,N,8].
+/// Returns whether [T,N,8] statistics lie as blocks by sequence, for which "" and null stand. "same_as_input" stands
+/// for the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
-/// The form of the position bias for the library: TND's flat forms may come in any shape.
+/// Returns the form of the position bias for the library. In TND a flat bias may come in any shape.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 }  // namespace fa::aclnn

@@ -63,8 +63,8 @@ class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
       : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing. dpse and dsink, which it never writes,
-    // count here.
+    // If there is nothing to write, the device does nothing and checks nothing. This test also counts dpse and dsink as
+    // something to write, although the device never writes them.
     const bool parameters = slots_.dpse != Operands::kAbsent || slots_.dsink != Operands::kAbsent;
     if (!parameters && operands_.IsEmpty(slots_.dq) && operands_.IsEmpty(slots_.dk) && operands_.IsEmpty(slots_.dv)) {
       return Status::Ok();

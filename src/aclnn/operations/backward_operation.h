@@ -8,7 +8,7 @@
 
 namespace fa::aclnn {
 
-/// The tensors of every version of the dense backward; null where a version has no such parameter.
+/// The tensors of every version of the dense backward. A tensor is null if the version has no such parameter.
 struct BackwardTensors {
   const aclTensor* query = nullptr;
   const aclTensor* query_rope = nullptr;
@@ -34,7 +34,7 @@ struct BackwardTensors {
   const aclTensor* dsink_out = nullptr;
 };
 
-/// The first phase of every version.
+/// Does the first phase of every version.
 [[nodiscard]] aclnnStatus PrepareBackward(const BackwardTensors& tensors, const AttentionCall& call,
                                           uint64_t* workspace_size, aclOpExecutor** executor) noexcept;
 

@@ -139,24 +139,24 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
   [[nodiscard]] bool heads_beside() const { return settings_.options.layout == Layout::kBSH; }
   [[nodiscard]] bool heads_first() const { return settings_.options.layout == Layout::kBNSD || turned_; }
   [[nodiscard]] int seq_dim() const { return settings_.options.layout == Layout::kBNSD ? 2 : 1; }
-  /// Keys of batch element b.
+  /// Returns the number of keys of batch element b.
   [[nodiscard]] int64_t Length(int64_t b) const {
     const std::vector<int64_t>& lengths = settings_.lengths_kv;
     return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)];
   }
 
-  // Whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. They have it if their sizes fit
-  // it, whatever else fits.
+  // Returns whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. Pages whose sizes fit
+  // both orders count as pages in the device's order.
   [[nodiscard]] bool PagesAreTurned(int64_t block_size) const {
     if (!paged() || slots_.k.empty() || settings_.options.layout != Layout::kBSND) return false;
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
-  // The number of heads follows from the tensors; the given number must agree with it.
+  // The number of heads follows from the tensors, and numKeyValueHeads must agree with that number.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
-    if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // refused by the library
+    if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // the plan refuses q or k
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     int64_t heads = settings_.heads_kv;
     if (shape.rank() == 4) heads = shape[heads_first() ? 1 : 2];
@@ -224,8 +224,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return Status::Ok();
   }
 
-  // Padded keys become a list of tensors, one per batch element. A plan on the one tensor tells whether so many batch
-  // elements are possible, before any list is made.
+  // Padded keys become a list of tensors, one per batch element. Before any list is made, a plan for the one tensor
+  // tells whether its number of batch elements is possible.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
@@ -233,7 +233,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return plan.ok() ? Status::Ok() : Renamed(plan.status(), Names::kDecode);
   }
 
-  // The keys of one batch element, which end `padding` rows before the end of the tensor.
+  // Returns the keys of one batch element, which end `padding` rows before the end of the tensor.
   [[nodiscard]] TensorView PaddedKeys(const TensorView& all, int64_t b, const CallMemory* memory,
                                       int64_t padding) const {
     TensorView one = all;
@@ -247,7 +247,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return one;
   }
 
-  // Pages in the order of layout BSND.
+  // Turns a view of pages from the device's order into the order of layout BSND.
   static void RowsBeforeHeads(TensorView& pages) {
     if (pages.shape.rank() != 4) return;
     if (pages.stride.empty()) pages.stride = DenseStride(pages.shape);

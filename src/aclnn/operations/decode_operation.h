@@ -7,7 +7,7 @@
 
 namespace fa::aclnn {
 
-/// The tensors of every version of the decode; null where a version has no such parameter.
+/// The tensors of every version of the decode. A tensor is null if the version has no such parameter.
 struct DecodeTensors {
   const aclTensor* query = nullptr;
   const aclTensorList* key = nullptr;
@@ -36,7 +36,7 @@ struct DecodeCall {
   int64_t block_size = 0;
 };
 
-/// The first phase of every version.
+/// Does the first phase of every version.
 [[nodiscard]] aclnnStatus PrepareDecode(const DecodeTensors& tensors, const DecodeCall& call, uint64_t* workspace_size,
                                         aclOpExecutor** executor) noexcept;
 

@@ -8,7 +8,7 @@
 
 namespace fa::aclnn {
 
-/// The tensors of every version of the dense forward; null where a version has no such parameter.
+/// The tensors of every version of the dense forward. A tensor is null if the version has no such parameter.
 struct ForwardTensors {
   const aclTensor* query = nullptr;
   const aclTensor* query_rope = nullptr;
@@ -26,7 +26,7 @@ struct ForwardTensors {
   const aclTensor* attention_out_out = nullptr;
 };
 
-/// The first phase of every version.
+/// Does the first phase of every version.
 [[nodiscard]] aclnnStatus PrepareForward(const ForwardTensors& tensors, const AttentionCall& call,
                                          uint64_t* workspace_size, aclOpExecutor** executor) noexcept;
 

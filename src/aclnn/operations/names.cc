@@ -79,7 +79,8 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
-// The names of the whole family. If a single operator has another name, one of the tables after this one has it.
+// The names of the whole family. If a single operator has another name for an argument, one of the later tables has
+// that name.
 constexpr Rename kSparseNames[] = {
     {"q", "query"},
     {"k", "key"},
@@ -171,7 +172,7 @@ Status Renamed(const Status& status, Names names) {
     return std::string(ParameterOf(names, argument)).append(member).append(index);
   };
   std::string text = status.what().Retold(say);
-  // An error may offer a parameter that does not exist: "want dropMask or ".
+  // Removes the offer of a parameter that does not exist, as in "want dropMask or ".
   constexpr std::string_view kOr = " or ";
   if (text.ends_with(kOr)) text.resize(text.size() - kOr.size());
   return {status.code(), std::string_view(text)};

@@ -22,21 +22,22 @@ class PlannedOperation : public Operation {
  protected:
   PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
 
-  /// Keeps the plan and books its memory. If there is no plan, returns the reason in the operator's terms.
+  /// Keeps the plan and reserves its memory in the workspace. If there is no plan, returns the reason in the operator's
+  /// terms.
   [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     plan_at_ = operands_.Book(plan->workspace_bytes());
     plan_ = std::move(*plan);
     return Status::Ok();
   }
-  /// Whether there is anything to do.
+  /// Whether a plan has been kept, so that there is something to run.
   [[nodiscard]] bool planned() const { return plan_.has_value(); }
   [[nodiscard]] Status RunPlan(const Args& args, const CallMemory& memory) const {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
-  /// Runs a plan of the same call that the first phase could not make, in the memory that the kept plan has booked. If
-  /// this plan needs more, the library provides the memory.
+  /// Runs another plan of the same call, which the first phase could not make yet. The plan uses the memory that is
+  /// reserved for the kept plan. If the plan needs more, the library provides the memory.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);
@@ -52,7 +53,7 @@ class PlannedOperation : public Operation {
   std::optional<PlanFor<Args>> plan_;
 };
 
-/// The end of the first phase of a PlannedOperation: calls Prepare(), then hands the executor to the program.
+/// Ends the first phase of a PlannedOperation: calls Prepare(), then hands the executor to the program.
 template <typename Planned>
 [[nodiscard]] aclnnStatus Release(std::shared_ptr<Planned> operation, uint64_t* workspace_size,
                                   aclOpExecutor** executor) {

@@ -11,11 +11,11 @@
 
 namespace fa::aclnn {
 
-/// The integers of a dense i32 or i64 tensor of one dimension.
+/// Returns the integers of a dense i32 or i64 tensor of one dimension.
 [[nodiscard]] std::vector<int64_t> IntegersOf(const TensorView& tensor);
 
-/// The rows in use of a call's sequences. An array gives them in the first phase. A tensor gives them only when the
-/// stream reaches the operator.
+/// The number of rows in use of each sequence of a call. An array gives these lengths in the first phase. A tensor
+/// gives the lengths only when the stream reaches the operator.
 class SequenceLengths {
  public:
   SequenceLengths() = default;  ///< no lengths are given: all rows are in use
@@ -24,7 +24,7 @@ class SequenceLengths {
 
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] bool in_tensor() const { return slot_ != Operands::kAbsent; }
-  /// The lengths. Without memory, `most` stands for every entry of a tensor.
+  /// Returns the lengths. If `memory` is null, `most` stands for every entry of a tensor.
   [[nodiscard]] std::vector<int64_t> Values(int64_t most, const Operands& operands, const CallMemory* memory) const;
 
  private:

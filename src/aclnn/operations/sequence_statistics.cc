@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kCopies = 8;
 
-/// Where unit u of a [T,N,8] tensor begins.
+/// Finds where unit u of a [T,N,8] tensor begins. A unit is eight equal copies of one value.
 class Units {
  public:
   explicit Units(const TensorView& blocks)

@@ -10,10 +10,10 @@
 
 namespace fa::aclnn {
 
-/// The device's order of packed statistics. They are declared [T,N,8] but hold one block [N,Sq_b,8] per sequence, in
-/// the order of the sequences. Value (b, n, i) stands at unit prefix(b) N + n Sq_b + i, where a unit is eight equal
-/// copies. The library's own order is [T,N]. It gets tensors of this order in the workspace, and the values are copied
-/// between them and the caller's tensors.
+/// Statistics in the device's order for packed sequences. Such statistics are declared [T,N,8] but hold one block
+/// [N,Sq_b,8] per sequence, in the order of the sequences. Value (b, n, i) stands at unit prefix(b) N + n Sq_b + i,
+/// where a unit is eight equal copies. The library's own order is [T,N]. The library gets [T,N] tensors in the
+/// workspace. The values are copied between these tensors and the caller's tensors.
 class SequenceStatistics {
  public:
   struct Blocks {
@@ -23,15 +23,16 @@ class SequenceStatistics {
   /// Whether the operator reads the caller's tensors, or WriteBlocks writes them.
   enum class Role : uint8_t { kRead, kWritten };
 
-  /// Checks the caller's tensors (f32 [T,N,8]) against query [T,N,D] and books the library's. `cu_q` outlives this.
+  /// Checks the caller's tensors (f32 [T,N,8]) against query [T,N,D] and reserves memory for the library's tensors.
+  /// `cu_q` must outlive this object.
   [[nodiscard]] Status Bind(const TensorView& query, const Blocks& blocks, Role role, std::span<const int64_t> cu_q,
                             Operands& operands);
 
-  /// The library's tensors, f32 [T,N].
+  /// Max and Sum return the library's tensors, f32 [T,N].
   [[nodiscard]] MutableTensorView Max(const CallMemory* memory) const;
   [[nodiscard]] MutableTensorView Sum(const CallMemory* memory) const;
 
-  /// Both need checked prefix sums.
+  /// WriteBlocks and ReadBlocks need prefix sums that have been checked.
   void WriteBlocks(const MutableTensorView& max, const MutableTensorView& sum, const CallMemory& memory) const;
   void ReadBlocks(const Blocks& blocks, const CallMemory& memory) const;
 

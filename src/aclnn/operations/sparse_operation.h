@@ -25,18 +25,19 @@ struct SparseLayouts {
   Layout layout = Layout::kBSND;
   bool paged = false;  ///< keys in pages
 };
-/// "BSND" or "TND"; null stands for "BSND".
+/// Returns the layout that "BSND" or "TND" names. Null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);
-/// The layout of keys is the layout of queries, which null stands for, or "PA_BSND".
+/// Reads both layout strings. The layout of keys is the layout of queries or "PA_BSND", and null stands for the layout
+/// of queries.
 [[nodiscard]] Result<SparseLayouts> SparseLayoutsOf(const char* query_name, const char* query, const char* key_name,
                                                     const char* key);
-/// The mask of a sparseMode.
+/// Returns the mask that a sparseMode means.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
 /// An operator of the sparse family. Each of the program's tensors is one tensor of the library.
 ///
-/// If lengths lie in tensors, the first phase plans for the longest possible lengths. That checks everything else and
-/// gives the size of the workspace. The stream plans again for the lengths that it finds.
+/// If lengths lie in tensors, the first phase plans for the longest possible lengths. This plan checks everything else
+/// and gives the size of the workspace. The stream plans again for the lengths that it finds.
 template <typename Args, typename Options>
 class SparseOperation final : public PlannedOperation<Args> {
  public:
@@ -44,7 +45,7 @@ class SparseOperation final : public PlannedOperation<Args> {
 
   SparseOperation(Planner planner, Names names) : PlannedOperation<Args>(Operands(), names), planner_(planner) {}
 
-  // Adds a parameter. Parameters are added in their order; a null tensor is absent.
+  // Adds an input. Parameters are added in the order of the operator's signature. A null tensor is absent.
   void Input(const char* name, const aclTensor* tensor, TensorView Args::*member) {
     inputs_.emplace_back(operands_.Input(name, tensor), member);
   }
@@ -98,7 +99,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   }
 
  private:
-  // Memory that the lengths of `args` point to.
+  // The memory to which the lengths of `args` point.
   struct Lengths {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
         : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
@@ -116,8 +117,8 @@ class SparseOperation final : public PlannedOperation<Args> {
     return args;
   }
 
-  // The number of rows per sequence. If a tensor has another shape than its layout, the number stays unknown, and the
-  // library refuses the call.
+  // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, the number stays unknown, and
+  // the library refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
     const int dim = options.layout == Layout::kTND ? 0 : 1;
     return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;
@@ -138,7 +139,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       return RowsOf(args.k_index);
     }
   }
-  /// The queries of the attention; if there is no attention, the indexer's.
+  /// Returns the queries of the attention, or the indexer's queries if the operator has no attention.
   [[nodiscard]] static const TensorView& QueriesOf(const Args& args) {
     if constexpr (requires { args.q; }) {
       return args.q;

@@ -5,8 +5,9 @@
 
 namespace fa::aclnn {
 
-/// While such an object lives, its thread has the floating-point settings of a new thread: rounding to nearest,
-/// denormals kept, exceptions masked. Its end restores the caller's settings and exception flags exactly.
+/// While an object of this class lives, its thread has the floating-point settings of a new thread: rounding to
+/// nearest, denormals kept, exceptions masked. Its destructor restores the caller's settings and exception flags
+/// exactly.
 class DefaultFpEnvironment {
  public:
   DefaultFpEnvironment() noexcept {

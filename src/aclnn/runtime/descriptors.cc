@@ -44,7 +44,8 @@ aclnnStatus Destroy(const char* name, const T* handle) {
   });
 }
 
-// Calls get(object) for the object of the handle. @param results  where the results go
+// Calls get(object) for the object of the handle.
+// @param results  the addresses that `get` writes, which must not be null
 template <typename T, typename Get>
 aclnnStatus GetOf(const char* name, const T* handle, std::initializer_list<NamedPointer> results, const Get& get) {
   return Guarded([&]() -> aclnnStatus {
@@ -57,7 +58,7 @@ aclnnStatus GetOf(const char* name, const T* handle, std::initializer_list<Named
   });
 }
 
-// What `make` returns, or null if there is no memory.
+// Returns what `make` returns, or null if there is no memory.
 template <typename Make>
 auto Created(const Make& make) noexcept -> decltype(make()) {
   try {
@@ -162,7 +163,8 @@ aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size)
     auto list = std::make_shared<aclTensorList>();
     for (uint64_t i = 0; i < size; ++i) {
       list->tensors.push_back(FindTensor(value[i]));
-      // An operator that needs the tensor of this entry finds the null.
+      // A null entry stays null, and an operator that needs this tensor reports it. A handle that is not alive is
+      // refused.
       if (value[i] != nullptr && list->tensors.back() == nullptr)
         return Refused("value: a tensor that was not created, or was destroyed");
     }

@@ -16,7 +16,7 @@ struct aclTensor {
   fa::Dims shape, stride;  ///< an empty stride means dense
   aclDataType dtype = ACL_DT_UNDEFINED;
   aclFormat format = ACL_FORMAT_UNDEFINED;
-  int64_t offset = 0;  ///< elements
+  int64_t offset = 0;  ///< offset of the first element, in elements
 
   std::atomic<void*> data = nullptr;
 };
@@ -27,15 +27,15 @@ struct aclIntArray {
 
 namespace fa::aclnn {
 
-/// Null for a handle that is not alive.
+/// Returns the tensor of a handle, or null if the handle is not alive.
 [[nodiscard]] std::shared_ptr<aclTensor> FindTensor(const aclTensor* tensor);
-/// Empty for null; kInvalidArgument for a handle that is not alive.
+/// Returns the integers of the array, and none for null. Returns kInvalidArgument for a handle that is not alive.
 [[nodiscard]] Result<std::vector<int64_t>> ValuesOf(const char* name, const aclIntArray* array);
 
-/// The tensors of a list, null among them; kInvalidArgument for a handle that is not alive.
+/// Returns the tensors of a list, some of which may be null. Returns kInvalidArgument for a handle that is not alive.
 [[nodiscard]] Result<std::vector<const aclTensor*>> TensorsOf(const char* name, const aclTensorList* list);
 
-/// Nothing for a type that no operator takes.
+/// Returns the library's type, or nothing for a type that no operator takes.
 [[nodiscard]] std::optional<DType> DTypeOf(aclDataType dtype);
 
 }  // namespace fa::aclnn

@@ -27,7 +27,7 @@ class Record {
   }
   void Wait() const { complete_.wait(false, std::memory_order_acquire); }
   [[nodiscard]] bool complete() const { return complete_.load(std::memory_order_acquire); }
-  /// The time of a completed record.
+  /// Returns the time at which the record completed.
   [[nodiscard]] Time time() const { return time_; }
   /// Whether the record will never complete here, because its stream belongs to a parent process.
   [[nodiscard]] bool Lost() const { return !complete() && fork_depth_ != ForkDepth(); }
@@ -43,12 +43,13 @@ constinit ForkSafeMutex last_mutex;
 /// A point in a stream, recorded any number of times.
 class Event {
  public:
-  /// Null before the first record.
+  /// Returns the last record, or null before the first record.
   [[nodiscard]] std::shared_ptr<Record> Last() const {
     const std::lock_guard lock(last_mutex);
     return last_;
   }
-  /// Call it when the record is in its queue, so that a wait that is queued later cannot stand before the record.
+  /// Sets the last record. Call SetLast only after the record is in its queue: a wait that is queued later then stands
+  /// behind the record.
   void SetLast(std::shared_ptr<Record> record) noexcept {
     const std::lock_guard lock(last_mutex);
     last_.swap(record);

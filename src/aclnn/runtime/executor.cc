@@ -10,7 +10,7 @@
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
 
-// There is no mutex here: in a forked child, a thread that is missing there could hold it.
+// There is no mutex here: in a forked child, a thread that exists only in the parent could hold the mutex.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
     const std::vector<void*> given = operation->TakeAddresses();
@@ -27,10 +27,10 @@ struct aclOpExecutor {
 namespace fa::aclnn {
 namespace {
 
-// The operation's memory begins at the next multiple of this in the program's workspace.
+// The operation's memory begins at the first multiple of this number in the program's workspace.
 constexpr uintptr_t kAlignment = 64;
 
-// No address space is larger.
+// No address space is larger than this number of bytes.
 constexpr size_t kMostWorkspaceBytes = size_t{1} << 56;
 
 constinit HandleTable<aclOpExecutor> executors;
@@ -42,7 +42,7 @@ std::byte* Aligned(void* workspace) {
 
 aclnnStatus NotAlive() { return Report({ACLNN_ERR_PARAM_INVALID, "executor: not created, run before, or destroyed"}); }
 
-// The executor of a handle, or null and the reason in *error.
+// Returns the executor of a handle. If there is none, returns null and stores the reason in *error.
 std::shared_ptr<aclOpExecutor> Find(const aclOpExecutor* handle, aclnnStatus* error) {
   *error = CheckNotNull({{"executor", handle}});
   if (*error != ACLNN_SUCCESS) return nullptr;
@@ -91,7 +91,7 @@ aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* han
       return operation->Run({.addresses = addresses, .workspace = base});
     };
     // The executor is removed at the moment at which the job is queued. So two threads cannot both run an executor that
-    // runs once, and the executor stays if the job cannot be queued.
+    // may run only once. If the job cannot be queued, the executor stays.
     bool alive = true;
     const bool queued = queue->Push(std::move(job), [&] {
       alive = executor->repeatable || executors.Remove(handle) != nullptr;

@@ -23,18 +23,18 @@ class Operation {
   /// Runs the operation on the stream's thread. On failure nothing was written.
   [[nodiscard]] virtual Status Run(const CallMemory& memory) const = 0;
   [[nodiscard]] const Operands& operands() const { return operands_; }
-  /// Addresses of the tensors; called once, for the executor.
+  /// Returns the addresses of the tensors. Called once, for the executor.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return operands_.TakeAddresses(); }
 
  protected:
   Operands operands_;
 };
 
-/// The end of the first phase: hands the executor and its workspace's size to the program.
+/// Ends the first phase: hands the executor and its workspace's size to the program.
 [[nodiscard]] aclnnStatus ReleaseExecutor(std::shared_ptr<Operation> operation, uint64_t* workspace_size,
                                           aclOpExecutor** executor);
 
-/// The second phase of every operator: queues the operation.
+/// Does the second phase of every operator: queues the operation.
 aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) noexcept;
 
 }  // namespace fa::aclnn

@@ -11,7 +11,7 @@
 
 namespace fa::aclnn {
 
-/// The objects of the pointers that a C program holds. A pointer to a destroyed object, or to no object, is detected
+/// The objects to which the handles of a C program point. A pointer to a destroyed object, or to no object, is detected
 /// instead of followed. An object in use by another thread outlives its destruction.
 ///
 /// Tables exist from the library's start and live as long as the process. Programs destroy their objects in any order,
@@ -29,7 +29,7 @@ class HandleTable {
     return handle;
   }
 
-  /// Null if there is no such object.
+  /// Returns the object of a handle, or null if there is no such object.
   [[nodiscard]] std::shared_ptr<T> Find(const void* handle) const {
     const std::lock_guard lock(mutex_);
     if (objects_ == nullptr) return nullptr;
@@ -37,7 +37,7 @@ class HandleTable {
     return found == objects_->end() ? nullptr : found->second;
   }
 
-  /// The first object for which `is` is true, in no order; null if there is none. Allocates nothing.
+  /// Returns some object for which `is` is true, or null if there is none. Allocates nothing.
   template <typename Predicate>
   [[nodiscard]] std::shared_ptr<T> FindIf(const Predicate& is) const {
     const std::lock_guard lock(mutex_);
@@ -48,8 +48,8 @@ class HandleTable {
     return nullptr;
   }
 
-  /// The object with the least number() in (above, most], or null. With it a caller can walk over a table in which
-  /// other threads add and remove objects. Allocates nothing.
+  /// Returns the object with the least number() in (above, most], or null. By repeated calls a caller can walk over a
+  /// table in which other threads add and remove objects. Allocates nothing.
   [[nodiscard]] std::shared_ptr<T> Next(uint64_t above, uint64_t most) const {
     const std::lock_guard lock(mutex_);
     if (objects_ == nullptr) return nullptr;
@@ -61,7 +61,7 @@ class HandleTable {
     return next == nullptr ? nullptr : *next;
   }
 
-  /// The removed object; null if there is no such object.
+  /// Removes the object of a handle. Returns the object, or null if there is no such object.
   std::shared_ptr<T> Remove(const void* handle) {
     const std::lock_guard lock(mutex_);
     if (objects_ == nullptr) return nullptr;

@@ -22,13 +22,13 @@ namespace {
 constexpr size_t kGranule = size_t{2} << 20;
 // User space of x86-64 with 4-level page tables. Nothing larger can be mapped, and twice this number cannot overflow.
 constexpr size_t kLargestBytes = size_t{1} << 46;
-// Huge pages save more TLB misses from this size on than the rounding to them costs.
+// From this size on, huge pages save more time in TLB misses than the rounding of the size to huge pages costs.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
 
 size_t WholeGranules(size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
 
-/// The live mappings by address. Like a HandleTable it exists from the start and is never destroyed, since programs
-/// leak buffers and free them in their own destructors.
+/// The live mappings by address. Like a HandleTable, this object exists from the start and is never destroyed, since
+/// programs leak buffers or free them in their own static destructors.
 class Mappings {
  public:
   constexpr Mappings() = default;
@@ -39,7 +39,7 @@ class Mappings {
     void* const memory =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
-    if (huge && bytes >= kHugeFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);  // a request that may be refused
+    if (huge && bytes >= kHugeFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);  // Linux may refuse this request
     try {
       const std::lock_guard lock(mutex_);
       if (bytes_ == nullptr) bytes_ = new std::map<uintptr_t, size_t>;
@@ -70,7 +70,7 @@ class Mappings {
     return bytes_ != nullptr && bytes_->count(reinterpret_cast<uintptr_t>(memory)) > 0;
   }
 
-  /// Bytes from `memory` to the end of its mapping; SIZE_MAX for the program's own memory.
+  /// Returns the bytes from `memory` to the end of its mapping, or SIZE_MAX for the program's own memory.
   [[nodiscard]] size_t Left(const void* memory) const {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     const std::lock_guard lock(mutex_);
@@ -163,7 +163,7 @@ aclError CheckRows(const Rows& rows) {
   return Invalid(std::string(rows.name) + " has " + std::to_string(room) + " bytes, want " + std::to_string(bytes));
 }
 
-// The bytes that programs can still take. MemAvailable counts the caches that Linux would drop for them.
+// Returns the bytes that programs can still take. MemAvailable includes the caches that Linux would drop for programs.
 size_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string name;

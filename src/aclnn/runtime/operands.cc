@@ -14,13 +14,13 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// No memory is so large, so no operation ever gets a workspace of this size.
+// No memory is as large as this, so no operation ever gets a workspace of this size.
 constexpr size_t kMostBytes = size_t{1} << 62;
 
 // Stands for memory whose address is not known yet.
 std::byte present;
 
-// The number of elements, or -1 for a shape that the library will refuse by name.
+// Returns the number of elements, or -1 for a shape that the library will refuse in an error with the tensor's name.
 int64_t ElementsOf(const Dims& shape) {
   if (shape.rank() > Dims::kMaxRank) return -1;
   int64_t elements = 1;
@@ -30,7 +30,7 @@ int64_t ElementsOf(const Dims& shape) {
   return elements;
 }
 
-// Whether the format only names the dimensions.
+// Returns whether the format only names the dimensions.
 bool SimpleFormat(aclFormat format) {
   switch (format) {
     case ACL_FORMAT_UNDEFINED:
@@ -46,7 +46,7 @@ bool SimpleFormat(aclFormat format) {
   }
 }
 
-// Whether the bytes from the first to the last element fit into 63 bits. Strides are >= 0.
+// Returns whether the number of bytes from the first to the last element fits into 63 bits. Strides are >= 0.
 bool SpanCounts(const Dims& shape, const Dims& stride, DType dtype) {
   int64_t last = 0;
   for (int i = 0; i < stride.rank(); ++i) {

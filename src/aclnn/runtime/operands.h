@@ -13,7 +13,8 @@
 
 namespace fa::aclnn {
 
-/// Addresses of a call's tensors and of its workspace. A plan has no memory, only shapes.
+/// The addresses of a call's tensors and of its workspace. Where only shapes are known, as for planning, a null pointer
+/// stands for a CallMemory.
 struct CallMemory {
   std::span<void* const> addresses;  ///< addresses of the operands, as aclCreateTensor got them
   std::byte* workspace = nullptr;    ///< 64-byte aligned
@@ -36,37 +37,38 @@ class Operands {
     kDense,      ///< elements without gaps
   };
 
-  /// Adds a tensor that is read. status() tells of the first tensor that cannot be used.
+  /// Adds a tensor that is read. status() returns the error of the first tensor that cannot be used.
   Slot Input(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot Output(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   /// Adds an output that may lie exactly where the input `replaces` lies.
   Slot OutputInPlace(const char* name, const aclTensor* tensor, Form form, Slot replaces);
-  /// As Input and Output; a tensor without elements counts as absent.
+  /// OptionalInput and OptionalOutput work like Input and Output, but count a tensor without elements as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   /// Adds a tensor that is ignored.
   void Ignored(const char* name, const aclTensor* tensor);
   [[nodiscard]] const Status& status() const { return status_; }
 
-  /// The view that the library gets; a view without data for kAbsent.
+  /// Returns the view that the library gets, or a view without data for kAbsent.
   [[nodiscard]] TensorView In(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] bool IsEmpty(Slot slot) const;
 
-  /// The start of every run. It returns kInvalidArgument if an output shares memory with another tensor of the call or
-  /// with the workspace, even if the library gets a packed copy. Then it packs the inputs.
+  /// Starts a run: checks that no memory overlaps, then packs the inputs. Returns kInvalidArgument if an output shares
+  /// memory with another tensor of the call or with the workspace, even if the library gets a packed copy.
   [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 
-  /// Takes `bytes` of the workspace. @return their offset. The sum saturates and never wraps.
+  /// Reserves `bytes` of the workspace and returns their offset. The sum of all reserved bytes saturates and never
+  /// wraps.
   size_t Book(size_t bytes);
-  /// A dense tensor in the workspace.
+  /// Returns a dense tensor at offset `at` of the workspace.
   [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);
   [[nodiscard]] size_t booked_bytes() const { return booked_bytes_; }
 
-  /// The addresses of all given tensors, including ignored ones, in order.
+  /// Returns the addresses of all given tensors, including ignored ones, in order.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return std::move(addresses_); }
-  /// The first tensor that has elements but no address, or null.
+  /// Returns the name of the first tensor that is used and has elements but no address, or null.
   [[nodiscard]] const char* FirstWithoutMemory(std::span<void* const> addresses) const;
 
  private:
@@ -77,7 +79,7 @@ class Operands {
     Dims shape, stride;            ///< shape and stride of the caller's tensor
     int64_t offset_bytes = 0;      ///< from the caller's address to the first element
     Dims seen_shape, seen_stride;  ///< shape and stride that the library gets
-    bool packed = false;           ///< whether that tensor lies in the workspace
+    bool packed = false;           ///< whether the library's tensor lies in the workspace
     size_t packed_at = 0;
     Slot replaces = kAbsent;  ///< the input on which this output may lie
   };

@@ -43,10 +43,11 @@ constinit std::atomic<uint32_t> ForkGuard::depth_{0};
 
 namespace {
 
-// Runs when the library is loaded. It fails only for lack of memory, and then nothing else starts either.
+// This registration runs when the library is loaded. The registration fails only for lack of memory, and then nothing
+// else starts either.
 [[maybe_unused]] const int registered = pthread_atfork(ForkGuard::LockAll, ForkGuard::UnlockAll, ForkGuard::BeginChild);
 
-// The texts of a status without text are made when the library is loaded, as in libfa (core/run/fork_depth.cc).
+// This line makes the empty texts of a status when the library is loaded, as in libfa (core/run/fork_depth.cc).
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

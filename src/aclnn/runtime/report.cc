@@ -17,7 +17,7 @@
 namespace fa::aclnn {
 namespace {
 
-// A std::string holds this text without an allocation.
+// This text is short enough for a std::string without an allocation.
 constexpr char kNoMemory[] = "out of memory";
 static_assert(sizeof(kNoMemory) <= 16);
 
@@ -42,8 +42,8 @@ bool IsVariable(const char* name, const char* value) {
   return text != nullptr && std::strcmp(text, value) == 0;
 }
 
-/// Whether the device's runtime would print an error: levels 0 (debug) to 3 (error, the default) do, level 4 prints
-/// nothing.
+/// Returns whether the device's runtime would print an error. Levels 0 (debug) to 3 (error, the default) print errors,
+/// and level 4 prints nothing.
 bool ErrorsAreLogged() {
   return IsVariable("ASCEND_SLOG_PRINT_TO_STDOUT", "1") && !IsVariable("ASCEND_GLOBAL_LOG_LEVEL", "4");
 }

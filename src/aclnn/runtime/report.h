@@ -10,33 +10,34 @@
 
 namespace fa::aclnn {
 
-/// A code of the device and its text for aclGetRecentErrMsg.
+/// An error code of the device and its text for aclGetRecentErrMsg.
 struct Failure {
   aclError code = ACL_SUCCESS;
   std::string message;
 };
 
-/// Invalid arguments are 161002, whichever part of the library finds them. Everything else is a failure of the run
-/// time. If there is no memory for the message, the code is still right.
+/// Returns the device's failure for a status. Invalid arguments have code 161002, whichever part of the library finds
+/// them. Everything else is a failure of the run time. If there is no memory for the message, the code is still right.
 [[nodiscard]] Failure FailureOf(const Status& status) noexcept;
-/// The failure of the exception that is being handled; call it in a handler. A lack of memory or of threads gives
-/// `no_memory`.
+/// Returns the failure of the exception that is being handled. Call FailureOfException in a handler only. A lack of
+/// memory or of threads gives the code `no_memory`.
 [[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;
 
 /// Keeps the message for the calling thread's aclGetRecentErrMsg. @return failure.code
 aclError Report(const Failure& failure) noexcept;
-/// 0 for a status that is ok.
+/// Reports the failure of a status and returns its code. Returns 0 for a status that is ok.
 aclError Report(const Status& status) noexcept;
 
 struct NamedPointer {
   const char* name;
   const void* pointer;
 };
-/// Reports 161001 for the first null; else returns 0.
+/// Reports and returns 161001 for the first null pointer. Returns 0 if no pointer is null.
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
-/// Returns what `body` returns. Exceptions of `body` do not reach the C program. The program's floating-point settings
-/// reach neither `body`, which rounds doubles to the library's floats, nor the threads that `body` makes.
+/// Calls `body` and returns what it returns. Exceptions of `body` do not reach the C program. The program's
+/// floating-point settings reach neither `body`, which rounds doubles to the library's floats, nor the threads that
+/// `body` makes.
 template <typename Body>
 aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
   const DefaultFpEnvironment environment;
@@ -47,7 +48,7 @@ aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noe
   }
 }
 
-/// Guarded for the two phases of an operator, which report a lack of memory by another code.
+/// Works like Guarded, for the two phases of an operator, which report a lack of memory by another code.
 template <typename Body>
 aclnnStatus GuardedOperator(const Body& body) noexcept {
   return Guarded(body, ACLNN_ERR_RUNTIME_ERROR);

@@ -13,14 +13,14 @@ namespace {
 
 constinit HandleTable<Stream> streams;  // holds also the default streams of this process and of its ancestors
 constinit std::atomic<Stream*> default_stream{nullptr};
-constinit std::atomic<bool> ending{false};  // whether the process is ending, by exit or by the end of main
+constinit std::atomic<bool> ending{false};  // whether the process has begun to end, by exit or by the end of main
 constinit std::atomic<uint64_t> streams_made{0};
 constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
-// A program may end with work in a queue. That work is done before the libraries below are taken down. If static
-// destructors queue work later, no thread is left for it. A forked child inherits the handler and closes its own
-// streams.
+// A program may end with work in a queue. The handler waits for that work before the libraries below this one are
+// taken down. If static destructors queue work later, no thread is left for it, so Push runs it. A forked child
+// inherits the handler, which there closes the child's own streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;
@@ -41,7 +41,7 @@ Failure FailureOfJob(const Job& job) noexcept {
 
 aclError NotAlive() { return Report({ACL_ERROR_INVALID_PARAM, "stream: not created, or destroyed"}); }
 
-// The default stream; the first call of a process makes it.
+// Returns the default stream, which the first call of a process makes.
 std::shared_ptr<Stream> DefaultStream() {
   while (true) {
     Stream* known = default_stream;
@@ -50,7 +50,7 @@ std::shared_ptr<Stream> DefaultStream() {
     stream = std::make_shared<Stream>();
     streams.Insert(stream);
     if (default_stream.compare_exchange_strong(known, stream.get())) return stream;
-    streams.Remove(stream.get());  // another thread was first
+    streams.Remove(stream.get());  // another thread made the default stream first
   }
 }
 
@@ -108,8 +108,8 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   std::unique_lock lock(mutex_);
   if (destroyed_) return false;
   const bool idle = !busy_;
-  // Set before `ending` is read. So either this thread sees `ending`, or the exit handler sees that this stream is
-  // busy.
+  // busy_ is set before `ending` is read. So either this thread sees `ending`, or the exit handler sees that this
+  // stream is busy.
   busy_ = true;
   const bool here = idle && ending;
   if (idle && !here) Start();
@@ -252,7 +252,7 @@ aclError aclrtDestroyStream(aclrtStream stream) {
     if (stream == nullptr) return NotAlive();
     if (FindStream(stream) == nullptr) return ACL_ERROR_INVALID_PARAM;
     const std::shared_ptr<Stream> removed = streams.Remove(stream);
-    if (removed == nullptr) return NotAlive();  // another thread removed it meanwhile
+    if (removed == nullptr) return NotAlive();  // another thread removed the stream meanwhile
     removed->Destroy();
     return Report(removed->TakeFailure());
   });

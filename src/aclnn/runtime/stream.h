@@ -21,8 +21,8 @@ namespace fa::aclnn {
 using Job = std::function<Status()>;
 
 /// An in-order queue with a thread of its own, which starts with the first job. If a job fails or throws, the next jobs
-/// run all the same. The first failure is kept until a caller takes it. After the process has begun to end, jobs run in
-/// Push.
+/// run all the same. The first failure is kept until a caller takes it. After the process has begun to end, jobs run on
+/// the thread that calls Push.
 ///
 /// A stream serves the process that made it. A forked child has the queue but not the thread, and leaves the queue
 /// alone.
@@ -40,14 +40,16 @@ class Stream {
   [[nodiscard]] uint64_t number() const { return number_; }
 
   /// Queues a job. `commit` is called when nothing can fail any more and no other thread can queue anything in between.
-  /// It must not throw. @return false, and nothing is queued, after Destroy or if commit() is false
+  /// `commit` must not throw.
+  /// @return true if the job is queued; false after Destroy or if commit() returns false
   bool Push(Job job, const std::function<bool()>& commit = {});
-  /// Waits until the jobs pushed so far have run. @return whether they did in time
+  /// Waits until the jobs pushed so far have run.
+  /// @return whether the jobs have run within the timeout
   bool Wait(std::optional<std::chrono::milliseconds> timeout = {});
   [[nodiscard]] Failure TakeFailure();
   /// Runs the pushed jobs and ends the thread; the next Push starts another thread.
   void Close();
-  /// Closes the stream for the last time.
+  /// Closes the stream for good, so that Push takes no more jobs.
   void Destroy();
   /// Whether there is a thread, or a caller of Push that runs the jobs.
   [[nodiscard]] bool busy() const { return busy_; }
@@ -71,10 +73,11 @@ class Stream {
   std::thread thread_;
 };
 
-/// The stream of the handle; null stands for the default stream of this process. If there is no such stream, null is
-/// returned and ACL_ERROR_INVALID_PARAM is reported.
+/// Returns the stream of the handle. A null handle stands for the default stream of this process. If there is no such
+/// stream, reports ACL_ERROR_INVALID_PARAM and returns null.
 [[nodiscard]] std::shared_ptr<Stream> FindStream(aclrtStream stream);
-/// Pushes the job. @return ACL_ERROR_INVALID_PARAM if the stream is not alive in this process
+/// Pushes the job.
+/// @return ACL_ERROR_INVALID_PARAM if the stream is not alive in this process
 aclError PushTo(aclrtStream stream, Job job, const std::function<bool()>& commit = {});
 void WaitForAllStreams();
 

@@ -5,10 +5,10 @@
 
 namespace fa::aclnn {
 
-/// Dense row-major strides of a shape.
+/// Returns the dense row-major strides of a shape.
 [[nodiscard]] Dims DenseStride(const Dims& shape);
 
-/// Whether the elements lie one after another, in order.
+/// Returns whether the elements lie one after another, in row-major order.
 [[nodiscard]] bool IsDense(const TensorView& tensor);
 
 /// Copies all elements between two views of the same shape and type.
