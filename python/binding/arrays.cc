@@ -21,13 +21,13 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// The address of memory that a plan does not read, or that an array without elements does not have.
+// Stands for memory whose address does not matter: a plan does not read it, and an array without elements has none.
 alignas(64) std::byte present;
 
 constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,
                                DType::kBool, DType::kI32,  DType::kI64, DType::kU64};
 
-/// The types that an argument of this name may have, in words.
+/// Returns the types that an argument of this name may have, in words.
 const char* TypesOf(std::string_view name) {
   for (const std::string_view end : {"mask", "indices", "table"}) {
     if (name.ends_with(end)) return "bool or an integer type";
@@ -61,12 +61,13 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
-/// step *= size, saturated. The library refuses an array of so many elements.
+/// Multiplies *step by `size`, saturated. The library refuses an array whose number of elements saturates.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
 
-// Strides of dimensions that are never stepped along have no meaning, and libraries put any number there.
+// Reads shape and strides of an array. Strides of dimensions of size 1 have no meaning, and libraries put any number
+// there. So these strides become the strides of a dense array.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
@@ -84,7 +85,7 @@ View ViewOf(const char* name, const AnyArray& array) {
   return view;
 }
 
-/// Raises the error for an object that is no array.
+/// Raises the error for an object that is not an array.
 [[noreturn]] void RaiseNoArray(const char* name, const nb::object& object) {
   if (nb::hasattr(object, "__dlpack__")) {
     // The object's own error is more precise, for example for a tensor that requires a gradient.
@@ -130,7 +131,8 @@ void CopyElements(const TensorView& from, int dim, const std::byte* source, cons
   }
 }
 
-/// The strides of a copy. It is dense, but broadcast dimensions stay broadcast, except the innermost.
+/// Returns the strides of a copy. The copy is dense, but broadcast dimensions stay broadcast, except the innermost
+/// dimension.
 Dims CopyStride(const TensorView& view, int64_t* elements) {
   Dims stride = view.shape;
   *elements = 1;
@@ -261,7 +263,7 @@ std::vector<TensorView> CallArrays::List(const char* name) {
   const auto known =
       std::find_if(inputs_.begin(), inputs_.end(), [first = name_of(0)](const auto& i) { return i.name == first; });
   std::vector<TensorView> views;
-  if (known != inputs_.end()) {  // the views of one list are neighbours
+  if (known != inputs_.end()) {  // the views of one list lie one after another
     std::transform(known, known + static_cast<std::ptrdiff_t>(nb::len(object)), std::back_inserter(views),
                    [](const Imported& input) { return input.view; });
     return views;

@@ -22,13 +22,13 @@ namespace fa::python {
 /// Throws the Python exception of a status that is not ok: ValueError, MemoryError or RuntimeError, with its message.
 /// The exception's attribute `parts` is the message in pieces: words, and (name, member, index) for an argument.
 void Raise(const Status& status);
-/// Throws a Python exception of this type, with `parts` too.
+/// Throws a Python exception of this type, which has the attribute `parts` too.
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
 
-/// An argument in an error, or an element of an argument that is a list: "k[1]".
+/// Returns the words for an argument in an error, or for an element of an argument that is a list, such as "k[1]".
 ErrorText Arg(std::string_view name, std::string_view member = {});
 
-/// The value named `name` ("f32", "bf16", ...) among `choices` of an enumeration that fa::Name knows.
+/// Returns the value named `name` ("f32", "bf16", ...) among `choices` of an enumeration that fa::Name knows.
 template <typename Enum, typename Choices>
 Enum Named(const char* argument, const std::string& name, const Choices& choices) {
   std::string want;
@@ -40,42 +40,44 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
   return {};
 }
 
-/// Strides of an array without gaps, outermost dimension first.
+/// Returns the strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// The memory that a DLTensor describes, or nothing if it is not memory of the CPU in one of the library's types.
+/// Returns the memory that a DLTensor describes. Returns nothing if the memory is not the CPU's, or if its type is none
+/// of the library's types.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
-/// Whether the library cannot read `view` in place. With any_innermost, the innermost stride may be any, as for
-/// statistics.
+/// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost the innermost
+/// stride may be any number, as for statistics.
 bool WantsCopy(const TensorView& view, bool any_innermost);
 
 /// The arrays of one call, by name, in the form that the library takes. Memory is shared by DLPack or the buffer
 /// protocol, and strides are taken as they are. The library cannot read an input with a negative stride, an innermost
-/// stride that is not 1, or elements that are not aligned. Such an input is copied after the call is known to be right
-/// (RunChecked). The object keeps alive the memory of its views.
+/// stride that is not 1, or elements that are not aligned. Such an input is copied after the call is known to be valid
+/// (RunChecked). The object keeps the memory of its views alive.
 class CallArrays {
  public:
-  /// With kShapesToo, a tuple ("f32", size, ...) in place of an array is a type and a shape without contents, for
-  /// plans.
+  /// With kShapesToo a tuple ("f32", size, ...) may stand in place of an array. It gives a type and a shape without
+  /// contents, which is enough for plans.
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
-  /// The array of this name, or a view without data if the dictionary has None or nothing under it. If an array has to
-  /// be copied, its view has no contents yet. `name` must outlive this object.
+  /// Returns the array of this name, or a view without data if the dictionary has None or nothing under this name. If
+  /// the array has to be copied, its view has no contents before Complete. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
-  /// As In, but for statistics, for which the library takes any innermost stride.
+  /// Works like In, but for statistics, for which the library takes any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
-  /// The arrays of a Python list, which errors call NAME[0], NAME[1], ... A single array counts as a list of one. The
-  /// list is empty if the dictionary has None or nothing under this name.
+  /// Returns the arrays of a Python list, which errors call NAME[0], NAME[1], ... A single array counts as a list of
+  /// one array. The result is empty if the dictionary has None or nothing under this name.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
-  /// The output of this name. If its elements coincide, it stands for memory that could not be allocated.
+  /// Returns the output of this name. An output with a broadcast dimension stands for memory that could not be
+  /// allocated, see Complete.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
-  /// Whether some views are only good for checking the call.
+  /// Returns whether some views have no contents or no memory yet, so that the call can be checked but not run.
   [[nodiscard]] bool incomplete() const;
-  /// Makes the copies, which In and Statistics return from now on. Returns kOutOfMemory for them, or if an output has
-  /// no memory.
+  /// Makes the copies, which In and Statistics return from now on. Returns kOutOfMemory if there is no memory for the
+  /// copies, or if an output has no memory.
   [[nodiscard]] Status Complete();
 
  private:
@@ -98,10 +100,10 @@ class CallArrays {
 
   nanobind::dict arrays_;
   Kind kind_;
-  std::deque<std::string> list_names_;  ///< names in inputs_ point here
+  std::deque<std::string> list_names_;  ///< the texts to which names in inputs_ point
   std::vector<Imported> inputs_;
   std::vector<nanobind::ndarray<>> outputs_;
-  const char* without_memory_ = nullptr;  ///< first output without memory
+  const char* without_memory_ = nullptr;  ///< name of the first output without memory
 };
 
 }  // namespace fa::python

@@ -37,7 +37,8 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
   return options;
 }
 
-// The arguments that forward and backward both have. The two argument structures give these members the same names.
+// Fills the arguments that forward and backward both have. The two argument structures give these members the same
+// names.
 template <typename Args>
 void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, Args* args) {
   args->q = arrays.In("q");
@@ -121,7 +122,8 @@ AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& /*opt
   return args;
 }
 
-// The variables are volatile, so that the number is rounded between the two changes of the settings.
+// The variables are volatile, so that the compiler rounds the number between the two changes of the floating-point
+// settings.
 float NearestFloat(double number) {
   std::fenv_t callers;
   std::fegetenv(&callers);

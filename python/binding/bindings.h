@@ -20,30 +20,31 @@ namespace fa::python {
 
 using Lengths = std::vector<int64_t>;
 
-/// Converts a Python number as the library takes it: rounded to nearest, with denormals kept, whatever the thread's
-/// settings are.
+/// Converts a Python number to the library's float. It is rounded to nearest, with denormals kept, whatever the
+/// thread's floating-point settings are.
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
 
-/// The type as which a number of the lists in fa/options.h comes from Python, and the number as the library takes it.
+/// Converts a number of the lists in fa/options.h from the type in which it comes from Python to the type that the
+/// library takes.
 template <typename Number>
 using FromPython = std::conditional_t<std::is_same_v<Number, float>, double, Number>;
 inline float Taken(double number) { return NearestFloat(number); }
 inline int64_t Taken(int64_t number) { return number; }
-// What a constructor of options has per number: a parameter, its keyword with the default of `Options`, and a line that
-// takes it.
+// The parts of a constructor of options for each number: a parameter, its keyword with the default of `Options`, and a
+// line that stores the parameter.
 #define FA_PARAMETER(type, name, text) FromPython<type> name,
 #define FA_KEYWORD(type, name, text) nb::arg(#name) = Options().name,
 #define FA_TAKE(type, name, text) options.name = Taken(name);
 
-/// The layout of this name. Throws ValueError for any other name.
+/// Returns the layout of this name. Throws ValueError for any other name.
 Layout LayoutOf(const std::string& name);
 
-/// The type of this number, 0 to 3. Throws ValueError for any other number.
+/// Returns the type of this number, 0 to 3. Throws ValueError for any other number.
 PseType PseTypeOf(int64_t number);
 
-/// The arguments of the dense forward and backward, from arrays with the names of their members. They refer to the
-/// lengths without a copy.
+/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each array is looked up by the
+/// name of the argument's member. The arguments refer to the lengths without a copy.
 AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                           const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
@@ -60,7 +61,8 @@ void RunUnlocked(const Call& call) {
   Raise(status);
 }
 
-/// Runs a call on `arrays`. If an input has to be copied, or an output has no memory, the call is checked first.
+/// Runs a call on `arrays`. If an input has to be copied, or an output has no memory, the call is checked before the
+/// copies are made.
 /// @param make_args  makes the arguments from `arrays`
 /// @param check      plans or checks the arguments in the library, without reading their memory
 template <typename MakeArgs, typename Check, typename Call>
@@ -81,7 +83,8 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// Each function adds one part to the module: Mask, plans, calls over ranks, attention and decode of PyTorch's tensors.
+/// Each function adds one part to the module, such as Mask, plans, calls over ranks, or attention and decode of
+/// PyTorch's tensors.
 void BindMask(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindRanks(nanobind::module_& module);

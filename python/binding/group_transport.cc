@@ -13,10 +13,10 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// Backends count elements with an int.
+// The most bytes of one tensor, because backends count elements with an int.
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-/// A tensor in this memory, which it does not keep alive.
+/// Returns a tensor in this memory. The tensor does not keep the memory alive.
 nb::object TensorOf(std::span<const std::byte> bytes) {
   using Array = nb::ndarray<nb::pytorch, uint8_t, nb::device::cpu>;
   const size_t shape[] = {bytes.size()};

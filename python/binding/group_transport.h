@@ -13,14 +13,16 @@
 namespace fa::python {
 
 /// A ProcessGroup of torch.distributed as the transport of one call. Bytes are sent as uint8 tensors that share the
-/// library's memory. The functions take the interpreter's lock while they are in Python; the group waits without it.
+/// library's memory. The functions hold the interpreter's lock while they are in Python. The group waits without the
+/// lock.
 ///
-/// Reserve makes room in the transport's own lists. Each message allocates tensors and the group's works. An exception
-/// of the group becomes an internal error. Then every message under way is dropped before the call ends, so that a late
-/// message finds no memory to write to. The object is destroyed with the lock held.
+/// Reserve makes room in the transport's own lists. Each message allocates tensors and the group's work objects, on
+/// which a caller waits. An exception of the group becomes an internal error. Then every unfinished message is dropped
+/// before the call ends, so that a late message finds no memory to write to. The object is destroyed with the lock
+/// held.
 class GroupTransport final : public Transport {
  public:
-  /// @param first_tag  first of the kTags tags that the call has for itself
+  /// @param first_tag  first of the kTags tags that only this call uses
   GroupTransport(nanobind::object group, int first_tag);
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -31,7 +33,7 @@ class GroupTransport final : public Transport {
   Status Wait(Request request) override;
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override;
 
-  /// The exception that the group has raised, or none.
+  /// Returns the exception that the group has raised, or None.
   [[nodiscard]] nanobind::object raised() const { return raised_; }
 
  private:
@@ -41,9 +43,9 @@ class GroupTransport final : public Transport {
 
   nanobind::object group_;
   int first_tag_, rank_, ranks_;
-  std::vector<std::vector<nanobind::object>> works_;  ///< the works of a request's pieces
+  std::vector<std::vector<nanobind::object>> works_;  ///< for each request, the work objects of its pieces
   std::vector<Request> free_;
-  size_t most_pieces_ = 0;  ///< most pieces of one message that fit
+  size_t most_pieces_ = 0;  ///< the most pieces of one message for which there is room
   nanobind::object raised_ = nanobind::none();
 };
 

@@ -37,7 +37,7 @@ Mask MaskOfArrays(const RowEnds& row_begin, const RowEnds& row_end) {
   return Mask::Rows(ListOf(row_begin), ListOf(row_end));
 }
 
-/// The static function that makes a mask, and its arguments.
+/// The static function of fa.Mask that makes a mask, and the function's arguments.
 struct Maker {
   const char* function;
   nb::tuple arguments;
@@ -78,7 +78,7 @@ std::string Text(const Mask& mask) {
   return std::string("Mask.") + maker.function + "(" + text + ")";
 }
 
-/// A pickled mask is a call of the static method that makes it.
+/// Describes a mask for pickle: as a call of the static function that makes the mask.
 nb::tuple Reduced(const nb::object& self) {
   const Maker maker = MakerOf(nb::cast<const Mask&>(self));
   const nb::object caller = nb::module_::import_("operator").attr("methodcaller");

@@ -36,7 +36,8 @@ class Keywords {
  public:
   explicit Keywords(nb::kwargs given) : given_(std::move(given)) {}
 
-  /// The argument of this name, or `otherwise` if it is not given. Throws TypeError for an argument of another type.
+  /// Returns the argument of this name, or `otherwise` if it is not given. Throws TypeError for an argument of another
+  /// type.
   template <typename Value>
   Value Take(const char* name, const char* want, Value otherwise) {
     if (!given_.contains(name)) return otherwise;
@@ -48,7 +49,7 @@ class Keywords {
     Raise(PyExc_TypeError, Arg(name).Says(std::string("want ") + want + ", got " + type.c_str()));
   }
 
-  /// Throws TypeError if an argument has not been taken.
+  /// Throws TypeError if Take has left an argument.
   void WantNoMore(const char* names) const {
     for (const auto& [name, value] : given_) {
       Raise(PyExc_TypeError, Arg(nb::cast<std::string>(name)).Says(std::string("unknown, want one of ") + names));
@@ -85,7 +86,7 @@ std::unique_ptr<Context> MakeContext(const nb::args& others, const nb::kwargs& g
   return std::move(*context);
 }
 
-/// The arguments of Context() that make a context like this one.
+/// Returns the arguments of Context() that make a context like this one.
 nb::dict SettingsOf(const Context& context) {
   nb::dict settings;
   settings["threads"] = context.threads();
@@ -103,13 +104,14 @@ std::string Text(const Context& context) {
          "', accumulation='" + Name(context.accumulation()) + "')";
 }
 
-/// A pickled context becomes a new one with the same settings. Threads and pools are not shared.
+/// Describes a context for pickle. Unpickling makes a new context with the same settings, but threads and pools are not
+/// shared.
 nb::tuple Reduced(const nb::object& self) {
   const nb::object partial = nb::module_::import_("functools").attr("partial");
   return nb::make_tuple(partial(self.type(), **SettingsOf(nb::cast<const Context&>(self))), nb::make_tuple());
 }
 
-/// The names of the levels that run here.
+/// Returns the names of the levels that run here.
 std::vector<std::string> LevelsHere() {
   std::vector<std::string> names;
   for (const Isa isa : AllIsas()) {
@@ -150,7 +152,8 @@ void BindContext(nb::module_& module) {
 }  // namespace fa::python
 
 NB_MODULE(_fa, module) {
-  // Objects that a program still holds when it ends, such as a default context, are no defect worth a report on stderr.
+  // A program may still hold objects when it ends, such as a default context. nanobind would report them on stderr as
+  // leaks.
   nb::set_leak_warnings(false);
   module.attr("__version__") = FA_VERSION_STRING;
   nb::list operators;

@@ -19,7 +19,7 @@ struct PlanDescription {
 
 /// Adds two functions of (arrays, options, lengths_q, lengths_kv, context) to the module. `name` runs the operator with
 /// `run`. plan_NAME describes the plan that `plan` makes for the call, for arrays or for shapes.
-/// @param make_args  makes the operator's arguments of (arrays, options, lengths_q, lengths_kv)
+/// @param make_args  makes the operator's arguments from (arrays, options, lengths_q, lengths_kv)
 template <typename Options, auto plan, auto run, typename MakeArgs>
 void DefineOperator(nanobind::module_& module, const char* name, MakeArgs make_args) {
   namespace nb = nanobind;

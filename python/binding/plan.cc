@@ -12,7 +12,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// A read-only property that is a member of PlanInfo.
+/// Reads a member of PlanInfo, for a read-only property.
 template <auto member>
 auto Get(const PlanDescription& plan) {
   return plan.info.*member;

@@ -17,8 +17,8 @@
 
 namespace fa::python {
 
-/// Everything that a plan depends on, as numbers. Equal signatures have the same plan. The numbers before an entry
-/// determine its length, so entries cannot run together.
+/// Everything that a plan depends on, as numbers. Calls with equal signatures have the same plan. The numbers before an
+/// entry determine the entry's length, so different calls cannot give the same numbers.
 class Signature {
  public:
   explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }
@@ -41,10 +41,10 @@ class Signature {
   std::vector<int64_t> numbers_;
 };
 
-/// Whether the mask can be part of a signature.
+/// Returns whether the mask has no lists, so that it can be part of a signature.
 [[nodiscard]] bool HasNoLists(const Mask& mask);
 
-/// The plans of the latest calls, by signature. Any number of threads may use it.
+/// The plans of the latest calls, by signature. Any number of threads may use the object.
 template <typename Args>
 class PlanCache {
  public:
@@ -64,7 +64,7 @@ class PlanCache {
     if (plans_.size() > kPlans) Drop(std::prev(plans_.end()));
   }
 
-  /// Drops the plans of a context that ends, because another context may get its address.
+  /// Drops the plans of a context that ends, because a later context may get the same address.
   void Forget(const Context* context) {
     const std::lock_guard lock(mutex_);
     for (auto place = plans_.begin(); place != plans_.end();) {

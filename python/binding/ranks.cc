@@ -76,15 +76,16 @@ constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionO
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport), context);
 };
 
-/// Bytes of tensors that a run has sent and received, and the two numbers that its plan states.
+/// The bytes of tensors that a run has sent and received, and then both numbers as its plan states them.
 using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
-/// Whether a mask in memory is a triangle of fixed size, so that its rule stands for it.
+/// Returns whether the tensor of such a mask is compressed to a triangle of fixed size, so that the mask's rule
+/// replaces the tensor.
 bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }
 
-/// One call over ranks. Its constructor does everything that can fail on one rank alone.
+/// A call over ranks. Its constructor does everything that can fail on one rank alone.
 template <typename Args, auto fill, auto plan>
 class RankedCall {
  public:
@@ -107,7 +108,7 @@ class RankedCall {
   RankedCall(const RankedCall&) = delete;
   RankedCall& operator=(const RankedCall&) = delete;
 
-  /// Runs the call; all ranks must call it. `dropout` replaces seed and offset of the options. Raises the error of the
+  /// Runs the call. All ranks must call Run. `dropout` replaces seed and offset of the options. Raises the error of the
   /// library's status, caused by the exception of the group if there is one.
   MovedBytes Run(const SequenceShards& shards, nb::object group, int first_tag,
                  const std::optional<std::pair<uint64_t, uint64_t>>& dropout) {
@@ -123,7 +124,7 @@ class RankedCall {
     }
     if (status.ok()) return moved;
     const nb::object cause = transport->raised();
-    if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {  // such as KeyboardInterrupt
+    if (!cause.is_none() && !nb::isinstance(cause, nb::handle(PyExc_Exception))) {  // e.g. KeyboardInterrupt
       PyErr_SetObject(cause.type().ptr(), cause.ptr());
       throw nb::python_error();
     }

@@ -27,7 +27,7 @@ SparseMask MaskOf(int64_t sparse_mode) {
   return sparse_mode == 0 ? SparseMask::kNone : SparseMask::kRightDownCausal;
 }
 
-/// Whether `name` is the second of two choices. Raises ValueError if it is neither.
+/// Returns whether `name` is the second of two choices. Raises ValueError if it is neither.
 bool IsSecond(const char* argument, const std::string& name, const std::string& first, const std::string& second) {
   if (name != first && name != second) {
     Raise(Status::InvalidArgument(Arg(argument).Is("\"" + name + "\"") + ", want " + first + " or " + second));
@@ -80,7 +80,8 @@ SparseIndexerLossOptions MakeSparseLossOptions(const std::string& layout, std::o
           .check_indices = check_indices};
 }
 
-// The argument structures of attention, its gradients and the losses name these members alike.
+// Fills the arguments that attention, its gradients and the losses all have. Their argument structures give these
+// members the same names.
 template <typename Args>
 void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   args->q = arrays.In("q");
@@ -169,7 +170,8 @@ DenseIndexerLseArgs LseArgs(CallArrays& arrays, const DenseIndexerLseOptions& /*
   return args;
 }
 
-// SparseIndexerLossArgs and DenseIndexerLossArgs name these members alike.
+// Fills the arguments that both losses have. SparseIndexerLossArgs and DenseIndexerLossArgs give these members the same
+// names.
 template <typename Args>
 void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   FillAttention(arrays, lengths_q, lengths_kv, args);

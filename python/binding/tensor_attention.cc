@@ -19,11 +19,11 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// How the output lies in memory.
+/// The order in which the output lies in memory.
 enum class Order : uint8_t {
   kByRow,    ///< [B, S, N, Dv]
   kDense,    ///< as its shape
-  kAsQuery,  ///< as PyTorch's empty_like(query) if v has the head size of q, else as its shape
+  kAsQuery,  ///< like PyTorch's empty_like(query) if v has the head size of q, else dense
 };
 
 Order OrderOf(const std::string& name) {
@@ -33,13 +33,14 @@ Order OrderOf(const std::string& name) {
   Raise(PyExc_ValueError, Arg("order").Is("\"" + name + "\"") + ", want by row, dense or as query");
 }
 
-/// What forward and backward read, and its sizes.
+/// The tensors that forward and backward read, and their sizes.
 struct Inputs {
   TensorView q, k, v, dense_mask, pse, sink;
   Sizes sizes;
 };
 
-/// The inputs, or nothing if these functions do not take the call. With `grouped`, N may be a multiple of Nkv.
+/// Returns the inputs, or nothing if the functions of this file do not take the call. With `grouped`, N may be a
+/// multiple of Nkv.
 std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                            nb::handle sink, const AttentionOptions& options, bool grouped, Order order) {
   Views views;
@@ -54,8 +55,8 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;
   if (!sizes || in.k.shape[0] != sizes->batch || !(grouped || in.k.shape[heads] == sizes->heads)) return {};
-  // empty_like follows the innermost stride of the query. A view does not keep the stride of a dimension of one
-  // element.
+  // empty_like follows the innermost stride of the query. This stride is lost if the innermost dimension has size 1,
+  // because a view does not keep the strides of such dimensions.
   if (order == Order::kAsQuery && in.q.shape[3] == 1) return {};
   in.sizes = *sizes;
   return in;
@@ -73,7 +74,7 @@ Args ArgsOf(const Inputs& in) {
   return args;
 }
 
-/// The signature of the options and the inputs, or none if the plan is not to be kept.
+/// Returns the signature of the options and the inputs, or nothing if the plan is not to be kept.
 std::optional<Signature> SignatureOf(const Inputs& in, const AttentionOptions& options, const Context* context) {
   if (!in.sizes.small() || !HasNoLists(options.mask) || options.dropout) return {};
   Signature signature(context);
@@ -135,8 +136,8 @@ nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle
   return in ? Run(query, *in, options, statistics, own, context) : nb::none();
 }
 
-/// The mask as a view of [B, N, rows, keys], or a bias that is the same for all batches as [1, N, rows, keys]. Returns
-/// nothing if it does not broadcast, or if its rows do not have all keys.
+/// Returns the mask as a view of [B, N, rows, keys]. A bias that is the same for all batches is returned as [1, N,
+/// rows, keys]. Returns nothing if it does not broadcast, or if its rows do not have all keys.
 std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   const int rank = mask.shape.rank();
   if (rank < 1 || rank > 4) return {};
@@ -153,8 +154,8 @@ std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   return view;
 }
 
-/// As Attend in layout BNSD, with a mask of at most four dimensions that broadcast. A bool mask is true where a key is
-/// dropped; another mask is a bias.
+/// Works like the function Attend in layout BNSD, with a mask of at most four dimensions that broadcast. A bool mask is
+/// true where a key is dropped. A mask of any other type is a bias.
 nb::object AttendMasked(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
                         const AttentionOptions& options, bool grouped, const std::string& order_name,
                         Context* context) {

@@ -1,9 +1,10 @@
 #ifndef FA_PYTHON_BINDING_TENSOR_CALLS_H_
 #define FA_PYTHON_BINDING_TENSOR_CALLS_H_
 
-// Calls of PyTorch's tensors: attention is in tensor_attention.cc, decode in tensor_decode.cc. Each is one call from
-// Python. It reads the tensors in place, makes the results and runs a plan, which is kept if the call is small. For a
-// call that they do not take, the functions return None without effect, and the caller takes the general way.
+// Calls of PyTorch's tensors: attention is in tensor_attention.cc, decode in tensor_decode.cc. Each function there does
+// a whole operator in one call from Python. It reads the tensors in place, makes the results and runs a plan, which is
+// kept if the call is small. For a call that a function does not take, it returns None without effect, and the caller
+// uses the general functions of the module.
 
 #include <nanobind/nanobind.h>
 
@@ -23,42 +24,43 @@ namespace fa::python {
 class Views {
  public:
   TensorView operator()(nanobind::handle object);
-  /// Whether all objects so far were such tensors, or None.
+  /// Returns whether every object so far was None or a tensor that the library reads in place.
   [[nodiscard]] bool readable() const { return readable_; }
 
  private:
   bool readable_ = true;
 };
 
-// Plans are kept for calls of at most so many rows. A plan takes microseconds, and memory per tile, while calls of more
-// rows take milliseconds.
+// Plans are kept for calls of at most this many rows. Making a plan takes microseconds, and keeping a plan takes memory
+// per tile. Calls of more rows take milliseconds, so they gain little from a kept plan.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 
 /// The sizes of a call in layout BNSD or BSND.
 struct Sizes {
   int64_t batch = 0, rows = 0, heads = 0, dv = 0;
 
-  /// Whether the plan of such a call is to be kept.
+  /// Returns whether the plan of a call of these sizes is to be kept.
   [[nodiscard]] bool small() const { return batch * rows * heads <= kRowsOfSmallCalls; }
-  /// The shape of a result in `layout`.
+  /// Returns the shape of a result in `layout`.
   [[nodiscard]] Dims shape(Layout layout) const {
     return layout == Layout::kBNSD ? Dims{batch, heads, rows, dv} : Dims{batch, rows, heads, dv};
   }
-  /// The strides of a result whose memory is [B, S, N, D].
+  /// Returns the strides of a result whose memory is [B, S, N, D].
   [[nodiscard]] Dims strides_by_row(Layout layout) const {
     return layout == Layout::kBNSD ? Dims{rows * heads * dv, dv, heads * dv, 1}
                                    : Dims{rows * heads * dv, heads * dv, dv, 1};
   }
 };
 
-/// The sizes, or nothing if there is nothing to compute or a shape or type does not fit.
+/// Returns the sizes. Returns nothing if there is nothing to compute, or if a shape or type does not fit.
 [[nodiscard]] std::optional<Sizes> SizesOf(const TensorView& q, const TensorView& k, const TensorView& v,
                                            Layout layout);
 
-/// The memory of a result. If there is no object, the view has no data.
+/// Returns the memory of a result. If there is no object, the view has no data.
 [[nodiscard]] MutableTensorView Output(const nanobind::object& tensor);
 
-/// The plans that are kept. They are never destroyed, because the library's own static objects may be gone first.
+/// Returns the plans that are kept. They are never destroyed, because the library's own static objects may be gone
+/// first.
 template <typename Args>
 PlanCache<Args>& Plans() {
   static auto* plans = new PlanCache<Args>;

@@ -17,7 +17,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// Lengths from None, a tensor of integers [n], or a list of integers. Returns nothing for any other object.
+/// Reads lengths from None, a tensor of integers [n], or a list of integers. Returns nothing for any other object.
 std::optional<Lengths> LengthsOf(nb::handle object) {
   Lengths lengths;
   if (object.is_none()) return lengths;
@@ -37,8 +37,8 @@ std::optional<Lengths> LengthsOf(nb::handle object) {
   return lengths;
 }
 
-/// The output. Its memory has the order of its shape, or with by_row [B, S, N, Dv]. With return_lse the result is
-/// (output, lse).
+/// Returns the output, or with return_lse (output, lse). The output's memory has the order of its shape, or with by_row
+/// the order [B, S, N, Dv].
 nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle block_table, nb::handle dense_mask,
                   nb::handle pse, nb::handle sink, const DecodeAttentionOptions& options, nb::handle lengths_q,
                   nb::handle lengths_kv, bool by_row, bool return_lse, Context* context) {

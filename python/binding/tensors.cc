@@ -16,7 +16,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-// The table of DLPack 1.2. The name of its capsule promises this order of members.
+// The table of DLPack 1.2. The name of the capsule that holds the table promises this order of members.
 struct ExchangeApi {
   struct Header {
     uint32_t major, minor;
@@ -76,7 +76,8 @@ bool IsTensor(const Torch& torch, nb::handle object) {
   return std::any_of(torch.classes.begin(), torch.classes.end(), is_of);
 }
 
-/// Whether the tensor has plain dispatch keys. Tensors with others are wrappers or negated views, or have no memory.
+/// Returns whether the tensor has only the dispatch keys of a plain tensor. Tensors with other keys are wrappers or
+/// negated views, or have no memory.
 bool HasPlainKeys(const Torch& torch, nb::handle tensor) {
   const nb::object keys = nb::handle(torch.keys_of)(tensor).attr("raw_repr")();
   return std::find(torch.plain_keys.begin(), torch.plain_keys.end(), nb::cast<uint64_t>(keys)) !=

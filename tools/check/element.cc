@@ -31,7 +31,7 @@ uint16_t ToF16(float value) {
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
   const int unit = magnitude < 0x1p-14F ? -24 : exponent - 11;
   const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -unit)));  // at most 2048
-  // A carry out of the fraction goes into the exponent, which is right.
+  // If the fraction carries over, the carry goes into the exponent, as it should.
   const uint32_t bits = unit == -24 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;
   return static_cast<uint16_t>(sign | bits);
 }

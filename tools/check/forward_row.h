@@ -22,12 +22,13 @@ struct HeadRows {
   return LoadElement(rows.data, rows.dtype, rows.offset + row * rows.row_stride + column);
 }
 
-/// One row of attention in double. `bound` says for each column how far a correct f32 computation may be from it.
+/// One row of attention in double. `bound` says for each column how far a correct f32 computation may be from that
+/// column's value.
 struct ForwardRow {
   std::vector<double> out;
   std::vector<double> bound;
   double max = 0, log_sum = 0;  ///< max + log_sum is the log-sum-exp of the scores; both are 0 for a row without keys
-  double lse_error = 0;         ///< how far a correct log-sum-exp may be from that sum
+  double lse_error = 0;         ///< how far a correct log-sum-exp may be from max + log_sum
 };
 
 /// The inputs of one query row. `keeps` says which keys the row sees.
@@ -39,18 +40,20 @@ struct ForwardRowInputs {
   std::function<bool(int64_t key)> keeps;
 };
 
-/// Softmax(scale * q k^T) v of one row by plain loops.
+/// Computes one row of Softmax(scale * q k^T) v by plain loops.
 ///
-/// The bound has u = 2^-24, u_t the unit roundoff of the inputs' type, A = max_j |scale| sum_d |q_d k_jd|, and W_d =
-/// sum_j P_j |v_jd| with P normalised.
-/// - A score is D multiply-adds, a scaling and a subtraction of the maximum, of values up to A. So it is off by at most
-///   (D + 6) u A.
-/// - P_j has twice that as relative error (numerator and sum), and twice e for exp2 (2 ulp for f32, 4e-6 for 16-bit
-///   types). For a 16-bit type P is also rounded, by u_t.
-/// - The sum and the product with V are Sk additions each: 2 Sk u.
-/// - The output is rounded once, by u_t |O_d|, and in f16 it may be subnormal, 2^-25. The bound is (2 (D + 6) u A + 2
-///   Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25. The log-sum-exp has one such score, the sum and one
-///   exp2: (D + 6) u A + Sk u + e. The error of the maximum cancels.
+/// In the bound, u = 2^-24, and u_t is the unit roundoff of the inputs' type. A = max_j |scale| sum_d |q_d k_jd|, and
+/// W_d = sum_j P_j |v_jd| with P normalised.
+/// - A score is D multiply-adds, a scaling and a subtraction of the maximum, of values up to A. So a score is off by at
+///   most (D + 6) u A.
+/// - P_j has twice that error of a score as its relative error, because numerator and sum each have it once. Likewise
+///   P_j has twice the error e of exp2 (2 ulp for f32, 4e-6 for 16-bit types). For a 16-bit type the rounding of P adds
+///   u_t.
+/// - The sum and the product with V are Sk additions each, with an error of 2 Sk u together.
+/// - The output is rounded once, by u_t |O_d|. In f16 the output may be subnormal, and then the rounding adds 2^-25.
+/// - The bound is (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25.
+/// - The log-sum-exp has the errors of one score, of the sum and of one exp2: (D + 6) u A + Sk u + e. The error of the
+///   maximum cancels.
 [[nodiscard]] ForwardRow ComputeForwardRow(const ForwardRowInputs& inputs);
 
 }  // namespace fa::check

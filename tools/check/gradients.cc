@@ -25,7 +25,7 @@ Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) 
   return dot;
 }
 
-/// A factor of the sums with its error.
+/// A factor of the terms of a sum, with the factor's error.
 struct Factor {
   double value = 0;
   double error = 0;
@@ -59,7 +59,7 @@ Pair ComputePair(const BackwardHead& head, const RowFacts& facts, int64_t row, i
   return {.p = Rounded({p, p_error}, dtype), .ds = Rounded({p * difference, ds_error}, dtype)};
 }
 
-/// The sum over x of factor_x row_x.
+/// Accumulates the sum over x of factor_x row_x, with its error.
 class RowSum {
  public:
   explicit RowSum(const HeadRows& rows)

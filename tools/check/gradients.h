@@ -10,7 +10,7 @@
 
 namespace fa::check {
 
-/// The forward's results for one query row that the backward needs, and how far correct ones may be from them.
+/// The forward's results for one query row that the backward needs, and how far correct results may be from these.
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp
   double lse_error = 0;
@@ -18,9 +18,10 @@ struct RowFacts {
   double delta_error = 0;
 };
 
-/// Facts from the statistics and the output that the backward is given. Their error is that of an f32 inner product.
+/// Computes the facts from the statistics and the output that the backward is given. The facts have the error of an f32
+/// inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Facts from a forward in double. Their error includes that of an f32 forward.
+/// Computes the facts from a forward in double. The error of the facts includes the error of an f32 forward.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
 /// One query head with the keys that it sees. `keeps` and `facts` are called only where a gradient needs them.
@@ -32,7 +33,8 @@ struct BackwardHead {
   std::function<RowFacts(int64_t row)> facts;
 };
 
-/// A row of a gradient in double. `bound` says for each column how far a correct f32 computation may be from it.
+/// A row of a gradient in double. `bound` says for each column how far a correct f32 computation may be from that
+/// column's value.
 struct GradientRow {
   std::vector<double> value;
   std::vector<double> bound;
@@ -42,21 +44,21 @@ struct KeyGradients {
   GradientRow dk, dv;
 };
 
-/// dq_i = scale sum_j dS_ij k_j by plain loops, with P_ij = exp(scale q_i k_j - lse_i), dP_ij = dO_i v_j and dS_ij =
-/// P_ij (dP_ij - delta_i).
+/// Computes dq_i = scale sum_j dS_ij k_j by plain loops. Here P_ij = exp(scale q_i k_j - lse_i), dP_ij = dO_i v_j and
+/// dS_ij = P_ij (dP_ij - delta_i).
 ///
-/// The bound has u = 2^-24, u_t the unit roundoff of the inputs' type, and for the pair A = |scale| sum_d |q_d k_d| and
-/// B = sum_d |dO_d v_d|.
+/// In the bound, u = 2^-24, and u_t is the unit roundoff of the inputs' type. For the pair (i, j), A = |scale| sum_d
+/// |q_d k_d| and B = sum_d |dO_d v_d|.
 /// - A score is D multiply-adds and a handful of scalings and subtractions, of values up to A, |max| and |log_sum|.
-/// - So P_ij has the relative error r = (D + 8) u (A + |max| + |log_sum|) + lse_error + e, with e for exp2 as in
-///   ComputeForwardRow. If it is flushed to 0, it is off by 2^-126.
-/// - dP_ij is off by Dv u B, so dS_ij by P (r |dP - delta| + Dv u B + delta_error + 3 u (|dP| + |delta|)).
-/// - dS rounded to a 16-bit type is off by u_t |dS| more, in f16 also by 2^-25.
-/// - A sum of n terms adds (n + 8) u of their magnitudes. The last rounding adds u_t of the result.
+/// - So P_ij has the relative error r = (D + 8) u (A + |max| + |log_sum|) + lse_error + e, with the error e of exp2 as
+///   in ComputeForwardRow. A P_ij that is flushed to 0 is off by 2^-126.
+/// - dP_ij is off by Dv u B. So dS_ij is off by P (r |dP - delta| + Dv u B + delta_error + 3 u (|dP| + |delta|)).
+/// - Rounding dS to a 16-bit type adds u_t |dS|, and in f16 also 2^-25.
+/// - A sum of n terms adds (n + 8) u times the sum of their magnitudes. The last rounding adds u_t times the result.
 [[nodiscard]] GradientRow ComputeQueryGradient(const BackwardHead& head, int64_t row);
 
-/// dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. The bounds follow those of
-/// ComputeQueryGradient.
+/// Computes dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. The bounds are
+/// made like the bound of ComputeQueryGradient.
 [[nodiscard]] KeyGradients ComputeKeyGradients(std::span<const BackwardHead> group, int64_t key);
 
 }  // namespace fa::check

@@ -29,12 +29,12 @@ Product Multiply(const std::vector<double>& a, const std::vector<double>& b) {
   return product;
 }
 
-// The error of rounding a result to this type.
+// Returns the error of rounding a result to this type.
 double LastRounding(DType dtype, double value) {
   return UnitRoundoff(dtype) * std::fabs(value) + (dtype == DType::kF16 ? 0x1p-25 : 0);
 }
 
-// The error of the kernels' exp2: 2 ulp for f32, 4e-6 for 16-bit types.
+// Returns the error of the kernels' exp2: 2 ulp for f32, 4e-6 for 16-bit types.
 double ExponentialError(DType dtype) { return dtype == DType::kF32 ? 4 * kU : 4e-6; }
 
 }  // namespace

@@ -17,28 +17,31 @@ struct IndexerToken {
   std::vector<int64_t> keys;    ///< the keys that the token sees
 };
 
-/// The products and scores of a token in double. The bounds say how far a correct f32 computation may be from them.
+/// The products and scores of a token in double. The bounds say how far a correct f32 computation may be from these
+/// values.
 struct IndexerRow {
   std::vector<double> score, score_bound;      ///< one per key, in the order of the token's keys
   std::vector<double> product, product_bound;  ///< q_g k_j at [g * keys + j]
 };
 
-/// score_j = sum_g w_g max(0, q_g k_j) by plain loops. The bound has u = 2^-24. A product of D multiply-adds is off by
-/// (D + 2) u sum_d |q_d k_d|. The score adds N terms of up to |w_g| times that sum, which adds (N + 2) u of the terms.
+/// Computes score_j = sum_g w_g max(0, q_g k_j) by plain loops. In the bound, u = 2^-24. A product of D multiply-adds
+/// is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each up to |w_g| sum_d |q_d k_d|. This sum adds an
+/// error of (N + 2) u times the terms.
 [[nodiscard]] IndexerRow ComputeIndexerRow(const IndexerToken& token);
 
-/// The gradient of the scores of a token's keys, and how far a correct gradient may be from it.
+/// The gradient of the scores of a token's keys, and how far a correct gradient may be from this one.
 struct ScoreGradient {
   std::vector<double> value, error;
 };
 
-/// d_weights_g = sum_j dI_j max(0, S_gj) of the token. In the bound dI_j and S_gj have their own errors. The sum of K
-/// terms adds (K + 4) u of their magnitudes, and the last rounding u_t of the result.
+/// Computes d_weights_g = sum_j dI_j max(0, S_gj) of the token, where S_gj is the product q_g k_j. In the bound, dI_j
+/// and S_gj have their own errors. The sum of K terms adds (K + 4) u times the sum of their magnitudes. The last
+/// rounding adds u_t times the result.
 [[nodiscard]] GradientRow ComputeWeightGradient(const IndexerToken& token, const IndexerRow& row,
                                                 const ScoreGradient& gradient, DType result);
-/// d_q_g = sum_j E_j k_j of head g, with E_j = w_g dI_j where S_gj > 0, otherwise 0. The bound is made as that of
-/// ComputeWeightGradient. E_j may also be rounded to the inputs' type, by u_t. If the sign of S_gj is not certain, E_j
-/// may count or not.
+/// Computes d_q_g = sum_j E_j k_j of head g, with E_j = w_g dI_j where S_gj > 0, otherwise 0. The bound is made like
+/// the bound of ComputeWeightGradient. Rounding E_j to the inputs' type may add u_t. If the sign of S_gj is not
+/// certain, the bound allows both values of E_j.
 [[nodiscard]] GradientRow ComputeIndexQueryGradient(const IndexerToken& token, const IndexerRow& row,
                                                     const ScoreGradient& gradient, int64_t head);
 
@@ -49,9 +52,9 @@ struct TargetToken {
   double scale = 1;
 };
 
-/// dI = y - p of the KL loss on a token's keys. p is the mean over the heads of exp(scale q_g k_j - max_g) / sum_g, and
-/// y the softmax of the scores. p has the error of P in ComputeQueryGradient. y has twice the scores' errors and the
-/// error of one exp2.
+/// Computes dI = y - p of the KL loss on a token's keys. Here p is the mean over the heads of exp(scale q_g k_j -
+/// max_g) / sum_g, and y is the softmax of the scores. The error of p is the error of P in ComputeQueryGradient. The
+/// error of y is twice the scores' error plus the error of one exp2.
 [[nodiscard]] ScoreGradient ComputeLossGradient(const IndexerToken& token, const IndexerRow& row,
                                                 const TargetToken& target);
 

@@ -14,7 +14,7 @@ struct SequenceFacts {
   bool first_non_empty = false, last_non_empty = false;
 };
 
-/// Whether the structural mask keeps key j for query row i, by its definition for one pair.
+/// Returns whether the mask's rule keeps key j for query row i, by the definition of the rule for a single pair.
 [[nodiscard]] bool Keeps(const Mask& mask, const SequenceFacts& sequence, int64_t i, int64_t j);
 
 }  // namespace fa::check

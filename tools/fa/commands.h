@@ -10,14 +10,14 @@ namespace fa::tool {
 // Each function adds one command below its group. A command does its work in CLI11's callback and throws UsageError or
 // Failure.
 
-/// `fa run` and `fa plan` of every operator, each in a file of commands/.
+/// Each function adds `fa run` or `fa plan` of one operator. The functions are in files of commands/.
 #define FA_DECLARE(name, function, args, options, text) \
   void AddRun##name(CLI::App& run);                     \
   void AddPlan##name(CLI::App& plan);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// The operators that `fa bench` measures, in bench/.
+/// The operators that `fa bench` measures. The functions are in files of bench/.
 #define FA_BENCHED_OPERATORS(X) \
   X(Forward)                    \
   X(Backward)                   \
@@ -36,7 +36,8 @@ FA_BENCHED_OPERATORS(FA_DECLARE)
 void AddInfo(CLI::App& app);
 /// Adds `fa doctor` (folder doctor/).
 void AddDoctor(CLI::App& app);
-/// Adds completion and man pages of the commands of `app`, which lives as long as the added commands (folder pages/).
+/// Adds completion and man pages of the commands of `app`, which must live as long as the added commands (folder
+/// pages/).
 void AddCompletion(CLI::App& app);
 void AddMan(CLI::App& app);
 

@@ -23,8 +23,8 @@ namespace {
 
 const char* program_name = "fa";
 
-/// Ends the process as after any other lack of memory. Destructors of nlohmann::json allocate (json_value::destroy), so
-/// without memory they come here.
+/// Ends the process as after any other lack of memory. Destructors of nlohmann::json allocate (json_value::destroy). If
+/// there is no memory, these destructors throw, so std::terminate calls this function.
 [[noreturn]] void EndWithoutMemory() noexcept {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
@@ -37,8 +37,8 @@ const char* program_name = "fa";
   std::abort();
 }
 
-/// The command that the first words name. If a word is not a command, throws an error that names the word and the
-/// commands. CLI11 would only say that a command is missing.
+/// Returns the command that the first words name. If a word is not a command, throws an error that names the word and
+/// the commands. CLI11 would only say that a command is missing.
 const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
@@ -73,7 +73,7 @@ void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   if (!unknown.empty()) throw UsageError("unknown option " + unknown);
 }
 
-/// Whether the words name only a group of commands.
+/// Returns whether the words name only a group of commands.
 bool EndsWithGroup(const CLI::App& command, int argc, char** argv) {
   const bool is_group = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
   return is_group && (argc < 2 || argv[argc - 1][0] != '-');

@@ -6,7 +6,8 @@
 
 namespace fa::tool {
 
-// Exit codes of the tools: 0; 1 for problems with files or memory and for defects; 2 for bad arguments.
+// Exit codes of the tools other than 0. They are 1 for problems with files or memory and for defects, and 2 for bad
+// arguments.
 inline constexpr int kFailure = 1;
 inline constexpr int kBadArguments = 2;
 
@@ -25,8 +26,8 @@ void Parse(CLI::App& app, int argc, char** argv);
 /// Makes sure that all standard output so far has been written. Throws Failure.
 void FinishOutput();
 
-/// Prepares for destructors that throw without memory, because those of nlohmann::json allocate. The process then ends
-/// as after any other lack of memory: with a line on stderr, exit code 1, and without incomplete files.
+/// Prepares for destructors of nlohmann::json, which allocate and so may throw for lack of memory. The process then
+/// ends as after any other lack of memory: with a line on stderr, exit code 1, and without incomplete files.
 /// @param program  a name that lives as long as the process
 void EndCleanlyWithoutMemory(const char* program);
 

@@ -1,5 +1,5 @@
-// fa-mpi: commands of fa under mpirun. Every process reads the same words. An error is printed once, by rank 0 if the
-// ranks have agreed on it, and its exit code is that of all ranks.
+// fa-mpi: commands of fa under mpirun. Every process reads the same words. If all ranks have agreed on an error, rank 0
+// alone prints it, and all ranks end with its exit code.
 
 #include <mpi.h>
 
@@ -49,7 +49,7 @@ void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
 
 constexpr const char* kText = "Attention on CPUs, one call over the processes of mpirun";
 
-/// Whether the words ask for a text about the program, for which MPI is not needed.
+/// Returns whether the words ask for a text about the program, for which MPI is not needed.
 bool AsksForPages(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   return first == "completion" || first == "man";

@@ -1,6 +1,6 @@
-// fa-mpi bench forward, backward: the rate of kept work of all ranks as a fraction of their peak, measured in the same
-// run. Every rank makes the tensors of the whole call, checks its own rows with them, and then times calls on its own
-// rows.
+// fa-mpi bench forward, backward: measures FLOP/s of all ranks, counting unmasked work only, as a fraction of the
+// ranks' peak. The peak is measured in the same run. Every rank makes the tensors of the whole call, checks its own
+// rows with them, and then times calls on its own rows.
 
 #include <fmt/format.h>
 
@@ -38,12 +38,12 @@ struct RankBenchFlags {
   CutFlags cut;
 };
 
-/// A rank's own rows of tensors of the whole call. They have memory of their own.
+/// A rank's own rows of the whole call's tensors, copied into memory of their own.
 class OwnTensors {
  public:
   explicit OwnTensors(const OwnRows& rows) : rows_(rows) {}
 
-  /// The views become this rank's part, with the rows copied from the whole tensor.
+  /// Take makes the view this rank's part of an input, with the rows copied from the whole tensor.
   void Take(TensorView& view, RowAxis axis) { view = Make(view, axis, /*copy=*/true).View(); }
   void Give(MutableTensorView& view, RowAxis axis) {
     std::byte* const whole = static_cast<std::byte*>(view.data);
@@ -93,8 +93,8 @@ struct RankBench {
   std::function<void()> check;  ///< checks this rank's rows; throws Failure
 };
 
-/// The time of a call is that of its slowest rank. The peak is the sum of all ranks' peaks, which are measured at the
-/// same time. So all ranks see the same times and stop together.
+/// Times the calls. The time of a call is the time of its slowest rank. The peak is the sum of all ranks' peaks, which
+/// are measured at the same time. So all ranks see the same times and stop together.
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {
@@ -181,7 +181,7 @@ void MeasureAndPrint(const RankBench& bench) {
   Print(bench, timing, peak.unit());
 }
 
-/// A case over all ranks, with this rank's rows.
+/// A benchmark's case over all ranks, with this rank's rows.
 struct RankCase {
   std::unique_ptr<Context> context;
   std::optional<ForwardCase> forward;
@@ -251,7 +251,7 @@ void BenchForward(const RankBenchFlags& flags, const RankSession& session) {
   MeasurePlan("forward", flags, session, *of, plan, args, [&] { data->CheckRows(of->mine.q_rows); });
 }
 
-/// Every rank computes the whole forward first. Its time does not count.
+/// Benchmarks the backward. Every rank computes the whole forward first, and the time of the forward does not count.
 void BenchBackward(const RankBenchFlags& flags, const RankSession& session) {
   std::optional<RankCase> of;
   std::optional<BackwardData> data;

@@ -8,10 +8,10 @@
 
 namespace fa::tool {
 
-/// The work of a command. All ranks begin it after every rank has parsed its command line.
+/// The work of a command. All ranks begin this work after every rank has parsed its command line.
 using RankCommand = std::function<void(const RankSession&)>;
 
-// Each function adds one command below its group. CLI11's callback sets `chosen`.
+// Each function adds one command below its group. If the command is called, CLI11's callback sets `chosen` to its work.
 void AddRankRunForward(CLI::App& run, RankCommand& chosen);
 void AddRankRunBackward(CLI::App& run, RankCommand& chosen);
 void AddRankBenchForward(CLI::App& bench, RankCommand& chosen);

@@ -20,7 +20,7 @@ namespace fa::tool {
 /// The rows of queries and of keys that a rank holds.
 struct OwnRows {
   std::vector<npy::RowRange> queries, keys;
-  std::vector<npy::RowRange> pairs;  ///< pairs of packed sequences (SetPairs)
+  std::vector<npy::RowRange> pairs;  ///< elements of TND's [N*sum(Sq*Sk)] that this rank holds (SetPairs)
 
   explicit OwnRows(const RankSchedule::Rank& rank);
   /// @param cu_q, cu_kv  prefix sums of a call that the library has accepted
@@ -29,11 +29,12 @@ struct OwnRows {
     if (axis.pairs) return pairs;
     return axis.queries ? queries : keys;
   }
-  /// The shape of this rank's part of a tensor.
+  /// Returns the shape of this rank's part of a tensor.
   [[nodiscard]] std::vector<int64_t> Part(std::vector<int64_t> shape, const RowAxis& axis) const;
 };
 
-/// One file of which a rank reads its rows, or with axis -1 all rows. The view becomes the rank's part.
+/// A file of which a rank reads its own rows, or all rows if `rows.axis` is -1. The view becomes the rank's part of the
+/// tensor.
 struct RankInput {
   const char* flag;
   TensorView* view;
@@ -41,24 +42,24 @@ struct RankInput {
 };
 void ReadOwnRows(const std::vector<RankInput>& inputs, const OwnRows& rows, InputFiles& files);
 
-/// The files that all ranks write together: each writes its own rows, and all files are written or none. Rank 0 creates
-/// and publishes them, and writes everything that belongs to no single rank.
+/// The files that all ranks write together. Each rank writes its own rows, and either all files are written or none.
+/// Rank 0 creates and publishes the files, and writes everything that belongs to no single rank.
 class RankOutputs {
  public:
-  /// Checks the destinations on rank 0, and there throws as OutputFiles::Add. Other ranks check nothing.
+  /// Checks the destinations on rank 0, where it throws what OutputFiles::Add throws. Other ranks check nothing.
   RankOutputs(std::vector<OutputSpec> outputs, const RankSession& session);
 
   /// Sets which rows of an output are a rank's own, if that depends on the call.
   void SetRows(const MutableTensorView& output, RowAxis rows);
   /// Puts tensors for this rank's rows into the views of the outputs.
   void Allocate(const OwnRows& rows);
-  /// Writes and publishes the files. All ranks must call it.
+  /// Writes and publishes the files. All ranks must call Commit.
   void Commit(const OwnRows& rows);
 
  private:
   const RankSession& session_;
   std::vector<OutputSpec> outputs_;
-  OutputFiles files_;  ///< rank 0's destinations
+  OutputFiles files_;  ///< destinations, on rank 0 only
   std::deque<Tensor> tensors_;
 };
 

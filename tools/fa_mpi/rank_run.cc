@@ -30,7 +30,7 @@ struct BackwardRun {
   CutFlags cut;
 };
 
-/// The files of a call of which this rank has rows.
+/// The files of a call, of whose tensors this rank has rows.
 struct RankFiles {
   std::unique_ptr<Context> context;
   SequenceShards shards;
@@ -38,7 +38,7 @@ struct RankFiles {
   std::optional<RankOutputs> outputs;
   std::optional<OwnRows> rows;
 
-  /// Takes this rank's rows from the schedule, which has accepted the call.
+  /// Takes this rank's rows from the schedule, which exists only if the call is valid.
   void Cut(const Result<RankSchedule>& schedule, const RankSession& session) {
     ThrowUnlessOk(schedule.status());
     const auto axis = static_cast<int>(SequenceAxis(inputs->options.layout));
@@ -50,9 +50,9 @@ struct RankFiles {
   }
 };
 
-/// The dimension of the position bias with rows of queries. Slopes, one row for all queries and the form of 1024 rows
-/// are whole. If every sequence has one row, a flat bias of one row per head has the length of a bias of all rows. It
-/// is then the sequence's own row.
+/// Returns the dimension of the position bias along which ranks divide it. Every rank has the whole of slopes, of one
+/// row for all queries, and of the form of 1024 rows. If every sequence has one row, a flat bias of one row per head
+/// has the length of a bias of all rows. Such a bias is divided like a bias of all rows.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;

@@ -12,7 +12,7 @@
 
 namespace fa::tool {
 
-/// An error on which all ranks have agreed. Each of them throws it, and one prints it.
+/// An error on which all ranks have agreed. Every rank throws this error, and one rank prints it.
 class AgreedError : public std::runtime_error {
  public:
   AgreedError(int exit_code, const std::string& text) : std::runtime_error(text), exit_code_(exit_code) {}
@@ -23,7 +23,7 @@ class AgreedError : public std::runtime_error {
 };
 
 /// The ranks that run one command. Work that may fail on some ranks only is done in Together, so that no rank waits for
-/// one that has left.
+/// a rank that has already failed.
 class RankSession {
  public:
   explicit RankSession(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
@@ -33,12 +33,13 @@ class RankSession {
   [[nodiscard]] bool is_first() const { return rank() == 0; }
   [[nodiscard]] const std::shared_ptr<Transport>& transport() const { return transport_; }
 
-  /// Calls `work` on every rank; all ranks must call Together. If it throws on some ranks, all ranks throw AgreedError
-  /// with the text of the lowest of them, and with its number unless all texts are equal.
+  /// Calls `work` on every rank; all ranks must call Together. If `work` throws on some ranks, all ranks throw
+  /// AgreedError with the text of the lowest of these ranks. The text also names that rank, unless all ranks failed
+  /// with equal texts.
   void Together(const std::function<void()>& work) const;
-  /// The text of rank 0, at most 4095 bytes. All ranks must call it.
+  /// Returns the text of rank 0, at most 4095 bytes. All ranks must call OfFirst.
   [[nodiscard]] std::string OfFirst(const std::string& text) const;
-  /// The numbers of all ranks in their order. All ranks must call it.
+  /// Returns the numbers of all ranks in the order of the ranks. All ranks must call OfAll.
   [[nodiscard]] std::vector<double> OfAll(double number) const;
 
  private:

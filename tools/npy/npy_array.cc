@@ -21,7 +21,8 @@ std::byte* Allocate(size_t bytes) {
   if (posix_memalign(&memory, huge ? kHugePageBytes : kLineBytes, std::max<size_t>(bytes, 1)) != 0) {
     throw std::bad_alloc();
   }
-  // The advice may be ignored. It ends with the last whole page, because memory behind it may belong to others.
+  // The system may ignore the advice. The advice covers whole huge pages only, because memory behind the last one may
+  // belong to others.
   if (huge) madvise(memory, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }

@@ -121,7 +121,7 @@ Header ParseHeader(std::string_view text) {
 }
 
 std::string FormatHeader(ElementType type, std::span<const int64_t> shape) {
-  constexpr size_t kPreamble = 10;  // magic, version, 16-bit length
+  constexpr size_t kPreamble = 10;  // bytes of magic, version and 16-bit length
   constexpr size_t kAlignment = 64;
   std::string dictionary =
       std::string("{'descr': '") + Descr(type) + "', 'fortran_order': False, 'shape': " + ShapeText(shape) + ", }";

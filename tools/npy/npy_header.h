@@ -19,10 +19,11 @@ struct Header {
 };
 
 /// Reads the dictionary, a Python literal with the keys descr, fortran_order and shape, each once and in any order.
-/// Throws FormatError with the reason: not such a dictionary, big endian, objects, records, an unknown type.
+/// Throws FormatError with the reason if the text is not such a dictionary, or if the type is big endian, object,
+/// record or unknown.
 [[nodiscard]] Header ParseHeader(std::string_view text);
 
-/// Magic, version, length and dictionary of a row-major array, padded to 64 bytes as by NumPy.
+/// Returns magic, version, length and dictionary of a row-major array, padded to a multiple of 64 bytes as by NumPy.
 [[nodiscard]] std::string FormatHeader(ElementType type, std::span<const int64_t> shape);
 
 }  // namespace fa::npy

@@ -24,7 +24,8 @@ std::string ReadDictionary(std::FILE* file) {
   unsigned char length[4] = {};
   ReadExactly(file, length, length_bytes, "header");
   const size_t size = length[0] | length[1] << 8 | length[2] << 16 | static_cast<size_t>(length[3]) << 24;
-  // Headers of numbers are far shorter. A larger length means a damaged file, for which no memory is allocated.
+  // The header of an array of numbers is far shorter than this. A larger length means a damaged file, for which no
+  // memory is allocated.
   constexpr size_t kMaxHeader = size_t{1} << 20;
   if (size > kMaxHeader) throw FormatError("malformed header, " + std::to_string(size) + " bytes long");
   std::string dictionary(size, ' ');
@@ -66,10 +67,10 @@ Header ReadHeader(std::FILE* file) {
   return header;
 }
 
-// Goes through the result in order, and counts the source offsets along.
+// Goes through the result in order, and updates the offset in the source step by step.
 Array ToRowMajor(const Array& source) {
   Array result(source.type(), source.shape());
-  if (result.size() == 0) return result;  // next to a size of 0, strides have no bound
+  if (result.size() == 0) return result;  // if a size is 0, others may be so large that strides overflow
   const size_t element = SizeOf(source.type());
   const std::vector<int64_t>& shape = source.shape();
   std::vector<int64_t> stride(shape.size()), index(shape.size(), 0);

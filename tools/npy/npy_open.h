@@ -17,12 +17,13 @@ using File = std::unique_ptr<std::FILE, Close>;
 
 /// Opens a file. Throws IoError, whose text starts with the path.
 [[nodiscard]] File Open(const std::string& path, const char* mode);
-/// Reads exactly `bytes`. `what` names them in the message. Throws IoError, FormatError without the path.
+/// Reads exactly `bytes` bytes. `what` names these bytes in an error. Throws IoError and FormatError, whose texts lack
+/// the path.
 void ReadExactly(std::FILE* file, void* into, size_t bytes, const char* what);
-/// Reads the header of a file up to its data, and checks that the file has enough data. Throws IoError, FormatError
-/// without the path.
+/// Reads the header of a file up to its data, and checks that the file has enough data. Throws IoError and FormatError,
+/// whose texts lack the path.
 [[nodiscard]] Header ReadHeader(std::FILE* file);
-/// A column-major array as a row-major one.
+/// Returns a column-major array as a row-major array.
 [[nodiscard]] Array ToRowMajor(const Array& source);
 
 }  // namespace fa::npy

@@ -1,5 +1,5 @@
-// Rows of one dimension lie in runs: for each index of the dimensions before it, one run per range. A column-major
-// array is a row-major array with its dimensions reversed.
+// Rows of one dimension lie in runs of consecutive bytes. For each index of the dimensions before it there is one run
+// per range of rows. A column-major array is a row-major array with its dimensions reversed.
 #include "npy/npy_rows.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ int64_t RowsIn(std::span<const RowRange> rows) {
 /// Calls move(byte in the file's data, byte in the rows' own array, bytes) for every run.
 template <typename Move>
 void ForEachRun(const RowsOfArray& where, size_t element, const Move& move) {
-  // Next to a size of 0, sizes have no bound.
+  // If a size is 0, other sizes may be so large that products overflow.
   if (std::find(where.shape.begin(), where.shape.end(), 0) != where.shape.end()) return;
   const int64_t outer = Product(where.shape.first(where.axis)), of_axis = where.shape[where.axis];
   const int64_t row_bytes = Product(where.shape.subspan(where.axis + 1)) * static_cast<int64_t>(element);
@@ -145,7 +145,7 @@ void WriteRows(const std::string& path, const Array& array, const RowsOfArray& w
     close(descriptor);
     throw;
   }
-  // A full disk on another machine may show only when the file is closed.
+  // A full disk on another machine may cause an error only when the file is closed.
   if (close(descriptor) != 0) throw IoError(std::strerror(errno));
 }
 

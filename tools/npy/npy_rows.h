@@ -18,15 +18,16 @@ struct RowRange {
   int64_t begin = 0, end = 0;
 };
 
-/// A .npy file of which only some rows of one dimension are read. Throws as Load. what() starts with the path.
+/// A .npy file of which only some rows of one dimension are read. Its functions throw what Load throws, and what()
+/// starts with the path.
 class RowReader {
  public:
-  /// Reads the header. The file must be a regular one.
+  /// Reads the header. The file must be a regular file.
   explicit RowReader(const std::string& path);
 
   [[nodiscard]] ElementType type() const { return header_.type; }
   [[nodiscard]] const std::vector<int64_t>& shape() const { return header_.shape; }
-  /// The rows of dimension `axis`, one range after another. Nothing else is read.
+  /// Reads and returns the rows of dimension `axis`, one range after another. Nothing else is read.
   [[nodiscard]] Array Rows(size_t axis, std::span<const RowRange> rows) const;
   [[nodiscard]] Array All() const;
 
@@ -41,11 +42,11 @@ class RowReader {
 /// reason.
 void WriteHeaderAndLength(std::FILE* file, ElementType type, std::span<const int64_t> shape);
 
-/// Where an array lies in a larger one, in a file or in memory.
+/// Says where an array lies in a larger array, in a file or in memory.
 struct RowsOfArray {
   std::span<const int64_t> shape;  ///< shape of the larger array
   size_t axis = 0;
-  std::span<const RowRange> rows;  ///< rows that the smaller array has, one range after another
+  std::span<const RowRange> rows;  ///< rows of the smaller array, one range after another
 };
 /// TakeRows copies rows of the row-major array at `whole` to `own`, and PutRows copies them back.
 void TakeRows(const std::byte* whole, const RowsOfArray& where, Array& own);

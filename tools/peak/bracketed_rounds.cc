@@ -12,16 +12,18 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Of a round's time, its reference takes an eighth more, at most 20 ms: no clock takes longer to settle.
+// Each reference is measured for an eighth of the round's time, at most 20 ms. No clock takes longer to settle.
 constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
-// On shared cores of an Emerald Rapids a quiet core is up to 1.35 times slower by its clock, and a core whose other
-// hyper-thread works is more than 1.6 times slower.
+// A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, the clock makes a quiet
+// core up to 1.35 times slower. A core whose other hyper-thread works is more than 1.6 times slower.
 constexpr double kSlowestQuiet = 1.35;
-// So many rates are measured before the first round: where other programs take turns with this one on its CPUs, both
-// rates around a round may be as low as each other, and one of these is not.
+// This many rates are measured before the first round. If other programs take turns with this one on its CPUs, both
+// rates around a round may be equally low. At least one of the first rates is then likely to be undisturbed, and shows
+// that.
 constexpr int kFirstRates = 20;
 
-// Rounds of fa's own timings: so short that quiet moments suffice, and long against the clock's resolution of 25 ns.
+// The length of a round in TimeInRounds, which is short enough for quiet moments and long against the clock's
+// resolution of 25 ns.
 constexpr double kRoundShare = 1.0 / 500, kShortestCalls = 50e-6;
 constexpr int kFewestRounds = 3;
 

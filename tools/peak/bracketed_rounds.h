@@ -11,36 +11,37 @@
 
 /// Timing of calls next to what the machine can do at that moment.
 ///
-/// A machine whose cores others use too, or whose clock moves, has no peak that holds for a whole run. So calls are
-/// timed in short rounds, and a reference (the rate of the arithmetic unit, or of reading memory) is measured right
-/// before and right after each. A round whose two references differ, or are far below the fastest of all rounds, is
-/// busy: it says nothing of the call. So is a round in which the call beats both references, because then they were
-/// disturbed and the call was not. A fraction is that of a quiet round and of its own references: it is never above 1.
+/// If other programs use a machine's cores too, or if its clock changes, no peak holds for a whole run. So calls are
+/// timed in short rounds. A reference (the rate of the arithmetic unit, or of reading memory) is measured right before
+/// and right after each round. A round is busy if its two references differ, or if they are far below the fastest
+/// reference of all rounds. A busy round says nothing about the call. A round in which the call beats both references
+/// is not used either, because then the references were disturbed and the call was not. All other rounds are quiet. A
+/// fraction compares a quiet round with that round's own references, so it is never above 1.
 namespace fa::bench {
 
-/// What a call is compared with.
+/// A rate with which a call is compared.
 struct Reference {
-  double per_call = 0;                         ///< what a call computes or reads
-  std::function<double(double seconds)> rate;  ///< measures for about so long; per second
-  double agreement = 0.03;                     ///< by which the rates around a quiet round may differ
+  double per_call = 0;                         ///< FLOPs or bytes of a call, in the unit of `rate`
+  std::function<double(double seconds)> rate;  ///< measures the rate for about `seconds`
+  double agreement = 0.03;                     ///< relative difference allowed between the rates around a quiet round
 };
 
-/// Of a reference's rates.
+/// A call compared with one reference.
 struct Compared {
-  double rate = 0;                      ///< the higher one around the round of the best time
-  std::optional<double> fraction = {};  ///< of that rate, at most 1; nothing without a quiet round
+  double rate = 0;                      ///< the higher rate of the two around the best round
+  std::optional<double> fraction = {};  ///< the call's fraction of `rate`, at most 1; nothing without a quiet round
 };
 
 struct BracketedTiming {
-  double best = 0, median = 0;      ///< seconds per call: of the quiet rounds, or of all where none is quiet
-  std::optional<double> busy = {};  ///< the median of the others, where both are
+  double best = 0, median = 0;      ///< seconds per call, of the quiet rounds, or of all if none is quiet
+  std::optional<double> busy = {};  ///< the median of the other rounds, if there are quiet and other rounds
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
   int64_t above = 0;                        ///< rounds in which the call beat both references
-  std::optional<double> foreign_cpus = {};  ///< that other programs used meanwhile, see ForeignLoad
+  std::optional<double> foreign_cpus = {};  ///< CPUs that other programs used meanwhile, see ForeignLoad
 
-  /// Why the figures may not be those of this machine at its best, in one sentence; empty if nothing speaks against
-  /// them.
+  /// Returns the reason why the figures may be below this machine's best, in one sentence. Returns an empty text if
+  /// there is no doubt.
   [[nodiscard]] std::string Doubt() const;
 };
 
@@ -48,9 +49,11 @@ class BracketedRounds {
  public:
   explicit BracketedRounds(std::vector<Reference> references);
 
-  /// One round: `calls` calls, at least one. @return seconds per call
+  /// Times one round of `calls` calls, at least one.
+  /// @return seconds per call
   double Time(int64_t calls, const std::function<void()>& call);
-  /// One round of calls that `time` times. It returns seconds per call.
+  /// Runs one round of calls that `time` makes and times. `time` returns seconds per call, which this function returns
+  /// too.
   double Time(const std::function<double()>& time);
 
   [[nodiscard]] BracketedTiming Timing() const;
@@ -67,19 +70,19 @@ class BracketedRounds {
 
   std::vector<Reference> references_;
   std::vector<Round> rounds_;
-  std::vector<double> rates_;    ///< measured last
-  std::vector<double> fastest_;  ///< of all rounds
+  std::vector<double> rates_;    ///< the rates that were measured last
+  std::vector<double> fastest_;  ///< the fastest rate of each reference
   ForeignLoad load_;
 };
 
-/// What is timed, and who is told of the progress.
+/// The call to time, its references, and a function that hears of the progress.
 struct TimingPlan {
-  double seconds = 0;  ///< of all calls together
+  double seconds = 0;  ///< time of all calls together
   std::function<void()> call;
   std::vector<Reference> references;
   std::function<void(int percent)> progress = [](int) {};
 };
-/// Calls once, and then for about `seconds`, in at least three rounds.
+/// Calls first without timing, then times calls for about `seconds`, in at least three rounds.
 [[nodiscard]] BracketedTiming TimeInRounds(const TimingPlan& plan);
 
 }  // namespace fa::bench

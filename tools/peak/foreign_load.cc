@@ -18,8 +18,8 @@ double SecondsOf(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-/// Ticks of the CPUs of the affinity mask that are not idle, from /proc/stat: user, nice, system, irq, softirq, steal.
-/// -1 if there is no such file.
+/// Returns the ticks in which CPUs of the affinity mask were not idle: user, nice, system, irq, softirq and steal of
+/// /proc/stat. Returns -1 if there is no such file.
 double BusyTicks() {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return -1;

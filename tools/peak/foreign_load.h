@@ -5,22 +5,23 @@
 
 namespace fa::bench {
 
-/// What other programs may use of the CPUs without making a timing doubtful, in CPUs; compare.py allows as much.
+/// The number of CPUs that other programs may use without making a timing doubtful. compare.py allows the same number.
 inline constexpr double kMostForeignCpus = 0.1;
 
-/// What other programs use of the CPUs that this process may run on, from the construction of an object on.
+/// Measures how much other programs use the CPUs that this process may run on, from the construction of the object on.
 class ForeignLoad {
  public:
   ForeignLoad();
-  /// CPUs' worth of time per second until now, with what the host of a virtual machine took away. Nothing where the
-  /// system does not tell. Linux counts ticks of 10 ms: of less than 0.2 s nothing can be said.
+  /// Returns the average number of CPUs that other programs used until now, including time that the host of a virtual
+  /// machine took away. Returns nothing if the system does not report it, or for less than 0.2 s, because Linux counts
+  /// in ticks of 10 ms.
   [[nodiscard]] std::optional<double> Cpus() const;
 
  private:
   struct Use {
     double wall = 0;
-    double busy = -1;  ///< CPU seconds of all programs; -1: not told
-    double own = 0;    ///< of this process
+    double busy = -1;  ///< CPU seconds of all programs; -1 if the system does not report them
+    double own = 0;    ///< CPU seconds of this process
   };
   [[nodiscard]] static Use Now();
 

@@ -12,24 +12,25 @@ namespace fa::bench {
 struct PeakLoop {
   void (*run)(int64_t iterations);
   double flops_per_iteration;
-  const char* unit;  ///< what executes it: "bf16 tile products"
+  const char* unit;  ///< the unit that executes the loop: "bf16 tile products"
 };
 
-// One source per processor family has these: peak_loops_<processor>.cc, else peak_loops_generic.cc. The CPU must have
-// the level.
+// Each processor family defines these functions in peak_loops_<processor>.cc, and all other processors in
+// peak_loops_generic.cc. The CPU must have the level.
 
-/// f32 multiply-adds with the widest vectors of a level: 512-bit or 256-bit FMA, 128-bit FMLA, or for portable on
-/// x86-64 128-bit multiply and add.
+/// Returns a loop of f32 multiply-adds with the widest vectors of a level: 512-bit or 256-bit FMA, or 128-bit FMLA. For
+/// portable on x86-64 the loop has 128-bit multiplies and adds.
 [[nodiscard]] PeakLoop F32Loop(Isa isa);
-/// bf16 products (tile products, VDPBF16PS, BFMMLA) where the level has them, else f32 multiply-adds.
+/// Returns a loop of bf16 products (tile products, VDPBF16PS, BFMMLA) if the level has them, else of f32 multiply-adds.
 [[nodiscard]] PeakLoop Bf16Loop(Isa isa);
-/// int8 products (tile products, VPDPBUSD, SDOT, SMMLA) where the level has them, else f32 multiply-adds.
+/// Returns a loop of int8 products (tile products, VPDPBUSD, SDOT, SMMLA) if the level has them, else of f32
+/// multiply-adds.
 [[nodiscard]] PeakLoop Int8Loop(Isa isa);
 
-/// Bytes that ReadLines reads per step.
+/// The number of bytes that ReadLines reads per step.
 inline constexpr size_t kReadStep = 256;
-/// Plain loads of `bytes` bytes, a multiple of kReadStep, 64-byte aligned. Without other instructions a core issues
-/// loads faster than memory answers.
+/// Reads `bytes` bytes by plain loads. `bytes` must be a multiple of kReadStep, and `data` must be 64-byte aligned.
+/// Since there are no other instructions, a core issues loads faster than memory answers.
 void ReadLines(Isa isa, const std::byte* data, size_t bytes);
 
 }  // namespace fa::bench

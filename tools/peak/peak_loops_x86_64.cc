@@ -1,6 +1,6 @@
 // Each loop of vectors is one asm block, so that no compiler and no optimisation level removes or spills anything.
-// Twelve sums (but for VDPBF16PS): two FMA units of latency four need eight, and twelve leave registers for the two
-// operands on every level. The operands are random (random_operands.h).
+// There are twelve sums, except for VDPBF16PS. Two FMA units of latency four need eight sums, and twelve sums leave
+// registers for the two operands on every level. The operands are random (random_operands.h).
 
 #include <cmath>
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr double kSums = 12;
 /// Two registers of operands of each type.
 struct VectorOperands {
   alignas(64) float f32[2][16];
-  alignas(64) float halves[16];  // from 1/4 to 3/4
+  alignas(64) float halves[16];  // numbers from 1/4 to 3/4
   alignas(64) uint16_t bf16[2][32];
   alignas(64) uint8_t bytes[2][64];
 
@@ -50,7 +50,7 @@ void RunSse(int64_t iterations) {
                : FA_CLOBBERS, "memory");
 }
 
-/// A function that runs the loop of `instruction`: its operands are registers 14 and 15, loaded by `load`.
+/// Defines a function that runs the loop of `instruction`. The operands are registers 14 and 15, which `load` loads.
 #define FA_CLEAR(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
 #define FA_RUN(name, registers, load, operands, instruction)                                                           \
   void name(int64_t iterations) {                                                                                      \
@@ -69,8 +69,8 @@ FA_RUN(RunAvx512, "zmm", "vmovups", f32, FA_FMA_ZMM)
 #define FA_DOT_INT8(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunInt8Dot, "zmm", "vmovups", bytes, FA_DOT_INT8)
 
-// Two units of latency six need twelve sums, and on a Zen 5 twelve reach 93 % of the rate of more: there are 24. No
-// compiler of code without AVX-512 uses the registers from 16 on.
+// Two units of latency six need twelve sums, and on a Zen 5 twelve sums reach 93 % of the rate of more sums. So there
+// are 24 sums. The registers from 16 on need no saving, since compilers do not use them in code without AVX-512.
 #define FA_TWELVE_MORE(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27)
 #define FA_CLEAR_ZMM(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n\t"
 #define FA_DOT_BF16(n) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
@@ -84,7 +84,8 @@ void RunBf16Dot(int64_t iterations) {
                : FA_CLOBBERS, "memory");
 }
 
-// The tile unit. DetectIsa, which says that the level is there, has asked for the permission.
+// The loops of the tile unit. DetectIsa, which finds that the CPU has the level, has asked Linux for the permission to
+// use tiles.
 namespace tiles {
 using core::kernels::tile_use;
 using core::kernels::TileScope;
@@ -117,7 +118,8 @@ void RunInt8Tiles(int64_t iterations) {
   tiles::RunTileProducts<DType::kI8>(operands, iterations, sums);
 }
 
-// Plain loads, four cache lines per step. Without other instructions a core issues loads faster than memory answers.
+// The loops below are plain loads, four cache lines per step. Since there are no other instructions, a core issues
+// loads faster than memory answers.
 
 void ReadSse(const std::byte* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += kReadStep) {

@@ -59,7 +59,8 @@ double ReadRate::Measure(double seconds) {
 double MeasureReadBandwidth(int threads, size_t buffer_bytes, double seconds) {
   const Pages pages(buffer_bytes);
   const std::span<const std::byte> block(pages.data(), pages.bytes());
-  // Untouched pages are all the same page of zeros. Each reader touches its own pages, so that they lie on its node.
+  // Until they are written, all pages are the same page of zeros. Each reader writes to its own pages, so that they lie
+  // on its NUMA node.
   constexpr size_t kPage = 4096;
   Team team(threads);
   static_cast<void>(team.ShortestRound(0, [&](int thread) {

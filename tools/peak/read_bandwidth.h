@@ -9,28 +9,29 @@
 
 namespace fa::bench {
 
-/// More than the last-level cache of today's servers (up to 1 GiB of L3 per socket counts as cache there, and a virtual
-/// machine gets a share of it), but small enough for a laptop.
+/// A buffer at least as large as the last-level cache of today's servers, but small enough for a laptop. Servers have
+/// up to 1 GiB of L3 per socket, of which a virtual machine gets a share.
 inline constexpr size_t kReadBufferBytes = size_t{1} << 30;
 
-/// The rate at which as many threads as there are read memory of the caller's at once, each its part of every block.
-/// Blocks that a cache holds are read from there. What is left of a block by steps of 256 bytes per thread is not read.
+/// The rate at which threads read the caller's memory at once. Each thread reads its part of every block. A block that
+/// lies in a cache is read from the cache. Each part is a multiple of 256 bytes, and the rest of the block is not read.
 class ReadRate {
  public:
   ReadRate(int threads, std::span<const std::span<const std::byte>> blocks);
 
-  /// Bytes that are read at all.
+  /// Returns the number of bytes that one pass reads.
   [[nodiscard]] size_t bytes() const { return bytes_; }
-  /// Bytes per second of the best pass within `seconds`, at least one; 0 where nothing is read.
+  /// Returns the bytes per second of the best pass within `seconds`. There is at least one pass. Returns 0 if there is
+  /// nothing to read.
   [[nodiscard]] double Measure(double seconds);
 
  private:
   Team team_;
-  std::vector<std::span<const std::byte>> parts_;  // of thread 0; the other threads' follow each
+  std::vector<std::span<const std::byte>> parts_;  // thread 0's part of each block; the other threads' parts follow
   size_t bytes_ = 0;
 };
 
-/// The rate in GB/s at which `threads` threads read memory that no cache holds.
+/// Measures the rate in GB/s at which `threads` threads read memory that no cache holds.
 [[nodiscard]] double MeasureReadBandwidth(int threads, size_t buffer_bytes = kReadBufferBytes, double seconds = 0.5);
 
 }  // namespace fa::bench

@@ -9,11 +9,11 @@
 
 namespace fa::bench {
 
-/// Threads that start their work together, again and again. Between two measurements they sleep, so that what is timed
-/// there has all cores.
+/// Threads that start their work together, again and again. Between two measurements these threads sleep, so that calls
+/// that are timed in between have all cores.
 class Team {
  public:
-  /// The caller is thread 0, so one thread starts no other.
+  /// Starts `threads` - 1 threads, because the caller is thread 0.
   explicit Team(int threads);
   ~Team();
   Team(const Team&) = delete;
@@ -35,7 +35,7 @@ class Team {
   void WaitForAll();
   [[nodiscard]] double LengthOfRound() const;
 
-  // Written by thread 0 while the others sleep or wait.
+  // Thread 0 writes the next members while the other threads sleep or wait.
   const std::function<void(int)>* work_ = nullptr;
   Clock::time_point deadline_;
   double shortest_ = 0;
@@ -43,7 +43,7 @@ class Team {
 
   std::vector<Span> spans_;
   std::atomic<int> arrived_{0}, phase_{0};
-  std::atomic<int> measurement_{0};  ///< its number; the threads sleep until it changes
+  std::atomic<int> measurement_{0};  ///< number of the measurement; the threads sleep until it changes
   std::atomic<bool> ended_{false};
   std::vector<std::thread> others_;
 };

@@ -118,7 +118,7 @@ constexpr Rename kIndexerLossNames[] = {
 constexpr Rename kIndexerLseNames[] = {
     {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
-// The names that the operator does not share with its family.
+// Returns the names that the operator does not share with its family.
 std::span<const Rename> OwnNames(Names names) {
   switch (names) {
     case Names::kForward: return kForwardNames;

@@ -29,7 +29,7 @@ class Record {
   [[nodiscard]] bool complete() const { return complete_.load(std::memory_order_acquire); }
   /// Returns the time at which the record completed.
   [[nodiscard]] Time time() const { return time_; }
-  /// Whether the record will never complete here, because its stream belongs to a parent process.
+  /// Returns whether the record will never complete here, because its stream belongs to a parent process.
   [[nodiscard]] bool Lost() const { return !complete() && fork_depth_ != ForkDepth(); }
 
  private:

@@ -29,7 +29,7 @@ class ForkSafeMutex {
 
   std::mutex mutex_;
   std::atomic<bool> known_{false};
-  ForkSafeMutex* next_ = nullptr;  // in the list of all mutexes that were ever locked
+  ForkSafeMutex* next_ = nullptr;  // next in the list of all mutexes that were ever locked
 };
 
 }  // namespace fa::aclnn

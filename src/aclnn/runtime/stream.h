@@ -33,7 +33,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Whether this process made the stream; if not, no other member may be called.
+  /// Returns whether this process made the stream. If not, no other member may be called.
   [[nodiscard]] bool OfThisProcess() const { return fork_depth_ == ForkDepth(); }
 
   /// Streams are counted from 1 on, in the order in which they were made.
@@ -51,7 +51,7 @@ class Stream {
   void Close();
   /// Closes the stream for good, so that Push takes no more jobs.
   void Destroy();
-  /// Whether there is a thread, or a caller of Push that runs the jobs.
+  /// Returns whether there is a thread, or a caller of Push, that runs the jobs.
   [[nodiscard]] bool busy() const { return busy_; }
 
  private:

@@ -1,4 +1,5 @@
-// fa bench backward: all gradients of a dense forward. The time of the forward itself does not count.
+// fa bench backward: times the computation of all gradients of a dense forward. The time of the forward itself does not
+// count.
 
 #include <memory>
 

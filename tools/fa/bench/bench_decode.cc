@@ -1,4 +1,5 @@
-// fa bench decode: few query rows against long keys, compared with the rate at which this machine reads memory.
+// fa bench decode: times few query rows against long keys. The result is compared with the rate at which this machine
+// reads memory.
 
 #include <memory>
 

@@ -1,4 +1,5 @@
-// fa bench forward: the rate of kept work as a fraction of this machine's peak, measured in the same run.
+// fa bench forward: measures FLOP/s, counting unmasked work only, as a fraction of this machine's peak. The peak is
+// measured in the same run.
 
 #include <memory>
 

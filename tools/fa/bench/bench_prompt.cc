@@ -1,4 +1,4 @@
-// fa bench prompt: int8 as a fraction of the peak of int8 dot products, floats as `fa bench forward` does it.
+// fa bench prompt: reports int8 as a fraction of the peak of int8 dot products, and floats as `fa bench forward` does.
 
 #include <functional>
 #include <memory>

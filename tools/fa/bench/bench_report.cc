@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-constexpr double kMostSeconds = 86400;  // a day: nothing below overflows a clock
+constexpr double kMostSeconds = 86400;  // a day; no shorter time overflows a clock
 
 nlohmann::ordered_json OrNull(const auto& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
@@ -28,7 +28,9 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Reads of memory that others read too vary more than a unit that one core has to itself, which hardly matters then.
+  // The rate of reading memory, which other programs read too, varies more than the rate of an arithmetic unit, which
+  // one core has to itself. If memory is compared, the fraction of the arithmetic unit hardly matters, so both
+  // references get this agreement.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

@@ -35,7 +35,7 @@ struct BenchFlags {
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8 = false);
 
-/// Which call was measured.
+/// The words and sizes that say which call was measured.
 struct BenchSubject {
   std::vector<int64_t> shape;
   DType dtype = DType::kF32;
@@ -53,18 +53,19 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  /// Not empty: the memory of `bytes`. The call is then also compared with the rate at which as many threads read it,
-  /// unless it is too little to measure.
+  /// The memory that `bytes` counts, or empty. If `memory` is not empty, the call is also compared with the rate at
+  /// which the same number of threads reads this memory. A memory that is too small to measure is not compared.
   std::vector<std::span<const std::byte>> memory = {};
-  std::string dtype = {};  ///< given where it is not the subject's
+  std::string dtype = {};  ///< the type to report if it is not the subject's
   int64_t block_size = 0;  ///< rows per page of keys in pages
   std::function<void()> call;
-  std::function<void()> check;  ///< checks the results of a call, before any is timed; throws Failure
+  std::function<void()> check;  ///< checks the results of a call before calls are timed; throws Failure
 };
 
-/// What every benchmark tells of its timing: seconds, rates and fraction of the first reference, an arithmetic unit.
+/// Adds the facts of the timing that every benchmark reports: seconds, rates, and the fraction of the first reference,
+/// which is an arithmetic unit.
 void AddTiming(const bench::BracketedTiming& timing, double flops, const char* unit, nlohmann::ordered_json& json);
-/// The same as lines of text.
+/// Prints the facts that AddTiming added as lines of text.
 void PrintTiming(const nlohmann::ordered_json& result);
 
 /// Calls once, checks, times the call in rounds between measurements of this machine's peak, and prints the outcome.

@@ -1,4 +1,5 @@
-// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss.
+// The benchmarks fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss and
+// dense-indexer-kl-loss.
 
 #include <memory>
 
@@ -20,7 +21,7 @@ struct SparseBench {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  int64_t rows;  ///< query tokens by default: a tenth of a second or so on two cores
+  int64_t rows;  ///< default number of query tokens; takes about 0.1 s on two cores
   void (*run)(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context);
   bool takes_pages = false;
 };

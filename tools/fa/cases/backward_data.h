@@ -15,19 +15,20 @@ namespace fa::tool {
 /// output.
 class BackwardData {
  public:
-  /// Runs the forward. Throws Failure.
+  /// Runs the forward, whose results the backward needs. Throws Failure.
   BackwardData(const ForwardCase& forward, Context& context);
 
-  /// The backward call on this memory.
+  /// Returns the backward call on this memory.
   [[nodiscard]] AttentionGradArgs Args();
-  /// Bytes of the inputs and the gradients, each counted once.
+  /// Returns the bytes of the inputs and the gradients, each counted once.
   [[nodiscard]] double bytes() const;
 
   /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure if a
   /// column differs by more than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
-  /// CheckRows for these rows of queries and of keys only. They count within a sequence, or for TND within the pack.
+  /// Works like CheckRows, for these rows of queries and of keys only. Row numbers count within a sequence, or for TND
+  /// within the whole pack.
   double CheckRows(const std::vector<SequenceShards::Interval>& queries,
                    const std::vector<SequenceShards::Interval>& keys) const;
 

@@ -11,13 +11,13 @@
 
 namespace fa::tool {
 
-/// Memory of the shape and type of `view`, not initialised.
+/// Returns uninitialised memory of the shape and type of `view`.
 [[nodiscard]] Tensor NewLike(const TensorView& view);
-/// Fills it with nearly normal values of variance 1, the same in every run.
+/// Fills the tensor with nearly normal values of variance 1, the same in every run.
 void FillRandom(Tensor& tensor, uint64_t seed);
-/// A table of the shape of `table` that names every page once, in random order, the same in every run.
+/// Returns a table of the shape of `table` that names every page once. The order is random, but the same in every run.
 [[nodiscard]] Tensor RandomPages(const TensorView& table);
-/// One head of a dense tensor of that layout.
+/// Returns the rows of one head of a dense tensor of that layout.
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
                                      int64_t head);
 

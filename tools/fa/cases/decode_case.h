@@ -13,7 +13,7 @@ namespace fa::tool {
 /// A decode described by its sizes: few queries against a batch of equally long keys.
 struct DecodeCaseFlags {
   ForwardCaseFlags forward;
-  int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of so many rows
+  int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
 };
 
 void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
@@ -21,7 +21,7 @@ void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
 /// A decode call. `args` points into this object, which therefore stays at its address.
 class DecodeCase {
  public:
-  /// Tensors have placeholders for data, which are enough to plan. With --dtype int8 queries are bf16. Throws
+  /// Makes tensors with placeholders for data, which are enough to plan. With --dtype int8 queries are bf16. Throws
   /// UsageError, Failure.
   explicit DecodeCase(const DecodeCaseFlags& flags);
   DecodeCase(const DecodeCase&) = delete;
@@ -35,9 +35,10 @@ class DecodeCase {
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (forward.sk + block_size - 1) / block_size : 0; }
-  /// Sizes of k or v. If they lie in pages, a page takes the place of a batch element.
+  /// Returns the sizes of k or v. If keys lie in pages, a page takes the place of a batch element.
   [[nodiscard]] TensorSizes PageSizes(int64_t d) const;
-  /// In BNSD the heads of a page follow one another. In other layouts they lie side by side in each row.
+  /// Returns the layout of a page. In BNSD the heads of a page follow one another. In other layouts the heads lie side
+  /// by side in each row.
   [[nodiscard]] Layout PageLayout() const;
 
  private:

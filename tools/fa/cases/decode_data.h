@@ -19,13 +19,13 @@ class DecodeData {
   DecodeData(const DecodeData&) = delete;
   DecodeData& operator=(const DecodeData&) = delete;
 
-  /// The call on this memory. It points into this object.
+  /// Returns the call on this memory. The call points into this object.
   [[nodiscard]] DecodeAttentionArgs Args();
-  /// Bytes of keys and values in use.
+  /// Returns the bytes of the keys and values that the call reads.
   [[nodiscard]] double key_value_bytes() const;
-  /// The memory in which keys and values lie.
+  /// Returns the memory in which keys and values lie.
   [[nodiscard]] std::vector<std::span<const std::byte>> key_value_memory();
-  /// Checks rows as ForwardData::CheckRows does.
+  /// Checks some rows of the output, as ForwardData::CheckRows does.
   void CheckRows() const { dense_.CheckRows(); }
 
  private:
@@ -34,7 +34,7 @@ class DecodeData {
   const DecodeCase& case_;
   ForwardData dense_;
   Tensor table_, scale_;
-  Tensor k_, v_;  // pages or int8; if empty, the call takes those of dense_
+  Tensor k_, v_;  // keys and values in pages or int8; if empty, the call takes dense_'s
   TensorView k_view_, v_view_;
 };
 

@@ -19,7 +19,7 @@ namespace fa::tool {
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
-  bool takes_int8 = false;  ///< for prompt attention
+  bool takes_int8 = false;  ///< whether --dtype takes int8, as for prompt attention
   MaskFlags mask;
 };
 
@@ -29,7 +29,7 @@ void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags);
 /// into this object, which therefore stays at its address.
 class ForwardCase {
  public:
-  /// Tensors have placeholders for data, which are enough to plan. Throws UsageError, Failure.
+  /// Makes tensors with placeholders for data, which are enough to plan. Throws UsageError, Failure.
   explicit ForwardCase(const ForwardCaseFlags& flags);
   ForwardCase(const ForwardCase&) = delete;
   ForwardCase& operator=(const ForwardCase&) = delete;
@@ -40,14 +40,14 @@ class ForwardCase {
   AttentionOptions options;
   std::string mask_text;
 
-  /// The sizes of one sequence's tensor in TND, or of the whole tensor in other layouts.
+  /// Returns the sizes of the query tensor: in TND of one sequence, in other layouts of the whole tensor.
   [[nodiscard]] TensorSizes QuerySizes() const { return {batch, sq, heads, d}; }
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }
   [[nodiscard]] TensorSizes OutSizes() const { return {batch, sq, heads, dv}; }
-  /// The backward of the call with dq, dk and dv, and no other gradient.
+  /// Returns the backward of the call with dq, dk and dv, and no other gradient.
   [[nodiscard]] AttentionGradArgs GradArgs() const;
-  /// B, N, Nkv, Sq, Sk, D and, if it differs from D, Dv.
+  /// Returns B, N, Nkv, Sq, Sk, D and, if it differs from D, Dv.
   [[nodiscard]] std::vector<int64_t> Shape() const;
   [[nodiscard]] const Tensor* dense_mask() const { return dense_mask_ ? &*dense_mask_ : nullptr; }
 

@@ -16,23 +16,23 @@ class ForwardData {
  public:
   explicit ForwardData(const ForwardCase& forward);
 
-  /// The forward call on this memory.
+  /// Returns the forward call on this memory.
   [[nodiscard]] AttentionArgs Args();
-  /// Bytes of the inputs and the output, each counted once.
+  /// Returns the bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;
   [[nodiscard]] Tensor& key() { return k_; }
   [[nodiscard]] Tensor& value() { return v_; }
-  /// Bytes of keys and values alone.
+  /// Returns the bytes of keys and values alone.
   [[nodiscard]] double key_value_bytes() const;
 
   /// Compares some rows of the output with a double-precision computation. Throws Failure if a column differs by more
   /// than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
-  /// CheckRows for these rows only. They count within a sequence, or for TND within the pack.
+  /// Works like CheckRows, for these rows only. Row numbers count within a sequence, or for TND within the whole pack.
   double CheckRows(const std::vector<SequenceShards::Interval>& rows) const;
 
-  /// The query rows of head `head`.
+  /// Returns the query rows of head `head`.
   [[nodiscard]] check::HeadRows QueryRows(int64_t batch, int64_t head) const;
   [[nodiscard]] check::HeadRows KeyRows(int64_t batch, int64_t head) const;
   [[nodiscard]] check::HeadRows ValueRows(int64_t batch, int64_t head) const;
@@ -46,10 +46,10 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
-/// All rows of an axis whose sequences (TND: whose pack) have `length` rows.
+/// Returns all rows of an axis whose sequences (in TND: whose pack) have `length` rows.
 [[nodiscard]] std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length);
 
-/// Whether query row `row` of the case sees the key, by its rule and its dense mask.
+/// Returns whether query row `row` of the case sees the key, by the rule and the dense mask of the case.
 [[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
 
 }  // namespace fa::tool

@@ -6,7 +6,7 @@
 
 namespace fa::tool {
 
-/// The backward of a forward call with its inputs only.
+/// Returns the backward of a forward call, with the forward's inputs set and nothing else.
 [[nodiscard]] AttentionGradArgs GradArgsOf(const AttentionArgs& forward);
 
 }  // namespace fa::tool

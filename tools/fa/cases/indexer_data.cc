@@ -20,7 +20,7 @@ IndexerData::IndexerData(const SparseCase& sparse)
   FillRandom(q_, 11);
   FillRandom(k_, 12);
   FillRandom(weights_, 13);
-  // The weights are as in models, where they make scores of about 1.
+  // The weights have the size that they have in models, where scores are about 1.
   const double scale = 1 / std::sqrt(static_cast<double>(case_.index_heads * case_.index_d));
   for (int64_t i = 0; i < weights_.array.size(); ++i) {
     const double weight = check::LoadElement(weights_.array.bytes(), weights_.dtype, i);
@@ -83,7 +83,7 @@ void IndexerData::SetStatistics(Context& context, DenseIndexerLossArgs& args) {
   max_ = NewLike(args.softmax_max_index);
   sum_ = NewLike(args.softmax_sum_index);
   for (int64_t token = 0; token < case_.batch * case_.s1; ++token) {
-    // Every score, in descending order.
+    // The token's scores of all keys, in descending order.
     const int64_t limit = case_.Limit(token % case_.s1);
     const float* scores = values_.array.as<float>().data() + token * case_.k;
     const double max = limit == 0 ? 0 : static_cast<double>(scores[0]);
@@ -116,7 +116,8 @@ check::IndexerToken IndexerData::Token(int64_t token, std::vector<int64_t> keys)
   return indexer;
 }
 
-// A list is right if it is in order, and if no key that it lacks has a larger score. Both hold as far as f32 can tell.
+// Checks that a list is in order of the scores, and that no key outside the list has a larger score. Both conditions
+// are checked up to the error of f32.
 void IndexerData::CheckSelection(int64_t token) const {
   const int64_t limit = case_.Limit(token % case_.s1);
   std::vector<int64_t> all(static_cast<size_t>(limit));

@@ -14,12 +14,12 @@ class Int8Data {
  public:
   explicit Int8Data(const ForwardCase& prompt);
 
-  /// The call on this memory.
+  /// Returns the call on this memory.
   [[nodiscard]] const PromptAttentionArgs& args() const { return args_; }
-  /// Bytes of the inputs and the output, each counted once.
+  /// Returns the bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;
 
-  /// Compares the first row, the last row and some between with plain loops in double. Throws Failure if a column
+  /// Compares the first row, the last row and some rows between with plain loops in double. Throws Failure if a column
   /// differs by more than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;

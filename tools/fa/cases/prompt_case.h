@@ -6,8 +6,8 @@
 
 namespace fa::tool {
 
-/// The prompt call of these sizes. With int8 its scales turn random bytes into scores and outputs of about 1, and the
-/// output is f16.
+/// Returns the prompt call of these sizes. With int8 the output is f16, and the call's scales turn random bytes into
+/// scores and outputs of about 1.
 [[nodiscard]] PromptAttentionArgs PromptArgsOf(const ForwardCase& forward);
 [[nodiscard]] PromptAttentionOptions PromptOptionsOf(const ForwardCase& forward);
 

@@ -12,7 +12,7 @@
 namespace fa::tool {
 namespace {
 
-// The ends of `batch` sequences of `rows` rows each.
+// Returns the ends of `batch` sequences of `rows` rows each.
 std::vector<int64_t> Ends(int64_t batch, int64_t rows) {
   std::vector<int64_t> ends;
   for (int64_t b = 1; b <= batch; ++b) ends.push_back(b * rows);
@@ -39,8 +39,8 @@ SparseMask ParseMode(int64_t mode) {
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", mode));
 }
 
-// Refuses a tensor whose bytes do not fit into 63 bits. No tensor of the call is larger than the largest that is
-// checked.
+// Refuses sizes whose tensor does not fit into 63 bits. SparseCase checks bounds of all its tensors, so that no tensor
+// of the call is larger.
 void CheckSizes(const char* flag, const std::string& text, const std::vector<int64_t>& sizes) {
   if (!npy::BytesOf(sizes, npy::ElementType::kF32)) {
     throw UsageError(fmt::format("{}: {}, want sizes of at least 0 and tensors below 2^63 bytes", flag, text));
@@ -118,7 +118,7 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   CheckSizes("--shape", flags.shape, {batch, s1, k});
   CheckSizes("--shape", flags.shape, {batch, s2, std::max(d, index_d)});
   CheckSizes("--shape", flags.shape, {batch, std::max(s1, s2), std::max<int64_t>(heads, 1), d_rope});
-  // A sequence may fill only a part of its last page, so the pages may be larger than its keys.
+  // A sequence may fill only a part of its last page, so its pages may be larger than its keys.
   CheckSizes("--block-size", std::to_string(block_size), {batch, block_size, std::max(d, index_d) + d_rope});
   if (layout == Layout::kTND || paged()) CheckListedSequences("--shape", batch);
   if (layout == Layout::kTND) {

@@ -22,27 +22,27 @@ struct SparseCaseFlags {
   std::string dtype = "bf16", layout = "BSND";
   int64_t sparse_mode = 3;
   bool separate_value = false;
-  int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of so many rows
+  int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
 };
 
-/// Which flags a command has, and which sizes its --shape has.
+/// The kind of a command: which flags it has, and which sizes its --shape has.
 enum class SparseCaseKind : uint8_t {
   kAttention,     ///< B,N,S1,S2,D,Drope,K
   kIndexer,       ///< B,Nidx,S1,S2,D,K
-  kDenseIndexer,  ///< as kIndexer, but without K: all keys
-  kLoss,          ///< as kAttention; the indexer's sizes have a flag of their own
-  kDenseLoss,     ///< as kLoss, but without K: all keys
+  kDenseIndexer,  ///< like kIndexer, but without K, because all keys take part
+  kLoss,          ///< like kAttention; the indexer's sizes have the flag --indexer
+  kDenseLoss,     ///< like kLoss, but without K, because all keys take part
 };
 /// Adds the flags. Their defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
-/// Adds --block-size, for the operators that take pages.
+/// Adds --block-size, for commands whose operators take pages.
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);
 
 /// A call that is described by its sizes alone. TND has `batch` sequences, all of s1 queries and s2 keys. The arguments
 /// and options that its members return point into this object, which therefore stays at its address.
 class SparseCase {
  public:
-  /// The tensors of its arguments are present but have no contents, which is enough to plan. Throws UsageError.
+  /// Makes a case whose tensors are present but have no contents, which is enough to plan. Throws UsageError.
   SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags);
   SparseCase(const SparseCase&) = delete;
   SparseCase& operator=(const SparseCase&) = delete;
@@ -66,19 +66,19 @@ class SparseCase {
   [[nodiscard]] DenseIndexerLseArgs LseArgs() const;
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
-  /// For kDenseLoss: the arguments with the tensors of LossArgs(), which may have contents, and with the indexer's
-  /// statistics, which have none.
+  /// For kDenseLoss: returns arguments with the tensors of `shared`, which are those of LossArgs() and may have
+  /// contents. The indexer's statistics are added without contents.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
   [[nodiscard]] SparseIndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLossOptions DenseLossOptions() const { return {.layout = layout, .mask = mask}; }
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }
-  /// Keys or values of `size` columns in one tensor, even if the call has pages.
+  /// Returns keys or values of `size` columns in one tensor, even if the call has pages.
   [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
-  /// The number of keys that query token t of a sequence may select.
+  /// Returns the number of keys that query token t of a sequence may select.
   [[nodiscard]] int64_t Limit(int64_t t) const;
-  /// The mask in words: "sparse-mode 3".
+  /// Returns the mask in words: "sparse-mode 3".
   [[nodiscard]] std::string MaskText() const;
 
  private:

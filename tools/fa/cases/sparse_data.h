@@ -11,10 +11,11 @@
 
 namespace fa::tool {
 
-/// int32 lists of a SparseCase, the same in every run: different keys below the limit in random order, then -1.
+/// Returns int32 lists of selected keys for a SparseCase, the same in every run. A list has different keys below the
+/// limit in random order, then -1.
 [[nodiscard]] Tensor RandomLists(const SparseCase& sparse);
 
-/// The rows of keys [B, S2, columns], copied into the pages of `table`.
+/// Returns the rows of keys [B, S2, columns], copied into the pages of `table`.
 [[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
 
 /// Memory for the attention of a SparseCase. Its inputs are random and the same in every run.
@@ -23,21 +24,22 @@ class SparseAttentionData {
   explicit SparseAttentionData(const SparseCase& sparse);
 
   [[nodiscard]] SparseAttentionArgs ForwardArgs();
-  /// The backward's arguments. Runs the forward first. Throws Failure.
+  /// Runs the forward, then returns the backward's arguments. Throws Failure.
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs(Context& context);
-  /// Sets the attention's part of a loss. Runs the forward first. Throws Failure.
+  /// Runs the forward, then sets the attention's part of a loss. Throws Failure.
   void SetLossArgs(Context& context, SparseIndexerLossArgs& args);
 
-  /// Bytes of keys and values, counted once for every query that selects them.
+  /// Returns the bytes of keys and values, counted once for every query that selects them.
   [[nodiscard]] double gathered_bytes() const;
 
-  /// Both compare some rows with a double-precision computation from the same inputs, and throw Failure.
+  /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
+  /// throw Failure if a row is wrong.
   void CheckForward() const;
   void CheckBackward() const;
 
-  /// The attention that the loss needs for one query token. `token` counts over all sequences.
+  /// Returns the attention that the loss needs for one query token. `token` counts over all sequences.
   [[nodiscard]] check::TargetToken Target(int64_t token) const;
-  /// The keys that a token selects, as rows of its sequence.
+  /// Returns the keys that a token selects, as row numbers within the token's sequence.
   [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;
   [[nodiscard]] TensorView lists() const { return lists_.View(); }
 
@@ -72,7 +74,7 @@ class IndexerData {
   [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
   /// Sets the indexer's part of a loss.
   void SetLossArgs(SparseIndexerLossArgs& args);
-  /// Computes the statistics of the scores and sets them. Throws Failure.
+  /// Computes the statistics of the scores and sets them in `args`. Throws Failure.
   void SetStatistics(Context& context, DenseIndexerLossArgs& args);
 
   void CheckForward() const;

@@ -1,4 +1,4 @@
-// fa info: the facts of this machine that the library sees.
+// fa info prints the facts of this machine that the library sees.
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ const char* ForcedIsa(const ContextFlags& flags) {
   return std::getenv("FA_FORCE_ISA");
 }
 
-/// Levels that this CPU has and this library lacks.
+/// Returns the levels that this CPU has and this library lacks.
 std::vector<std::string> LevelsNotBuilt() {
   std::vector<std::string> names;
   for (const Isa isa : AllIsas()) {

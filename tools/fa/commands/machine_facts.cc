@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The CPU's name, as the library has it. /proc/cpuinfo has no name on aarch64.
+/// Returns the CPU's name as the library reports it, because /proc/cpuinfo has no name on aarch64.
 std::string CpuName(const Context& context) {
   constexpr std::string_view kBegin = "cpu: ";
   const std::string text = context.Describe();
@@ -24,7 +24,7 @@ std::string CpuName(const Context& context) {
   return line.starts_with(kBegin) ? line.substr(kBegin.size()) : "";
 }
 
-/// The bytes that "48K", "2048K" or "32M" mean.
+/// Returns the number of bytes that "48K", "2048K" or "32M" means.
 int64_t BytesOfSize(const std::string& size) {
   const int64_t number = std::atoll(size.c_str());
   if (size.ends_with('K')) return number << 10;
@@ -44,7 +44,7 @@ std::vector<CacheFacts> DataCaches() {
   return caches;
 }
 
-/// A function of a library that libfa loads, looked up by name. The tool itself does not link that library.
+/// Looks up a function of a library that libfa loads, by name. The tool itself does not link that library.
 template <typename Function>
 Function* Loaded(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

@@ -11,7 +11,7 @@
 
 namespace fa::tool {
 
-/// One cache as the first core sees it.
+/// One cache of the first core.
 struct CacheFacts {
   int level = 0;
   int64_t bytes = 0;
@@ -20,7 +20,7 @@ struct CacheFacts {
 
 [[nodiscard]] nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches);
 
-/// The operating system's facts of this machine. A fact that it does not give is empty.
+/// The operating system's facts of this machine. A fact that the system does not give is empty.
 struct MachineFacts {
   std::string cpu;
   std::vector<CacheFacts> data_caches;
@@ -28,8 +28,8 @@ struct MachineFacts {
 };
 [[nodiscard]] MachineFacts ReadMachineFacts(const Context& context);
 
-/// Names and versions of the libraries of this process. Libraries that are loaded with libfa are asked at run time;
-/// others were built into the tool.
+/// Returns names and versions of the libraries of this process. A library that is loaded with libfa is asked at run
+/// time. The versions of the others are known when the tool is built.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> DependencyVersions();
 
 }  // namespace fa::tool

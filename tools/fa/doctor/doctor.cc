@@ -1,4 +1,4 @@
-// fa doctor: what the machine, its settings and the environment mean for fa, and a test of every level on this CPU.
+// fa doctor reports what the machine, its settings and the environment mean for fa, and tests every level on this CPU.
 
 #include <fmt/format.h>
 

@@ -22,9 +22,9 @@ bool Is(std::string_view value, std::string_view word) {
   return std::equal(value.begin(), value.end(), word.begin(), word.end(), same);
 }
 
-/// A value of OMP_PROC_BIND other than "false".
+/// Returns whether a value of OMP_PROC_BIND binds threads. "false", "0" and an empty value do not.
 bool Binds(std::string_view value) { return !value.empty() && !Is(value, "false") && value != "0"; }
-/// A value of KMP_AFFINITY other than "none" and "disabled", with modifiers or without.
+/// Returns whether a value of KMP_AFFINITY binds threads. "none" and "disabled" do not, with modifiers or without.
 bool BindsOfIntel(std::string_view value) {
   return value.find("none") == std::string_view::npos && value.find("disabled") == std::string_view::npos;
 }
@@ -43,7 +43,8 @@ constexpr const char* kBound =
 constexpr const char* kSpins = "OpenMP threads spin between their regions on the cores that fa works on";
 constexpr const char* kInvented = "hwloc describes an invented machine, for which fa chooses its threads";
 
-// Of fa, of hwloc and OpenBLAS, which fa loads, and of OpenMP and MKL, which programs that call fa load.
+// Variables of fa, of hwloc and OpenBLAS, which fa loads, and of libraries that programs which call fa load, such as
+// OpenMP and MKL.
 constexpr Variable kVariables[] = {
     {"FA_FORCE_ISA", IsAny, "every call runs at this level and not at the CPU's best"},
     {"FA_ASSUME_ISA", IsAny, "the level is taken for granted: a CPU that lacks it ends the process by SIGILL"},
@@ -75,7 +76,7 @@ std::string SubjectOf(const SelfTestResult& result) {
 
 std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get) {
   std::vector<Finding> findings;
-  // It overrides the other variables that bind.
+  // OMP_PROC_BIND overrides the other variables that bind threads.
   const char* bind = get("OMP_PROC_BIND");
   const bool unbound = bind != nullptr && *bind != '\0' && !Binds(bind);
   for (const Variable& variable : kVariables) {

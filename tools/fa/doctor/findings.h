@@ -17,19 +17,20 @@ struct Finding {
   std::string text;
 };
 
-/// Environment variables, of fa and of the libraries that share a process with it, whose values change or slow down
-/// what fa does. @param get  as std::getenv
+/// Finds environment variables whose values change or slow down what fa does. Libraries in the same process as fa read
+/// some of these variables.
+/// @param get  returns the value of a variable, or null, like std::getenv
 [[nodiscard]] std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get);
 
-/// Settings of the operating system.
+/// Finds settings of the operating system that cost speed or memory.
 [[nodiscard]] std::vector<Finding> FindSettings(const SystemFacts& facts);
 
-/// Why the rates of the self-test may be too low, or cannot be right.
-/// @param foreign_cpus  that other programs used during it, if the system tells
+/// Finds reasons why the rates of the self-test may be too low, or cannot be right.
+/// @param foreign_cpus  CPUs that other programs used during the self-test, if the system reports them
 [[nodiscard]] std::vector<Finding> FindDoubts(const std::vector<SelfTestResult>& results,
                                               std::optional<double> foreign_cpus);
 
-/// Levels that compute something wrong.
+/// Finds levels that compute wrong results.
 [[nodiscard]] std::vector<Finding> FindWrongResults(const std::vector<SelfTestResult>& results);
 
 }  // namespace fa::tool

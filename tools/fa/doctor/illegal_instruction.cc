@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-// A handler of signals may use no more than this.
+// The handler prints this line, which is made beforehand: a signal handler may not allocate or format.
 std::string note_line;
 struct sigaction handler_before = {};
 

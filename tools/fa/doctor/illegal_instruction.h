@@ -5,11 +5,11 @@
 
 namespace fa::tool {
 
-/// While it lives, an instruction that the CPU lacks, in any thread, ends the process with the line on stderr and exit
-/// code 1. There is at most one.
+/// While an object of this class lives, it handles instructions that the CPU lacks, in any thread. Such an instruction
+/// ends the process with the given line on stderr and exit code 1. At most one object may live at a time.
 class IllegalInstructionNote {
  public:
-  /// @param line  without a newline
+  /// @param line  text of the line, without a newline
   explicit IllegalInstructionNote(std::string line);
   ~IllegalInstructionNote();
   IllegalInstructionNote(const IllegalInstructionNote&) = delete;

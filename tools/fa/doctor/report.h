@@ -13,7 +13,7 @@
 
 namespace fa::tool {
 
-/// What the doctor has seen.
+/// The facts and findings of one run of `fa doctor`.
 struct DoctorReport {
   const Context& context;
   MachineFacts machine;
@@ -23,7 +23,7 @@ struct DoctorReport {
 };
 
 [[nodiscard]] nlohmann::ordered_json ToJson(const DoctorReport& report);
-/// One page; where stdout is a terminal, in colours.
+/// Returns the report as one page of text, which has colours if stdout is a terminal.
 [[nodiscard]] std::string ToText(const DoctorReport& report);
 
 }  // namespace fa::tool

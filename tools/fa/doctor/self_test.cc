@@ -31,17 +31,17 @@ constexpr Subject kSubjects[] = {
 /// A call with the check of its results.
 struct TestedCall {
   std::function<void()> call;
-  std::function<double()> check;  ///< @return the error; throws Failure
+  std::function<double()> check;  ///< returns the error of the results; throws Failure
 };
 
-/// Calls, checks and times.
+/// Calls once, checks the results, then times calls.
 void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall& tested, DType dtype, double seconds,
                  SelfTestResult& result) {
   tested.call();
   result.error = tested.check();
   result.kernel = fmt::format("{}", fmt::join(info.kernels, "+"));
   bench::PeakRate peak(context.threads(), context.isa(), dtype);
-  // The rest of a subject's time goes to data, their check and the references.
+  // The calls get this share of a subject's time. The rest goes to data, their check and the references.
   constexpr double kCalls = 0.5;
   const bench::BracketedTiming timing = bench::TimeInRounds(
       {.seconds = kCalls * seconds, .call = tested.call, .references = {bench::GigaflopsOf(peak, info.flops)}});
@@ -53,7 +53,8 @@ void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall&
 }
 
 void Test(const Subject& subject, Context& context, double seconds, SelfTestResult& result) {
-  // A head per thread, at least four, which take a portable thread some 10 ms; 250 rows and keys end in part of a tile.
+  // There is one head per thread, and at least four heads, which take one thread at the portable level about 10 ms. 250
+  // rows and keys end in a part of a tile.
   const ForwardCase sizes({.shape = fmt::format("1,{0},{0},250,250,64", std::max(4, context.threads())),
                            .dtype = subject.dtype,
                            .takes_int8 = true,
@@ -83,7 +84,7 @@ void Test(const Subject& subject, Context& context, double seconds, SelfTestResu
   MeasureCall(context, plan->info(), tested, sizes.dtype, seconds, result);
 }
 
-/// The levels that run here, without the one that only tests use.
+/// Returns the levels that run here, without the level that only tests use.
 std::vector<Isa> LevelsHere() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {

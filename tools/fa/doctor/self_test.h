@@ -10,23 +10,23 @@
 
 namespace fa::tool {
 
-/// One operator in one type at one level.
+/// The result of one operator in one type at one level.
 struct SelfTestResult {
   std::string isa, op, dtype;
   std::string kernel = {};
-  double error = 0;                     ///< the largest, as a fraction of what rounding explains
-  double gflops = 0;                    ///< of the best call
+  double error = 0;                     ///< the largest error, as a fraction of what rounding explains
+  double gflops = 0;                    ///< rate of the best call
   std::string peak = {};                ///< the level's arithmetic unit for the type: "bf16 tile products"
-  double peak_gflops = 0;               ///< its rate on as many threads, measured right before and after that call
-  std::optional<double> fraction = {};  ///< gflops of peak_gflops; nothing where no round was quiet
-  bool above_peak = false;              ///< every call was faster than the unit around it, which cannot be
-  std::string wrong = {};               ///< what is wrong, or why it did not run; error and rates are then 0
+  double peak_gflops = 0;               ///< the unit's rate on the same threads, measured around the best call
+  std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet
+  bool above_peak = false;              ///< calls beat the unit's rate and no round was quiet, which is doubtful
+  std::string wrong = {};               ///< what is wrong, or why the test did not run; error and rates are then 0
 };
 
 /// Runs forward, backward and prompt at every level that this CPU has, compares rows of their results with
 /// computations in double precision, and times them.
-/// @param context  the threads; its level is not looked at
-/// @param seconds  for all of it, about; each operator is called at least five times
+/// @param context  the number of threads; the context's level is ignored
+/// @param seconds  time for the whole test, approximately; each operator is called at least five times
 [[nodiscard]] std::vector<SelfTestResult> RunSelfTest(const ContextFlags& context, double seconds,
                                                       const std::function<void(const std::string& what)>& progress);
 

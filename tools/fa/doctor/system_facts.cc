@@ -12,7 +12,7 @@
 namespace fa::tool {
 namespace {
 
-/// What follows `key` in a line "key: value" of a file; empty if there is no such line.
+/// Returns the value of a line "key: value" of a file, or "" if there is no such line.
 std::string ValueOf(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -27,7 +27,7 @@ int64_t KibOf(const std::string& path, const std::string& key) {
   return static_cast<int64_t>(std::atoll(ValueOf(path, key).c_str())) << 10;
 }
 
-/// "always [madvise] never" has chosen madvise.
+/// Returns the choice in brackets: "madvise" for "always [madvise] never".
 std::string Chosen(const std::string& choices) {
   const size_t begin = choices.find('['), end = choices.find(']');
   if (begin == std::string::npos || end == std::string::npos || end < begin) return "";
@@ -39,7 +39,8 @@ void Lower(std::optional<T>& least, T limit) {
   least = least ? std::min(*least, limit) : limit;
 }
 
-/// The least limits of the control groups of this process and of all groups around them, of version 1 and version 2.
+/// The lowest limits among the control groups of this process and all groups above them. Both versions of control
+/// groups are read.
 class GroupLimits {
  public:
   explicit GroupLimits(const std::string& root) : root_(root) {
@@ -62,8 +63,8 @@ class GroupLimits {
   std::optional<int64_t> memory_bytes;
 
  private:
-  /// In a container the path may be the host's, of which only the container's own root is mounted: so the way leads up
-  /// to it.
+  /// Looks at the group and at all groups above it, up to the root. In a container the path may be the host's, but only
+  /// the container's own group is mounted, as the root. Then only the root is found.
   void Walk(std::string group, std::initializer_list<const char*> mounts) {
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
@@ -85,13 +86,13 @@ class GroupLimits {
     for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) NoteMemory(FirstLine(folder + file));
   }
 
-  /// "max" and -1, which mean no limit, come as 0 or less.
+  /// Notes a limit. "max" and -1 mean no limit, and arrive here as a quota of 0 or less.
   void NoteCpus(double quota, double period) {
     if (quota > 0 && period > 0) Lower(cpus, quota / period);
   }
 
   void NoteMemory(const std::string& text) {
-    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes 2^63 less a page
+    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes 2^63 minus a page for no limit
     const auto bytes = static_cast<int64_t>(std::atoll(text.c_str()));
     if (bytes > 0 && bytes < kNoLimit) Lower(memory_bytes, bytes);
   }

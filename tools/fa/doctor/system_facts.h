@@ -8,21 +8,21 @@
 
 namespace fa::tool {
 
-/// What the operating system grants this process; what it does not say is empty or 0.
+/// What the operating system grants this process. A fact that the system does not give is empty or 0.
 struct SystemFacts {
   int64_t online_cpus = 0;               ///< hardware threads of the machine
-  int64_t allowed_cpus = 0;              ///< those in the affinity mask of the process
-  std::optional<double> cpu_limit = {};  ///< CPUs' worth of time that the control groups grant
+  int64_t allowed_cpus = 0;              ///< hardware threads in the affinity mask of the process
+  std::optional<double> cpu_limit = {};  ///< CPU time per second that the control groups grant
   int64_t memory_bytes = 0, available_bytes = 0;
-  std::optional<int64_t> memory_limit_bytes = {};  ///< of the control groups
+  std::optional<int64_t> memory_limit_bytes = {};  ///< limit of the control groups
   std::string transparent_huge_pages = {};         ///< "always", "madvise" or "never"
   int64_t reserved_huge_pages = 0, huge_page_bytes = 0;
-  std::vector<std::string> governors = {};  ///< of all CPUs, each name once; empty on most virtual machines
+  std::vector<std::string> governors = {};  ///< governors of all CPUs, each name once; empty on most virtual machines
   int64_t numa_nodes = 1;
   bool numa_balancing = false;
 };
 
-/// @param root  what the kernel's files lie below: "" for this machine
+/// @param root  the folder that has the kernel's /proc and /sys, or "" for this machine
 [[nodiscard]] SystemFacts ReadSystemFacts(const std::string& root);
 
 }  // namespace fa::tool

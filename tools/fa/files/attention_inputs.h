@@ -26,7 +26,7 @@ struct AttentionFlags {
   std::string pse;
   int64_t pse_type = 1;
   std::string drop_mask, seed, offset;
-  AttentionOptions numbers;  ///< FA_DENSE_NUMBERS alone
+  AttentionOptions numbers;  ///< only the numbers of FA_DENSE_NUMBERS are set
   std::string sink;
   std::string actual_seq_qlen, actual_seq_kvlen;
   bool takes_int8 = false;  ///< query, key and value may be int8 too
@@ -53,20 +53,20 @@ void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 /// address.
 class AttentionInputs {
  public:
-  /// Throws UsageError, Failure.
+  /// Reads the files, or only their headers. Throws UsageError, Failure.
   explicit AttentionInputs(const AttentionFlags& flags, InputFiles::Read read = InputFiles::Read::kAll);
   AttentionInputs(const AttentionInputs&) = delete;
   AttentionInputs& operator=(const AttentionInputs&) = delete;
 
-  AttentionArgs args;  ///< inputs only
+  AttentionArgs args;  ///< the call with its inputs, without outputs
   AttentionOptions options;
-  TensorSizes query, value;  ///< sizes of these tensors, from which shapes of outputs follow
+  TensorSizes query, value;  ///< sizes of q and v, from which shapes of outputs follow
 
   /// Reads a file of the call into this object. An empty path gives an absent tensor. LoadFloats takes f32, f16 or bf16
-  /// files, as for the query.
+  /// files only, as for the query.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
-  /// The files, for reading the rest after InputFiles::Read::kHeaders.
+  /// Returns the files. After InputFiles::Read::kHeaders, the caller reads the data from them.
   [[nodiscard]] InputFiles& files() { return files_; }
 
  private:

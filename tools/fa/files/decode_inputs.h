@@ -22,7 +22,7 @@ struct DecodeFlags {
   std::optional<float> scale;
   MaskFlags mask;
   std::string pse;
-  DecodeAttentionOptions numbers;  ///< FA_DECODE_NUMBERS alone
+  DecodeAttentionOptions numbers;  ///< only the numbers of FA_DECODE_NUMBERS are set
   std::string actual_seq_lengths, actual_seq_lengths_kv;
   std::string block_table;
   std::optional<int64_t> block_size;
@@ -38,14 +38,14 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 /// address.
 class DecodeInputs {
  public:
-  /// Throws UsageError, Failure.
+  /// Reads the files. Throws UsageError, Failure.
   explicit DecodeInputs(const DecodeFlags& flags);
   DecodeInputs(const DecodeInputs&) = delete;
   DecodeInputs& operator=(const DecodeInputs&) = delete;
 
-  DecodeAttentionArgs args;  ///< inputs only
+  DecodeAttentionArgs args;  ///< the call with its inputs, without outputs
   DecodeAttentionOptions options;
-  TensorSizes query;  ///< sizes of this tensor, from which shapes of outputs follow
+  TensorSizes query;  ///< sizes of q, from which shapes of outputs follow
   int64_t dv = 0;
   DType out_dtype;
 

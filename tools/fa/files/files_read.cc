@@ -16,7 +16,8 @@ std::vector<std::pair<const char*, Identity>>& FilesRead() {
   return files;
 }
 
-/// Device and inode of a regular file. Other files have none, because a pipe or a device may be both read and written.
+/// Returns device and inode of a regular file. Other files have no identity here, because a command may both read and
+/// write a pipe or a device.
 std::optional<Identity> IdentityOf(const std::string& path) {
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return std::nullopt;

@@ -8,9 +8,9 @@ namespace fa::tool {
 /// Notes a regular file that the running command has read. Device and inode identify files, so names and links do not
 /// matter.
 void NoteFileRead(const char* flag, const std::string& path);
-/// The flag that read the file at `path`, or null if no flag read it or there is no such file.
+/// Returns the flag that read the file at `path`. Returns null if no flag read the file, or if there is no such file.
 [[nodiscard]] const char* FlagThatRead(const std::string& path);
-/// Forgets all files. Call it before a command.
+/// Forgets all files. Called before each command.
 void ForgetFilesRead();
 
 }  // namespace fa::tool

@@ -24,9 +24,10 @@ class InputFiles {
   /// `dtype` is the text of --dtype; "" means that the files give the type. Throws UsageError.
   explicit InputFiles(const std::string& dtype, Read read = Read::kAll);
 
-  /// A tensor of any type, or an absent one for an empty path. Throws UsageError, Failure.
+  /// Reads a tensor of any type. An empty path gives an absent tensor. Throws UsageError, Failure.
   TensorView Load(const char* flag, const std::string& path);
-  /// An f32, f16 or bf16 tensor, which has the type of --dtype if that is given. With `int8_too` it may also be int8.
+  /// Reads an f32, f16 or bf16 tensor, whose type must be --dtype if that flag is given. With `int8_too` the tensor may
+  /// also be int8.
   TensorView LoadFloats(const char* flag, const std::string& path, bool int8_too = false);
   TensorView Keep(Tensor tensor);
 

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The path with its links resolved. A link may name a file that does not exist yet.
+/// Returns the path with its symbolic links resolved. A link may name a file that does not exist yet.
 fs::path Resolved(const std::string& path, std::error_code& error) {
   constexpr int kMostLinks = 40;  // the kernel's limit
   fs::path target = fs::absolute(path);
@@ -76,7 +76,7 @@ void OutputFiles::Write(File& file) {
   if (stream == nullptr) throw npy::IoError(std::strerror(errno));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> closed_on_failure(stream, std::fclose);
   WriteTo(stream, file);
-  // A full disk may show only when the stream is flushed.
+  // A full disk may cause an error only when the stream is flushed.
   if (std::fflush(stream) != 0) throw npy::IoError(std::strerror(errno));
 }
 

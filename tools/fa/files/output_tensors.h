@@ -15,9 +15,9 @@ namespace fa::tool {
 
 /// The dimension along which a tensor is divided among ranks.
 struct RowAxis {
-  int axis = -1;        ///< -1: every rank has the whole tensor
-  bool queries = true;  ///< rows of queries; otherwise rows of keys
-  bool pairs = false;   ///< elements of TND's [N*sum(Sq*Sk)], which belong to rows of queries
+  int axis = -1;        ///< the dimension; -1 if every rank has the whole tensor
+  bool queries = true;  ///< whether the rows are rows of queries; otherwise they are rows of keys
+  bool pairs = false;   ///< whether elements of TND's [N*sum(Sq*Sk)] are divided, by rows of queries
 };
 
 /// One tensor that a command writes.
@@ -29,14 +29,14 @@ struct OutputSpec {
   std::vector<int64_t> shape;
   RowAxis rows;
 };
-/// The outputs that have a path.
+/// Returns the outputs that have a path.
 [[nodiscard]] std::vector<OutputSpec> Named(std::vector<OutputSpec> outputs);
 
-/// The tensors that a command writes. First come their descriptors in the call, which are enough to plan. When the call
-/// is known to be valid, they get memory. After the call they are written to their files.
+/// The tensors that a command writes. At first only their descriptors are in the call, which are enough to plan. When
+/// the call is known to be valid, the tensors get memory. After the call the tensors are written to their files.
 class OutputTensors {
  public:
-  /// Describes the output in `view`, which stays at its address. Throws as OutputFiles::Add.
+  /// Describes the output in `view`, which must stay at its address. Throws what OutputFiles::Add throws.
   void Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype, std::vector<int64_t> shape);
   void Add(const std::vector<OutputSpec>& outputs);
   /// Adds the output if `path` is not empty.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
-// Signal handlers read these names. A name stays in memory until after it has left the table.
+// Signal handlers read these names. A name stays in memory until it has been removed from this table.
 std::array<std::atomic<const char*>, StagedFile::kMost> staged_names{};
 static_assert(std::atomic<const char*>::is_always_lock_free);
 volatile std::sig_atomic_t publishing = 0, waiting_signal = 0;
@@ -87,7 +87,8 @@ StagedFile::StagedFile(std::string target, Naming naming) : target_(std::move(ta
 }
 
 void StagedFile::OpenNamed() {
-  // A signal between the creation of the file and the note of its name would leave the file behind.
+  // A signal after the file is created, but before its name is in the table, would leave the file behind. So signals
+  // wait here.
   const PublishedTogether until_noted;
   const int descriptor = UnderAFreshName(
       target_, [](const char* name) { return open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666); }, name_);
@@ -122,11 +123,11 @@ void StagedFile::RemoveNameAndThrow() {
 
 void StagedFile::Finish() {
   if (std::fflush(stream_) != 0) ThrowErrno();
-  // A full disk on another machine may show only when the file is closed.
+  // A full disk on another machine may cause an error only when the file is closed.
   if (!name_.empty() && std::fclose(std::exchange(stream_, nullptr)) != 0) ThrowErrno();
 }
 
-// A link cannot replace an existing file, only a rename can.
+// Gives a file without a name a temporary name, because linkat cannot replace an existing file, but rename can.
 void StagedFile::TakeName() {
   const std::string path = "/proc/self/fd/" + std::to_string(fileno(stream_));
   const int linked = UnderAFreshName(

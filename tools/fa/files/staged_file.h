@@ -7,10 +7,10 @@
 
 namespace fa::tool {
 
-/// A file that takes the place of its destination when it is complete. Otherwise nothing of it stays behind, neither
-/// after an error nor when a signal ends the process. While it is written it has no name, if the file system supports
-/// that (O_TMPFILE). Otherwise it has a name in the folder of the destination, which handlers remove on signals that
-/// can be caught. One process has at most kMost of these files.
+/// A file that takes the place of its destination when it is complete. If it is never completed, nothing of the file
+/// stays behind, neither after an error nor when a signal ends the process. While the file is written it has no name,
+/// if the file system supports that (O_TMPFILE). Otherwise it has a temporary name in the folder of the destination.
+/// Handlers remove this name on signals that can be caught. One process has at most kMost of these files.
 class StagedFile {
  public:
   static constexpr int kMost = 16;
@@ -23,11 +23,11 @@ class StagedFile {
   StagedFile& operator=(const StagedFile&) = delete;
 
   [[nodiscard]] std::FILE* stream() const { return stream_; }
-  /// The name, or "" for a file without a name.
+  /// Returns the temporary name, or "" for a file without a name.
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Call it after the last byte. Afterwards the operating system has all bytes. Throws npy::IoError.
+  /// Passes all bytes to the operating system. Call Finish after the last byte is written. Throws npy::IoError.
   void Finish();
-  /// Gives the file its name. Call it while a PublishedTogether lives. Throws npy::IoError.
+  /// Gives the file the name of its destination. Call Publish while a PublishedTogether lives. Throws npy::IoError.
   void Publish();
 
  private:
@@ -37,12 +37,12 @@ class StagedFile {
   void RemoveName() noexcept;
 
   std::string target_;
-  std::string name_;  ///< the name until it is published, or empty for none
+  std::string name_;  ///< the temporary name until the file is published, or empty
   std::FILE* stream_ = nullptr;
 };
 
-/// While it lives, signals that would end the process wait, so that either all files of a command get their names or
-/// none. Only one may live at a time.
+/// While an object of this class lives, signals that would end the process wait. So either all files of a command get
+/// their names or none. Only one object may live at a time.
 class PublishedTogether {
  public:
   PublishedTogether();
@@ -51,10 +51,12 @@ class PublishedTogether {
   PublishedTogether& operator=(const PublishedTogether&) = delete;
 };
 
-/// Removes the files that are not published. A process that ends without destructors calls this function.
+/// Removes the files that are not published. Call RemoveStagedFiles before the process ends without running
+/// destructors.
 void RemoveStagedFiles() noexcept;
 
-/// Makes a write beyond the limit on the size of files (ulimit -f) an error, where it would otherwise end the process.
+/// Makes a write beyond the limit on the size of files (ulimit -f) an error, where a signal would otherwise end the
+/// process.
 void MakeFileSizeLimitAnError();
 
 }  // namespace fa::tool

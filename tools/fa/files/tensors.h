@@ -21,17 +21,18 @@ struct Tensor {
 
 /// Reads the file that `flag` names. uint16 is bf16 if `dtype` says so, and otherwise an error.
 [[nodiscard]] Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype);
-/// Reads a query, key or value: f32, f16 or bf16, which must be `dtype` if that is given. With `int8_too` int8 is
-/// allowed.
+/// Reads a query, key or value. Its type must be f32, f16 or bf16, and must be `dtype` if that is given. With
+/// `int8_too` int8 is allowed.
 [[nodiscard]] Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype,
                                      bool int8_too = false);
-/// The library's type of a file's elements. uint16 is bf16 if `dtype` says so. Throws UsageError naming the flag.
+/// Returns the library's type for a file's elements. uint16 is bf16 if `dtype` says so. Throws UsageError naming the
+/// flag.
 [[nodiscard]] DType DTypeOf(const char* flag, npy::ElementType type, std::optional<DType> dtype);
-/// Throws UsageError unless the element type is one of a query, key or value (LoadActivations).
+/// Throws UsageError unless LoadActivations would take this element type for a query, key or value.
 void CheckActivations(const char* flag, npy::ElementType type, std::optional<DType> dtype, bool int8_too = false);
-/// The file's type for elements of this type.
+/// Returns the file's type for elements of this type.
 [[nodiscard]] npy::ElementType ElementTypeOf(DType dtype);
-/// A tensor that is not initialised.
+/// Returns a tensor that is not initialised.
 [[nodiscard]] Tensor NewTensor(DType dtype, std::vector<int64_t> shape);
 
 }  // namespace fa::tool

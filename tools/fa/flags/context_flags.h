@@ -19,12 +19,12 @@ struct ContextFlags {
 /// Values of --threads, --isa, --accumulation, --cores.
 struct PlanContextFlags {
   ContextFlags here;
-  int cores = 0;  ///< cores of another machine; 0: this machine
+  int cores = 0;  ///< cores of another machine; 0 stands for this machine
 };
 
 void AddContextFlags(CLI::App& command, ContextFlags& flags);
 void AddContextFlags(CLI::App& command, PlanContextFlags& flags);
-/// Throws UsageError.
+/// Makes the context that the flags describe. Throws UsageError.
 [[nodiscard]] std::unique_ptr<Context> MakeContext(const ContextFlags& flags);
 [[nodiscard]] std::unique_ptr<Context> MakeContext(const PlanContextFlags& flags);
 

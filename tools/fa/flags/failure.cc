@@ -57,7 +57,8 @@ void ThrowUnlessOkFromShape(const Status& status) {
   const bool of_ranks = status.argument().starts_with("shards.") || status.argument().starts_with("machines.");
   if (IsMaskArgument(status.argument()) || of_ranks || status.code() != StatusCode::kInvalidArgument)
     return ThrowUnlessOk(status);
-  // The sizes make the tensors, which have no flags of their own: "--shape: query shape[2]=5, want ...".
+  // Here --shape describes all tensors, which have no flags of their own. So the error names --shape first: "--shape:
+  // query shape[2]=5, want ...".
   throw UsageError("--shape: " + status.what().Retold([](auto name, auto member, auto index) {
     constexpr size_t kHyphens = 2;
     const auto [flag, part] = Speak(name, member, index, {});

@@ -7,21 +7,21 @@
 
 namespace fa::tool {
 
-/// An argument of the C++ interface whose flag is not its name with hyphens. "out.dtype" is a part of an argument that
-/// has its own flag.
+/// An argument of the C++ interface whose flag is not the argument's name with hyphens. "out.dtype" is an example of a
+/// part of an argument that has its own flag.
 struct FlagName {
   std::string_view argument;
   const char* flag;
 };
 
-/// The names that most commands share. Prompt, decode and the sparse commands have some names of their own.
+/// Returns the names that most commands share. Prompt, decode and the sparse commands have some names of their own.
 [[nodiscard]] std::span<const FlagName> SharedFlagNames();
 [[nodiscard]] std::span<const FlagName> InferenceFlagNames();
 [[nodiscard]] std::span<const FlagName> SparseFlagNames();
 
-/// The flag of an argument in `names` or in SharedFlagNames(), or null if neither has it.
+/// Returns the flag of an argument in `names` or in SharedFlagNames(), or null if neither has the argument.
 [[nodiscard]] const char* FindFlag(std::string_view argument, std::span<const FlagName> names = {});
-/// The flag of an argument by FindFlag, or its name with hyphens.
+/// Returns the flag of an argument by FindFlag, or if there is none, the argument's name with hyphens.
 [[nodiscard]] std::string FlagOf(std::string_view argument, std::span<const FlagName> names = {});
 
 }  // namespace fa::tool

@@ -13,17 +13,19 @@ struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// The shape of such a tensor in the layout. BNSD_BSND means the shape of an input.
+/// Returns the shape of such a tensor in the layout. For BNSD_BSND the shape of an input is returned.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
-/// The sizes of such a shape. BSH and SBH need `heads`; other layouts ignore it. Throws UsageError naming the flag.
+/// Returns the sizes of such a shape. BSH and SBH need `heads`; other layouts ignore `heads`. Throws UsageError naming
+/// the flag.
 [[nodiscard]] TensorSizes SizesOf(const char* flag, Layout layout, const std::vector<int64_t>& shape, int64_t heads);
 
-/// The layout of the output that belongs to inputs of `layout`.
+/// Returns the layout of the output that belongs to inputs of `layout`.
 [[nodiscard]] Layout OutputLayout(Layout layout);
-/// The shape of softmax maximum, sum and lse: [B, N, Sq], TND [T, N].
+/// Returns the shape of softmax maximum, sum and lse: [B, N, Sq], in TND [T, N].
 [[nodiscard]] std::vector<int64_t> StatsShape(Layout layout, const TensorSizes& query);
 
-/// The dimension of the sequence in a tensor of the layout (TND: of the packed tokens), and in its statistics.
+/// SequenceAxis returns the dimension of the sequence in a tensor of the layout, which in TND is the dimension of the
+/// packed tokens. StatsSequenceAxis returns this dimension in the statistics.
 [[nodiscard]] int SequenceAxis(Layout layout);
 [[nodiscard]] int StatsSequenceAxis(Layout layout);
 
@@ -31,7 +33,8 @@ struct TensorSizes {
 struct TensorStrides {
   int64_t batch = 0, seq = 0, head = 0;
 };
-/// The strides of a dense tensor. In TND `sizes` are the sizes of one sequence, and all sequences are equally long.
+/// Returns the strides of a dense tensor. In TND `sizes` are the sizes of one sequence, and all sequences are equally
+/// long.
 [[nodiscard]] TensorStrides StridesOf(Layout layout, const TensorSizes& sizes);
 
 }  // namespace fa::tool

@@ -15,7 +15,7 @@ namespace {
 using Cut = SequenceShards::Cut;
 using Strategy = SequenceShards::Strategy;
 
-/// Parses "0,8,24,32:8,24": a list per rank, of begins and ends in turn.
+/// Parses "0,8,24,32:8,24". There is one list per rank, in which begins and ends of intervals alternate.
 std::vector<std::vector<SequenceShards::Interval>> ParseIntervals(const std::string& text) {
   std::vector<std::vector<SequenceShards::Interval>> intervals;
   for (size_t at = 0; at <= text.size();) {

@@ -16,13 +16,13 @@ struct CutFlags {
   int64_t heads_in_flight = 0;
 };
 void AddCutFlags(CLI::App& command, CutFlags& flags);
-/// The shards without the sizes of the sequences. Throws UsageError.
+/// Returns the shards that the flags describe, without the sizes of the sequences. Throws UsageError.
 [[nodiscard]] SequenceShards ShardsOf(const CutFlags& flags);
 
-/// The values of CutFlags and of --ranks, --network, --latency, --gflops, for a call over ranks that is only planned.
+/// Values of --ranks, --network, --latency, --gflops and of CutFlags, for a call over ranks that is only planned.
 struct RankPlanFlags {
   CutFlags cut;
-  int ranks = 0;  ///< 0: one process
+  int ranks = 0;  ///< number of ranks; 0 stands for one process without ranks
   double network_gbytes = 12.5, latency_us = 5, gflops = 0;
 };
 void AddRankPlanFlags(CLI::App& command, RankPlanFlags& flags);

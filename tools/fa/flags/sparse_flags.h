@@ -43,7 +43,7 @@ void AddLossFlags(CLI::App& command, SparseFlags& flags);
 [[nodiscard]] LossReduction ReductionOf(const SparseFlags& flags);
 [[nodiscard]] IndexerTarget TargetOf(const SparseFlags& flags);
 
-/// Sets the options of a sparse operator that the flags give. Throws UsageError.
+/// Sets those options of a sparse operator that the flags give. Throws UsageError.
 template <typename Options>
 void ReadOptions(const SparseFlags& flags, Options& options) {
   options.layout = SparseLayout(flags);

@@ -29,11 +29,11 @@ struct CommandEntry {
   std::vector<OptionEntry> options;
   std::vector<CommandEntry> commands;
 
-  /// The words of the path, joined by `between`.
+  /// Returns the words of the path, joined by `between`.
   [[nodiscard]] std::string Path(const char* between = " ") const;
 };
 
-/// @param app  the app of a program, which has the program's name
+/// @param app  the top-level app of a program, whose name is the program's name
 [[nodiscard]] CommandEntry ReadCommandTree(const CLI::App& app);
 /// Visits the command, and then all commands below it.
 void ForEachCommand(const CommandEntry& command, const std::function<void(const CommandEntry&)>& visit);

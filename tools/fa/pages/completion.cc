@@ -10,14 +10,14 @@
 namespace fa::tool {
 namespace {
 
-/// The text in single quotes, which all three shells read alike.
+/// Returns the text in single quotes, which all three shells read alike.
 std::string Quoted(std::string_view text, const char* quote = "'\\''") {
   std::string quoted = "'";
   for (const char letter : text) quoted += letter == '\'' ? std::string(quote) : std::string(1, letter);
   return quoted + "'";
 }
 
-/// The words that may follow the path of a command: its subcommands, its flags and its argument.
+/// Returns the words that may follow the path of a command: its subcommands, its flags and its argument.
 std::vector<std::string> WordsAfter(const CommandEntry& command) {
   std::vector<std::string> words;
   for (const CommandEntry& below : command.commands) words.push_back(below.path.back());
@@ -41,7 +41,8 @@ std::string TextOf(const CommandEntry& program, std::string text) {
   return text;
 }
 
-/// One line for each flag with a value: `line(pattern, option)`, with a pattern such as "run forward:--layout".
+/// Makes one line `line(pattern, option)` for each flag with a value. A pattern is, for example, "run
+/// forward:--layout".
 template <typename Line>
 std::string LinesOfValues(const CommandEntry& program, Line line) {
   std::string text;
@@ -107,7 +108,8 @@ std::string BashCompletion(const CommandEntry& program) {
                                   ? "compgen -f -- \"$cur\""
                                   : fmt::format("compgen -W '{}' -- \"$cur\"", fmt::join(option.choices, " "));
     if (!option.takes_file() && option.choices.empty()) return fmt::format("    '{}') return ;;\n", at);
-    // With this option for all words, a word that is also the name of a folder here would be completed as a folder.
+    // This option is set only for files: otherwise a word that is also the name of a folder here would be completed as
+    // a folder.
     const char* as_files = option.takes_file() ? "compopt -o filenames 2>/dev/null; " : "";
     return fmt::format("    '{}') {}mapfile -t COMPREPLY < <({}); return ;;\n", at, as_files, reply);
   });
@@ -122,7 +124,8 @@ std::string BashCompletion(const CommandEntry& program) {
 }
 
 std::string ZshCompletion(const CommandEntry& program) {
-  // _describe takes "word:text" with the colons of the word escaped. No word of the programs has a colon.
+  // _describe takes "word:text" and wants colons of the word escaped. No word of the programs has a colon, so nothing
+  // is escaped.
   const auto described = [](const std::string& word, const std::string& help) { return Quoted(word + ":" + help); };
   std::string text = kZshHead;
   text += "  case $command:$prev in\n";

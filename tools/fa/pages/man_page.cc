@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-/// The text in troff's escapes: hyphens can be searched and copied, and no line is a control line.
+/// Returns the text with troff's escapes, so that hyphens can be searched and copied, and no line is a control line.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   if (!text.empty() && (text.front() == '.' || text.front() == '\'')) escaped = "\\&";
@@ -30,7 +30,7 @@ std::string Escaped(std::string_view text) {
 std::string Bold(std::string_view text) { return "\\fB" + Escaped(text) + "\\fR"; }
 std::string Italic(std::string_view text) { return "\\fI" + Escaped(text) + "\\fR"; }
 
-/// An entry of a list: a word and its text.
+/// Returns an entry of a list: a word and its text.
 std::string Item(const std::string& word, const std::string& text) { return ".TP\n" + word + "\n" + text + "\n"; }
 
 std::string OptionText(const OptionEntry& option) {
@@ -43,12 +43,12 @@ std::string OptionText(const OptionEntry& option) {
   return Item(word, text);
 }
 
-/// The name of the page: "fa-run" for fa run and for the commands below it.
+/// Returns the name of the page: "fa-run" for fa run and for the commands below it.
 std::string PageName(const CommandEntry& command) {
   return command.path.empty() ? command.program : command.program + "-" + command.path.front();
 }
 
-/// The synopsis: "fa run forward [OPTION]...".
+/// Returns the synopsis: "fa run forward [OPTION]...".
 std::string Synopsis(const CommandEntry& command) {
   std::string line = Bold(command.path.empty() ? command.program : command.program + " " + command.Path());
   if (!command.commands.empty()) line += " " + Italic(command.path.empty() ? "COMMAND" : "OPERATOR");

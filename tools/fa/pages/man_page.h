@@ -14,7 +14,7 @@ struct ManPage {
   std::string text;
 };
 
-/// The pages: one for the program, and one for each command below it, which covers all operators.
+/// Returns one page for the program, and one page for each command directly below it, which covers all operators.
 [[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& program);
 
 }  // namespace fa::tool

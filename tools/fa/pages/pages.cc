@@ -1,4 +1,4 @@
-// completion and man: the tables of a program's commands, written for shells and for man(1).
+// The commands `completion` and `man` write the tables of a program's commands for shells and for man(1).
 
 #include <fmt/format.h>
 

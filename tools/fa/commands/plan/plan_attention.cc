@@ -1,4 +1,5 @@
-// fa plan forward, backward, decode, prompt: the plan in words, as JSON or as a picture. Nothing is computed.
+// fa plan forward, backward, decode, prompt: prints the plan in words, as JSON or as a picture. No attention is
+// computed.
 
 #include <fmt/format.h>
 
@@ -22,7 +23,7 @@ namespace fa::tool {
 namespace {
 
 struct AttentionPlanFlags {
-  DecodeCaseFlags call;  ///< block_size is for decode only
+  DecodeCaseFlags call;  ///< the call's sizes; block_size is for decode only
   PlanContextFlags context;
   PlanOutputFlags output;
   RankPlanFlags ranks;  ///< for operators with a schedule over ranks
@@ -33,7 +34,7 @@ struct Operator {
   const char* name;
   Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null for decode
   bool takes_int8 = false;
-  /// Null for an operator that does not run over ranks.
+  /// Makes the operator's schedule over ranks. Null for an operator that does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
                                    const RankMachines& machines, Context& context) = nullptr;
 };

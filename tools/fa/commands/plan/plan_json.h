@@ -9,7 +9,7 @@ namespace fa::tool {
 
 /// Prints the plan in words, or PlanInfo as one JSON object.
 void PrintPlan(const Plan& plan, bool json);
-/// PlanInfo with its field names as keys.
+/// Returns PlanInfo as JSON, with its field names as keys.
 [[nodiscard]] nlohmann::ordered_json PlanToJson(const PlanInfo& info);
 
 }  // namespace fa::tool

@@ -1,4 +1,4 @@
-// fa plan merge: the tasks that merge the rows of two partial results. Nothing is computed.
+// fa plan merge: prints the tasks that merge the rows of two partial results. Nothing is merged.
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 
 namespace fa::tool {
 
-/// How a plan is output.
+/// The flags that say how a plan is output.
 struct PlanOutputFlags {
   std::string svg;
   bool json = false;
@@ -19,8 +19,8 @@ struct PlanOutputFlags {
 /// Adds --svg and --json.
 void AddPlanOutputFlags(CLI::App& command, PlanOutputFlags& flags);
 
-/// Calls `make`, prints its plan, and draws it if the flags ask for that. Throws UsageError and Failure, and has then
-/// written nothing.
+/// Calls `make`, prints its plan, and draws it if the flags ask for that. Throws UsageError and Failure. If it throws,
+/// it has written nothing.
 void WritePlan(const PlanOutputFlags& flags, const PlanPicture& picture, const std::function<Plan()>& make);
 
 }  // namespace fa::tool

@@ -1,5 +1,5 @@
 // fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-lse,
-// dense-indexer-kl-loss: the plan in words, as JSON or as a picture. Nothing is computed.
+// dense-indexer-kl-loss: prints the plan in words, as JSON or as a picture. Nothing is computed.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,8 @@ struct SparsePlanner {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  // The operator works on a selection of keys. The picture then shows the selected keys in the order of the list.
+  // Whether the operator works on a selection of keys. The picture of such an operator shows the selected keys in the
+  // order of the list.
   bool selects;
   Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
 };

@@ -12,7 +12,7 @@
 namespace fa::tool {
 namespace {
 
-// Sizes are in pixels. A screen shows six panels of 300 pixels at once, and a legend can list 32 workers.
+// Sizes are in pixels. A screen shows six panels of 300 pixels at once, and a legend has room for 32 workers.
 constexpr double kPanel = 300, kMinPanel = 96;
 constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 108, kLegend = 190;
 constexpr int64_t kPanels = 6, kColumns = 3;
@@ -31,8 +31,8 @@ constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73"
 
 std::string WorkerColour(int worker, int workers) {
   if (workers <= static_cast<int>(kPalette.size())) return kPalette[static_cast<size_t>(worker) % kPalette.size()];
-  // For many workers, hues are a golden angle apart, so that neighbours differ, in three lightnesses. They are written
-  // as numbers because not every viewer knows hsl().
+  // For many workers, hues are a golden angle apart, so that neighbours differ, and lightness has three steps. Colours
+  // are written as numbers because not every viewer knows hsl().
   const double hue = std::fmod(worker * 137.508, 360.0), lightness = 0.44 + 0.11 * (worker % 3);
   constexpr double kSaturation = 0.58;
   const auto channel = [&](double shift) {
@@ -62,7 +62,7 @@ std::string Capital(std::string word) {
   return word;
 }
 
-/// Ticks such as 0, 1024, 2048: at most five at round distances, and the end.
+/// Returns ticks such as 0, 1024, 2048: at most five at round distances, and the end.
 std::vector<int64_t> Ticks(int64_t size) {
   int64_t step = 1;
   while (size / step > 4) step *= 2;
@@ -74,8 +74,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom. In a plan without loads the workers claim the tasks in order, so all tiles
-/// have one colour.
+/// Draws one document from top to bottom. If a plan has no loads of workers, the workers claim the tasks as they run.
+/// No worker is known then, and all tiles have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {

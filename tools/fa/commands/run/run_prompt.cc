@@ -37,7 +37,7 @@ DType OutType(const std::string& text, DType query) {
   throw UsageError(fmt::format("--out-dtype: '{}', want f32, f16, bf16 or int8", text));
 }
 
-/// The flags of dense attention. In TND prompt attention takes its lengths by them, as the forward does.
+/// Returns the flags of dense attention. In TND these flags also give the lengths, as for the forward.
 AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   AttentionFlags forward = flags.attention;
   forward.takes_int8 = true;
@@ -49,7 +49,7 @@ AttentionFlags AttentionFlagsOf(const PromptFlags& flags) {
   return forward;
 }
 
-/// The whole call. `lengths` owns the memory of its views.
+/// The whole call. `lengths` owns the memory of the call's lists of lengths.
 struct PromptCall {
   explicit PromptCall(const PromptFlags& flags) : inputs(AttentionFlagsOf(flags)) {
     args.q = inputs.args.q;

@@ -13,7 +13,7 @@ namespace {
 using Forward = SparseAttentionArgs;
 using Backward = SparseAttentionGradArgs;
 
-// The values are the first columns of the keys, here all columns.
+// Returns the output's descriptor. Without a value tensor, all columns of the keys are the values.
 TensorView Out(const SparseShapes<Forward>& call) {
   const TensorView& values = call.args.v.data != nullptr ? call.args.v : call.args.k;
   const int last = values.shape.rank() - 1;

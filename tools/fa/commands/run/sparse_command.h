@@ -30,20 +30,20 @@ struct SparseShapes {
   Layout layout;
   TensorSizes query;
 
-  /// A tensor with a value for every query token: BSND [B,S1,...], TND [T,...].
+  /// Describes a tensor with `sizes` elements for every query token: BSND [B,S1,...], TND [T,...].
   [[nodiscard]] TensorView PerToken(DType dtype, std::initializer_list<int64_t> sizes) const {
     TensorView view = {nullptr, dtype, {query.seq}, {}};
     if (layout != Layout::kTND) view.shape = {query.batch, query.seq};
     for (const int64_t size : sizes) view.shape.push_back(size);
     return view;
   }
-  /// The shape of softmax_max and softmax_sum: [B,1,S1,N], TND [1,T,N].
+  /// Returns the shape of softmax_max and softmax_sum: [B,1,S1,N], in TND [1,T,N].
   [[nodiscard]] TensorView Statistics() const {
     TensorView view = RowStatistics();
     view.shape.push_back(query.heads);
     return view;
   }
-  /// The shape of softmax_max_index and softmax_sum_index: [B,1,S1], TND [1,T].
+  /// Returns the shape of softmax_max_index and softmax_sum_index: [B,1,S1], in TND [1,T].
   [[nodiscard]] TensorView RowStatistics() const {
     TensorView view = {nullptr, DType::kF32, {}, {}};
     if (layout != Layout::kTND) view.shape.push_back(query.batch);
@@ -52,7 +52,7 @@ struct SparseShapes {
   }
 };
 
-/// A file that a command reads or writes.
+/// Whether a command needs a file that it reads or writes.
 enum class FileUse : uint8_t { kNeeded, kOptional };
 
 template <typename Args>
