@@ -1,7 +1,7 @@
 /// The checked copies that published programs for the device use. This header serves C and C++. If a later include
-/// folder has a securec.h too, such as that of the device's software, this header is that one.
+/// folder has a securec.h too, such as the folder of the device's software, this header includes that file instead.
 #if defined(__has_include_next) && __has_include_next(<securec.h>)
-#pragma GCC system_header  // It keeps -Wpedantic from warning of #include_next.
+#pragma GCC system_header  // The pragma keeps -Wpedantic from warning of #include_next.
 #include_next <securec.h>
 #elif !defined(FA_SECUREC_H_)
 #define FA_SECUREC_H_
@@ -25,7 +25,7 @@ static inline errno_t memcpy_s(void* dest, size_t destMax, const void* src, size
   return EOK;
 }
 
-/// Copies a string with its final zero, as memcpy_s.
+/// Copies a string with its final zero. @return the codes of memcpy_s
 static inline errno_t strcpy_s(char* strDest, size_t destMax, const char* strSrc) {
   return memcpy_s(strDest, destMax, strSrc, strSrc == NULL ? 0 : strlen(strSrc) + 1);
 }

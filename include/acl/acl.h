@@ -25,7 +25,7 @@
 /// aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
 ///
 /// Differences from the device:
-/// - There is one device under any number. Streams and memory belong to the process, not to a context.
+/// - There is one device, and every device number names it. Streams and memory belong to the process, not to a context.
 /// - Each stream has one thread; the work runs on the library's threads.
 /// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, aclrtDestroyStream for its own. Waiting for an
 ///   event that was never recorded does not block.

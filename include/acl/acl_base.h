@@ -64,14 +64,15 @@ typedef enum {
   ACL_FORMAT_NCL = 47,
 } aclFormat;
 
-/// Bytes of one element; 0 for a type without a fixed size.
+/// Returns the bytes of one element, or 0 for a type without a fixed size.
 ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
 
 ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
 /// Rounds to nearest even. A number beyond the largest, 65504, becomes infinite.
 ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
 
-/// The text of the last failure that this thread was told of, or "". It is valid until the thread's next call.
+/// Returns the text of the last failure that this thread was told of, or "". The text is valid until the thread's next
+/// call.
 ACL_FUNC_VISIBILITY const char* aclGetRecentErrMsg(void);
 
 #ifdef __cplusplus

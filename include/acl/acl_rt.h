@@ -69,21 +69,22 @@ typedef enum aclSysParamOpt {
 #define ACL_STREAM_FAST_LAUNCH 0x00000001U
 #define ACL_STREAM_FAST_SYNC 0x00000002U
 
-/// Accepts any device id: all of them are this machine.
+/// Accepts any device id: every id names this machine.
 ACL_FUNC_VISIBILITY aclError aclrtSetDevice(int32_t deviceId);
 /// Waits for every stream.
 ACL_FUNC_VISIBILITY aclError aclrtResetDevice(int32_t deviceId);
-/// The id that this thread has set last; 0 if it has set none.
+/// Gets the id that this thread has set last, or 0 if the thread has set none.
 ACL_FUNC_VISIBILITY aclError aclrtGetDevice(int32_t* deviceId);
-/// The number of devices, which is 1.
+/// Gets the number of devices, which is 1.
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceCount(uint32_t* count);
-/// The name of the device, which is "CPU".
+/// Returns the name of the device, which is "CPU".
 ACL_FUNC_VISIBILITY const char* aclrtGetSocName(void);
-/// Always ACL_HOST: the program runs on the host of its device.
+/// Always gets ACL_HOST: the program runs on the host of its device.
 ACL_FUNC_VISIBILITY aclError aclrtGetRunMode(aclrtRunMode* runMode);
 /// Waits for every stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDevice(void);
-/// @param timeout  milliseconds; -1: no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when it has passed
+/// @param timeout  milliseconds; -1 stands for no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when this time has
+///                 passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 
 /// Contexts are only names: streams and memory do not belong to one. The thread that creates a context makes it
@@ -101,12 +102,13 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream* stream);
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag);
 /// Runs the queued work, then destroys the stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
-/// Waits for all work that is queued now. @return the first failure since the last call, 161002 for bad contents of a
-/// tensor
+/// Waits for all work that is queued now. @return the first failure since the last call; it is 161002 if a tensor has
+/// bad contents
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
-/// @param timeout  milliseconds; -1: no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when it has passed
+/// @param timeout  milliseconds; -1 stands for no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when this time has
+///                 passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
-/// Whether all work that is queued now is done. A failure stays for the next synchronisation.
+/// Gets whether all work that is queued now is done. A failure stays for the next synchronisation.
 ACL_FUNC_VISIBILITY aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status);
 
 ACL_FUNC_VISIBILITY aclError aclrtCreateEvent(aclrtEvent* event);
@@ -114,15 +116,15 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
 /// The event completes when the stream has done all work that is queued now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Does nothing, since a wait is for the last record before the wait.
+/// Does nothing: a wait for an event always means the last record before that wait.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
-/// An event that was never recorded is complete.
+/// Gets whether the event is complete. An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
 /// Work that is queued on the stream from now on waits for the last record of the event, on whichever stream it was
 /// made.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
-/// Milliseconds between two completed events.
+/// Gets the milliseconds between two completed events.
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
 /// Allocates zero-filled memory. At least max(2 MiB, 2 size) bytes, rounded up to 2 MiB, may be read and written.
@@ -142,7 +144,8 @@ ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void* dst, size_t destMax, const v
 /// Copies `height` rows of `width` bytes, which begin dpitch and spitch bytes apart.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy2d(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
                                            size_t height, aclrtMemcpyKind kind);
-/// The bytes that programs can still take, caches included, and the machine's bytes, for every `attr`.
+/// Gets the bytes of memory that programs can still take, caches included, and the bytes that the machine has. The
+/// numbers are the same for every `attr`.
 ACL_FUNC_VISIBILITY aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t* free, size_t* total);
 ACL_FUNC_VISIBILITY aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count);
 ACL_FUNC_VISIBILITY aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count,

@@ -28,7 +28,7 @@ typedef struct aclTensorList aclTensorList;
 typedef struct aclOpExecutor aclOpExecutor;
 
 /// Describes a tensor. Its memory stays the caller's; everything else is copied.
-/// @param stride  in elements, any non-negative value; null: dense
+/// @param stride  strides in elements, any non-negative values; null stands for a dense tensor
 /// @param offset  elements from data to the first element
 /// @param storageDims  ignored
 /// @return null if viewDims is null and viewDimsNum > 0
@@ -40,7 +40,7 @@ ACL_FUNC_VISIBILITY aclIntArray* aclCreateIntArray(const int64_t* value, uint64_
 /// No operator of this library takes arrays of float or bool.
 ACL_FUNC_VISIBILITY aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size);
 ACL_FUNC_VISIBILITY aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size);
-/// From here on the list owns its tensors.
+/// Makes a list of tensors. From then on the list owns its tensors.
 ACL_FUNC_VISIBILITY aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size);
 
 /// Destroys the object. Executors keep what they need, so an object may go as soon as the workspace size is known. A

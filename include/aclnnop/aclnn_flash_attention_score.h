@@ -6,11 +6,12 @@
 /// inputLayout is "BNSD", "BSND", "BSH" or "SBH"; VarLen functions take "TND". Tensors are float, float16 or bfloat16,
 /// with any strides. paddingMask, softmaxOutOut and innerPrecise are ignored.
 ///
-/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8], eight equal copies, whatever the layout.
+/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8] with any layout. Each value stands there in eight equal
+///   copies.
 /// - realShift has the type of query or float; with pseType 2 and 3 it holds float slopes.
 /// - dropMask holds bits, 1 = keep.
-/// - attenMask: 1 = drop. Null means no mask, whatever sparseMode says. The compressed masks of sparseMode 2, 3, 4, 6,
-///   7 and 8 are checked element by element when the stream reaches the operator.
+/// - attenMask drops the pairs where it is 1. Null means no mask, whatever sparseMode says. The compressed masks of
+///   sparseMode 2, 3, 4, 6, 7 and 8 are checked element by element when the stream reaches the operator.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/aclnn.md says what is the same as on the device. fa/flash_attention.h says what is computed.
@@ -54,9 +55,9 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize,
                                                            aclOpExecutor* executor, aclrtStream stream);
 
-/// Packed sequences: inputLayout "TND", with lengths as inclusive prefix sums. Zeros after the last sum are sequences
-/// that take no part; a prefix has entries for them too. Statistics [T,N,8] hold one block [N,Sq_b,8] per sequence, in
-/// the order of the sequences.
+/// This function takes packed sequences: inputLayout is "TND", and lengths are inclusive prefix sums. Zeros after the
+/// last sum stand for sequences that take no part; prefixOptional has entries for these sequences too. Statistics
+/// [T,N,8] hold one block [N,Sq_b,8] per sequence, in the order of the sequences.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -94,7 +95,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize,
                                                                  aclOpExecutor* executor, aclrtStream stream);
 
-/// The first version with softmaxOutLayout. It is "" or null, or "same_as_input" for statistics in the order [T,N,8].
+/// This version has the arguments of the first version and softmaxOutLayout. softmaxOutLayout is "", null or
+/// "same_as_input"; the last one stands for statistics in the order [T,N,8].
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,

@@ -1,11 +1,11 @@
 #ifndef FA_ACLNNOP_ACLNN_FLASH_ATTENTION_SCORE_GRAD_H_
 #define FA_ACLNNOP_ACLNN_FLASH_ATTENTION_SCORE_GRAD_H_
 
-/// Attention backward: the gradients of aclnn_flash_attention_score.h, with the arguments of that forward. dy is the
-/// gradient of attentionIn, which is the forward's output. softmaxMax and softmaxSum are the forward's.
+/// Attention backward: computes the gradients of aclnn_flash_attention_score.h from the arguments of that forward. dy
+/// is the gradient of attentionIn, which is the forward's output. softmaxMax and softmaxSum are outputs of the forward.
 ///
-/// If dpseOut is given and not empty, it gets the gradient of pseShift, with the shape and type of pseShift; with
-/// pseType 2 and 3 it gets the gradient of the slopes. The device does not write dpseOut. dsinkOut is float [N].
+/// If dpseOut is given and not empty, it gets the gradient of pseShift, with the shape and type of pseShift. With
+/// pseType 2 and 3 dpseOut gets the gradient of the slopes. The device does not write dpseOut. dsinkOut is float [N].
 /// softmaxIn is ignored.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
@@ -54,7 +54,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                aclOpExecutor* executor, aclrtStream stream);
 
-/// Packed sequences, with the lengths that aclnnFlashAttentionVarLenScore takes and the statistics that it writes.
+/// This function takes packed sequences, with the lengths that aclnnFlashAttentionVarLenScore takes and the statistics
+/// that it writes.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,
@@ -96,7 +97,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorksp
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void* workspace, uint64_t workspaceSize,
                                                                         aclOpExecutor* executor, aclrtStream stream);
 
-/// The first version with softmaxInLayout, which must be the forward's softmaxOutLayout.
+/// This version has the arguments of the first version and softmaxInLayout, which must equal the forward's
+/// softmaxOutLayout.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
     const aclTensor* pseShiftOptional, const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional,

@@ -4,13 +4,13 @@
 /// Attention of few query rows against long keys: attentionOut = softmax(mask(scale * query key^T + pseShift)) value.
 ///
 /// inputLayout is "BNSD", "BSND" or "BSH". query and attentionOut are float, float16 or bfloat16, with any strides. key
-/// and value are lists. A list has one tensor, or one tensor per batch element (with batch 1), each with its own
-/// length. numKeyValueHeads 0 means numHeads.
+/// and value are lists. A list has one tensor, or one tensor per batch element. In the second case each tensor has
+/// batch size 1 and a length of its own. numKeyValueHeads 0 means numHeads.
 ///
 /// Optional tensors:
 /// - pseShift [B|1,N,1,S], of the type of query or float;
 /// - attenMask [B,S], [B,1,S] or [B,1,1,S], 1 = drop;
-/// - actualSeqLengths, the number of keys per batch element, or one number for all.
+/// - actualSeqLengths, the number of keys per batch element, or one number for all elements.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/aclnn.md says what is the same as on the device. fa/decode_attention.h says what is computed.

@@ -3,13 +3,14 @@
 
 /// aclnnIncreFlashAttentionV2 with int8 keys and values for a query of another type, and with keys in pages.
 ///
-/// An int8 key or value x stands for (x + antiquantOffset) * antiquantScale. Both are [2], or per column [2,Nkv,1,D]
-/// (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH): entry 0 for key, 1 for value.
+/// An int8 key or value x stands for (x + antiquantOffset) * antiquantScale. antiquantScale and antiquantOffset are
+/// [2]. With one number per column they are [2,Nkv,1,D] (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH). Entry 0 is for key,
+/// entry 1 for value.
 ///
-/// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each: [pages, blockSize, H], with
-/// BNSD and BSND also [pages, Nkv, blockSize, D]. With BSND they may be [pages, blockSize, Nkv, D] if the sizes fit
-/// only this. Pages need actualSeqLengths. The entries in use are checked when the stream reaches the operator.
-/// innerPrecise is ignored.
+/// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each, [pages, blockSize, H]. With
+/// BNSD and BSND the tensor may also be [pages, Nkv, blockSize, D]. With BSND it may also be [pages, blockSize, Nkv, D]
+/// if its sizes fit only this form. Pages need actualSeqLengths. The entries in use are checked when the stream reaches
+/// the operator. innerPrecise is ignored.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

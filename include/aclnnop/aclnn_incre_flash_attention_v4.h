@@ -2,8 +2,9 @@
 #define FA_ACLNNOP_ACLNN_INCRE_FLASH_ATTENTION_V4_H_
 
 /// aclnnIncreFlashAttentionV3 with keys that end kvPaddingSize rows before the end of their tensor. Element b has the
-/// keys S - kvPaddingSize - actualSeqLengths[b] to S - kvPaddingSize - 1. kvPaddingSize is int64 [1], and it is read
-/// when the stream reaches the operator. It needs actualSeqLengths and excludes pages, pseShift and attenMask.
+/// keys S - kvPaddingSize - actualSeqLengths[b] to S - kvPaddingSize - 1. kvPaddingSize is int64 [1], which is read
+/// when the stream reaches the operator. kvPaddingSize needs actualSeqLengths and excludes pages, pseShift and
+/// attenMask.
 #include "aclnn/aclnn_base.h"
 
 #ifdef __cplusplus

@@ -1,17 +1,17 @@
 #ifndef FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_H_
 #define FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_H_
 
-/// The keys that a query token attends to, which are the sparseCount keys with the largest scores. The score of a key
-/// is sum_g weights_g max(0, query_g . key). Scores descend; of equal scores the lower key comes first. Unused entries
-/// are -1.
+/// Selects the keys that a query token attends to: the sparseCount keys with the largest scores. The score of a key is
+/// sum_g weights_g max(0, query_g . key). Keys stand in the order of descending scores; of keys with equal scores the
+/// lower key comes first. Unused entries are -1.
 ///
 /// - layoutQueryOptional "BSND" or null: query is [B,S1,N1,D] and weights is [B,S1,N1]. "TND": they are [T1,N1,D] and
 ///   [T1,N1].
-/// - layoutKeyOptional is the same, or "PA_BSND": key lies in pages [blocks,block size,1,D], which blockTableOptional,
-///   int32 [B,n], puts in order.
+/// - layoutKeyOptional is the same as layoutQueryOptional, or "PA_BSND". Then key lies in pages [blocks,block
+///   size,1,D], which blockTableOptional, int32 [B,n], puts in order.
 /// - Tensors are float, float16 or bfloat16, with any strides and sizes. weights has query's type or float.
 /// - Lengths are int32 or int64: inclusive prefix sums (TND), else one length per batch element. Null stands for all
-///   rows; TND and pages need them.
+///   rows; TND and pages need lengths.
 /// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored.
 /// - sparseIndicesOut is int32 [B,S1,1,sparseCount] (TND [T1,1,sparseCount]).
 /// - With returnValues, sparseValuesOut, of query's type or float, gets the scores, and -inf where there is no key.

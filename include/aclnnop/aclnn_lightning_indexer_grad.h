@@ -1,12 +1,13 @@
 #ifndef FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_GRAD_H_
 #define FA_ACLNNOP_ACLNN_LIGHTNING_INDEXER_GRAD_H_
 
-/// Gradients of the values of aclnn_lightning_indexer.h, with the arguments of that forward; keys do not lie in pages.
-/// dy is the gradient of the values, [B,S1,1,K] or [B,S1,K] (TND [T1,1,K] or [T1,K]), of query's type or float.
-/// sparseIndices, int32 or int64, is the forward's; a row ends at its first -1. inputLayout is "BSND" or "TND".
+/// Computes the gradients of the values of aclnn_lightning_indexer.h from the arguments of that forward. Keys do not
+/// lie in pages. dy is the gradient of the values, [B,S1,1,K] or [B,S1,K] (TND [T1,1,K] or [T1,K]), of query's type or
+/// float. sparseIndices, int32 or int64, is the forward's output; a row ends at its first -1. inputLayout is "BSND" or
+/// "TND".
 ///
-/// Rows without keys, and keys that no row selects, get 0. headNum and deterministic are ignored: the order of the sums
-/// is always the same.
+/// The gradients of rows without keys, and of keys that no row selects, are 0. headNum and deterministic are ignored:
+/// the order of the sums is always the same.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/sparse.md says what is the same as on the device. fa/lightning_indexer_grad.h says what is computed.

@@ -8,8 +8,9 @@
 ///
 /// - attenMask: 1 = drop, [>= Sq, >= Skv], [B|1, >= Sq, >= Skv] or [B|1, 1, >= Sq, >= Skv]. Null means no mask;
 ///   preTokens and nextTokens are ignored then.
-/// - actualSeqLengths is the number of rows in use per batch element, or one number for all. Entries past the batch are
-///   ignored. Null or empty stands for Sq. With TND it holds inclusive prefix sums. Rows past the length are written 0.
+/// - actualSeqLengths is the number of rows in use per batch element, or one number for all elements. Entries past the
+///   batch are ignored. Null or empty stands for Sq. With TND it holds inclusive prefix sums. Rows past the length are
+///   written 0.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/aclnn.md says what is the same as on the device. fa/prompt_flash_attention.h says what is computed.

@@ -5,17 +5,17 @@
 /// has its own list of keys.
 ///
 /// - layoutQuery is "BSND" with query [B,S1,N1,D], or "TND" with [T1,N1,D].
-/// - layoutKv is the same, or "PA_BSND": key and value lie in pages [blocks,block size,1,D], which blockTable, int32
-///   [B,n], puts in order.
+/// - layoutKv is the same as layoutQuery, or "PA_BSND". Then key and value lie in pages [blocks,block size,1,D], which
+///   blockTable, int32 [B,n], puts in order.
 /// - Tensors are float, float16 or bfloat16, with any strides and sizes.
 /// - If value is null, the values are the first columns of key, as many as attentionOut has.
 /// - queryRope and keyRope, both or none, are a second part of the heads.
 /// - sparseIndices, int32 or int64 [B,S1,1,K] (TND [T1,1,K]), names blocks of sparseBlockSize keys, 1..128, up to the
 ///   first -1.
 /// - sparseMode 0 allows all keys; 3 is causal up to the last key. preTokens and nextTokens are ignored. attentionMode
-///   is 2.
+///   must be 2.
 /// - actualSeqLengthsQuery and actualSeqLengthsKv, int32 or int64, are inclusive prefix sums (TND), else one length per
-///   batch element. Null stands for all rows; TND and pages need them.
+///   batch element. Null stands for all rows; TND and pages need lengths.
 /// - With returnSoftmaxLse, softmaxMaxOut and softmaxSumOut, float [B,1,S1,N1] (TND [1,T1,N1]), are written. Otherwise
 ///   they may be null.
 ///

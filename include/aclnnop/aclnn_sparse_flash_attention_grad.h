@@ -1,12 +1,13 @@
 #ifndef FA_ACLNNOP_ACLNN_SPARSE_FLASH_ATTENTION_GRAD_H_
 #define FA_ACLNNOP_ACLNN_SPARSE_FLASH_ATTENTION_GRAD_H_
 
-/// Gradients of aclnn_sparse_flash_attention.h, with the arguments of that forward; keys do not lie in pages. dOut is
-/// the gradient of out, which is the forward's output. softmaxMax and softmaxSum are the forward's. layoutOptional is
-/// "BSND" (or null) or "TND".
+/// Computes the gradients of aclnn_sparse_flash_attention.h from the arguments of that forward. Keys do not lie in
+/// pages. dOut is the gradient of out, which is the forward's output. softmaxMax and softmaxSum are outputs of the
+/// forward. layoutOptional is "BSND" (or null) or "TND".
 ///
-/// If value and dValueOut are null, keys are values too, and dKeyOut holds the sum of both gradients. Keys that no
-/// token selects and rows without keys get 0. deterministic is ignored: the order of the sums is always the same.
+/// If value and dValueOut are null, keys are values too, and dKeyOut holds the sum of both gradients. The gradients of
+/// keys that no token selects, and of rows without keys, are 0. deterministic is ignored: the order of the sums is
+/// always the same.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/sparse.md says what is the same as on the device. fa/sparse_flash_attention_grad.h says what is computed.

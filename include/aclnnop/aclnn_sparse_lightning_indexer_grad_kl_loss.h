@@ -1,7 +1,8 @@
 #ifndef FA_ACLNNOP_ACLNN_SPARSE_LIGHTNING_INDEXER_GRAD_KL_LOSS_H_
 #define FA_ACLNNOP_ACLNN_SPARSE_LIGHTNING_INDEXER_GRAD_KL_LOSS_H_
 
-/// The KL loss of an indexer against the attention, over the selected keys, and its gradients, summed over all tokens.
+/// Computes the KL loss of an indexer against the attention over the selected keys, summed over all tokens, and the
+/// gradients of this loss.
 ///
 /// - query, key, queryRope, keyRope, sparseIndices (blocks of one key), softmaxMax and softmaxSum are as in
 ///   aclnn_sparse_flash_attention.h.
@@ -12,7 +13,8 @@
 /// - dQueryIndex, dKeyIndex and dWeights have the shapes and types of queryIndex, keyIndex and weights; loss is one
 ///   float.
 ///
-/// Rows without keys add nothing and get 0. deterministic is ignored: the order of the sums is always the same.
+/// Rows without keys add nothing to the loss, and their gradients are 0. deterministic is ignored: the order of the
+/// sums is always the same.
 /// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
 /// argument.
 /// docs/sparse.md says what is the same as on the device. fa/indexer_loss.h says what is computed.

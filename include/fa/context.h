@@ -43,25 +43,25 @@ enum class Isa : uint8_t {
   kNeonBf16,     ///< adds products of bf16 and of int8 blocks (BFMMLA, SMMLA)
 };
 
-/// All levels of both families, in the order of the enumeration. A library that was built with its tests has one more,
-/// for them.
+/// Returns all levels of both families, in the order of the enumeration. A library that was built with its tests has
+/// one more level, for the tests.
 [[nodiscard]] FA_API std::span<const Isa> AllIsas();
-/// Whether a CPU of `level` can run code that needs the level `part`.
+/// Returns whether a CPU of `level` can run code that needs the level `part`.
 [[nodiscard]] FA_API bool Includes(Isa level, Isa part);
-/// The name of a level: "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx", "neon",
+/// Returns the name of a level: "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx", "neon",
 /// "neon_dotprod" or "neon_bf16".
 [[nodiscard]] FA_API const char* Name(Isa isa);
-/// The names of all levels, for messages: "portable, avx2 ... or neon_bf16".
+/// Returns the names of all levels, for messages: "portable, avx2 ... or neon_bf16".
 [[nodiscard]] FA_API std::string IsaNames();
-/// The level with that name, or nothing if no level has it.
+/// Returns the level with that name, or nothing if no level has it.
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
-/// The highest level of this CPU. If the CPU has the tile unit, the first call asks Linux for the permission to use it
-/// (arch_prctl), for the whole process. Without the permission the level is avx512_bf16.
-/// Some hypervisors hide features of the CPU. The environment variable FA_ASSUME_ISA names a level that is taken for
-/// granted. If the CPU lacks that level after all, SIGILL ends the process.
+/// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux for the permission to
+/// use it (arch_prctl), for the whole process. Without the permission the level is avx512_bf16. Some hypervisors hide
+/// features of the CPU. The environment variable FA_ASSUME_ISA names a level that is taken for granted. If the CPU
+/// lacks that level after all, SIGILL ends the process.
 [[nodiscard]] FA_API Isa DetectIsa();
-/// Whether a context of the level can be made here: the CPU has it, and the library was not built without it (CMake's
-/// FA_LEVELS, docs/packaging.md).
+/// Returns whether a context of the level can be made here. The CPU must have the level, and the library must have been
+/// built with it (CMake's FA_LEVELS, docs/packaging.md).
 [[nodiscard]] FA_API bool CanRun(Isa isa);
 
 /// How sums over blocks are ordered.
@@ -76,10 +76,11 @@ enum class NumaPolicy : uint8_t {
   kIgnore,  ///< one arena over all cores
 };
 
-/// How a context is made. Every field has a default.
+/// The choices with which a context is made. Every field has a default.
 struct ContextOptions {
-  /// 0: the environment variable FA_NUM_THREADS (1..65536). Without it, every core of the process' affinity mask, but
-  /// at most as many as its control groups grant (docs/threads.md).
+  /// The number of threads. 0 stands for the number in the environment variable FA_NUM_THREADS (1..65536). Without that
+  /// variable the context has one thread per core of the process' affinity mask, but at most as many as its control
+  /// groups grant (docs/threads.md).
   int threads = 0;
   std::optional<Isa> isa = {};  ///< default: environment variable FA_FORCE_ISA, else the fastest level
   Accumulation accumulation = Accumulation::kDeterministic;
@@ -111,12 +112,12 @@ class FA_API Context {
   /// this build lacks options.isa or the level that FA_FORCE_ISA names, or if CheckLevel finds that level wrong
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   /// Makes a context for plans of another machine. Its plans have the kernels, tiles, order and load that they would
-  /// have there. They do not run, and calls with this context return kUnsupported.
+  /// have there. Such plans do not run, and calls with this context return kUnsupported.
   /// @return kInvalidArgument if a number is out of range
   static Result<std::unique_ptr<Context>> ForPlanning(const MachineOptions& machine);
-  /// The process-wide context, which calls without a context use. The first use makes it. Without memory for it,
-  /// Default throws std::bad_alloc, and calls without a context return kOutOfMemory. If FA_NUM_THREADS or FA_FORCE_ISA
-  /// cannot be honoured, the calls that use this context return that error.
+  /// The process-wide context, which calls without a context use. The first use makes it. If there is no memory for
+  /// this context, Default throws std::bad_alloc, and calls without a context return kOutOfMemory. If FA_NUM_THREADS or
+  /// FA_FORCE_ISA cannot be honoured, the calls that use this context return that error.
   static Context& Default();
 
   ~Context();
@@ -127,10 +128,10 @@ class FA_API Context {
   [[nodiscard]] Isa isa() const;
   [[nodiscard]] Accumulation accumulation() const;
   [[nodiscard]] NumaPolicy numa() const;
-  /// Why the context does not use a level above isa() that this CPU has: CheckLevel found it wrong (docs/kernels.md).
-  /// Empty if there is nothing to say.
+  /// Returns why the context does not use a level above isa() that this CPU has: CheckLevel found that level wrong
+  /// (docs/kernels.md). The text is empty if no level was found wrong.
   [[nodiscard]] const std::string& isa_note() const;
-  /// Text about the machine, its instruction set, caches and NUMA nodes, and the context's threads.
+  /// Returns a text about the machine, its instruction set, caches and NUMA nodes, and the context's threads.
   [[nodiscard]] std::string Describe() const;
 
   class Impl;
@@ -144,8 +145,8 @@ class FA_API Context {
 /// Computes small calls (attention and its gradients, decode, int8, the indexer) at `level` and at the level below it,
 /// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 never
 /// ran on a CPU of their own before they were published. So a process checks such a level when it first wants it.
-/// @return kInternal ("neon's dk of f32 is not portable's on this CPU"), kUnsupported (this CPU or this build lacks the
-/// level)
+/// @return kInternal if outputs differ ("neon's dk of f32 is not portable's on this CPU"); kUnsupported if this CPU or
+/// this build lacks the level
 [[nodiscard]] FA_API Status CheckLevel(Isa level);
 
 /// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all
@@ -154,14 +155,14 @@ class FA_API Context {
 /// its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
-/// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call, until it
-/// ends. The library's own threads run all other calls:
+/// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call, until that
+/// thread ends. The library's own threads run all other calls:
 /// - calls of other threads of the program;
 /// - calls with another number of threads than OpenMP has, or on several NUMA nodes;
 /// - calls inside a parallel region, and calls of a forked child;
 /// - for a while, calls after OpenMP's threads came late because other processes had the cores.
 /// @param runtime  soname or path of the runtime's shared library, which the process must have loaded: "libgomp.so.1".
-///                 Empty: calls use the library's own threads again
+///                 If it is empty, calls use the library's own threads again
 /// @return false, and nothing changes, if the process has not loaded that library or is a forked child;
 /// kInvalidArgument if the library has no function GOMP_parallel (the runtimes of GNU, LLVM and Intel have it)
 [[nodiscard]] FA_API Result<bool> ShareOpenMpThreads(std::string_view runtime);

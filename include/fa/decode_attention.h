@@ -41,7 +41,8 @@ enum class Antiquant : uint8_t {
 /// DecodeAttentionOptions::layout. A tensor with null data is absent.
 struct DecodeAttentionArgs {
   TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
-  /// Keys and values, each of the type of q or i8; if q is i8, they are i8. N % Nkv == 0. They have one of three forms:
+  /// Keys and values, each of the type of q or i8. If q is i8, keys and values are i8. N % Nkv == 0. Keys and values
+  /// have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may also be
@@ -52,10 +53,11 @@ struct DecodeAttentionArgs {
   /// with as many rows and pages. Scores are Q K^T + Qr Kr^T.
   TensorView q_rope;
   std::span<const TensorView> k_rope;
-  /// Number of keys in use per batch element, counted from key 0. One entry holds for all elements. Empty: S. Needed
-  /// with block_table.
+  /// Number of keys in use per batch element, counted from key 0. One entry holds for all elements. Empty stands for S.
+  /// The lengths are needed with block_table.
   std::span<const int64_t> lengths_kv;
-  /// Number of query rows in use, likewise. Rows of `out` past the length are written as 0. Empty: Sq.
+  /// Number of query rows in use per batch element, counted from row 0. One entry holds for all elements. Rows of `out`
+  /// past the length are written as 0. Empty stands for Sq.
   std::span<const int64_t> lengths_q;
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
   /// / page size]. Entries of pages without a key in use are ignored.
@@ -88,24 +90,25 @@ struct DecodeAttentionOptions {
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
 };
 
-/// out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention computes it.
+/// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
 /// With up to 16 query rows, the keys of an element are cut into parts, which depend on Sq and that element's length
 /// alone. So a batch element gives the same bits in all three forms of keys, in any order of pages, alone or in any
 /// batch, with any number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
 ///
-/// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. They need the scales of both
-/// products, and a row's keys are one part. Softcap, sink and lse are refused with them.
+/// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need the scales
+/// of both products, and a row's keys are one part. With queries of i8, softcap, sink and lse are refused.
 ///
 /// Rows and pages that no query looks at are not read. A row without keys gives out = 0.
-/// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)"), kOutOfMemory. After an error nothing was
-/// written.
-/// Re-entrant. Follows IncreFlashAttention of CANN, without its limits of sizes.
+/// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)") or kOutOfMemory. After an error nothing was
+/// written. The function is re-entrant. It follows IncreFlashAttention of CANN, without that operator's limits of
+/// sizes.
 FA_API Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
                               Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present,
-/// but never their contents. Tensors of k, v and k_rope may have null data.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present, but never their contents. Tensors of k, v and k_rope may have
+/// null data.
 FA_API Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
                                                                 const DecodeAttentionOptions& options,
                                                                 Context* context = nullptr);

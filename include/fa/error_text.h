@@ -24,8 +24,8 @@
 
 namespace fa {
 
-/// The text of an error, which knows where it mentions arguments. An interface with other argument names replaces the
-/// mentions by its own names and need not search the text for them.
+/// The text of an error, with the places where it mentions arguments. An interface with other argument names replaces
+/// the mentions by its own names and need not search the text for them.
 class ErrorText {
  public:
   /// The place of one mention in the text:
@@ -38,10 +38,10 @@ class ErrorText {
   };
 
   ErrorText() = default;
-  /// A text that mentions no argument.
+  /// Makes a text that mentions no argument.
   explicit ErrorText(std::string words) : text_(std::move(words)) {}
 
-  /// The mention of an argument alone: "k", "k.shape", "k.shape[2]".
+  /// Returns a text that is the mention of an argument alone: "k", "k.shape", "k.shape[2]".
   static ErrorText Argument(std::string_view name, std::string_view member = {}, std::string_view index = {}) {
     ErrorText error;
     error.text_.reserve(name.size() + member.size() + index.size());
@@ -52,8 +52,8 @@ class ErrorText {
     return error;
   }
 
-  // Each of these adds what is wrong with the argument at the text's beginning: "keep_prob=2", "pse: missing", "cu_q
-  // has 3 entries".
+  // Each of these functions adds what is wrong with the argument at the text's beginning: "keep_prob=2", "pse:
+  // missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }
   [[nodiscard]] ErrorText Has(std::string_view words) && { return std::move(*this).Saying(" has ", words); }
@@ -77,13 +77,13 @@ class ErrorText {
   }
 
   [[nodiscard]] const std::string& text() const { return text_; }
-  /// All mentions, in the order of the text.
+  /// Returns all mentions, in the order of the text.
   [[nodiscard]] std::span<const Mention> mentions() const { return mentions_; }
-  /// The mention with which the text begins, or null if it begins with other words.
+  /// Returns the mention with which the text begins, or null if it begins with other words.
   [[nodiscard]] const Mention* subject() const {
     return !mentions_.empty() && mentions_.front().begin == 0 ? mentions_.data() : nullptr;
   }
-  /// Index of the first character after the "=", ": " or " has " that follows the subject.
+  /// Returns the index of the first character after the "=", ": " or " has " that follows the subject.
   [[nodiscard]] size_t said_at() const { return said_at_; }
 
   [[nodiscard]] std::string_view Name(const Mention& mention) const { return Part(mention.begin, mention.name_end); }
@@ -92,7 +92,7 @@ class ErrorText {
   }
   [[nodiscard]] std::string_view Index(const Mention& mention) const { return Part(mention.member_end, mention.end); }
 
-  /// The text from `begin` on, with every mention replaced by what `say` returns for it.
+  /// Returns the text from `begin` on, with every mention replaced by what `say` returns for it.
   /// @param say  a callable (name, member, index) that returns text
   template <typename Say>
   [[nodiscard]] std::string Retold(const Say& say, size_t begin = 0) const {

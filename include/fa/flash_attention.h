@@ -39,38 +39,39 @@ struct AttentionArgs {
   /// 1024 and the mask is causal, it may be compressed to [B|1, N, 1024, Sk]. With TND it is flat N * sum(Sq_b * Sk_b),
   /// flat N * sum(Sk_b), or [B|1, N, 1024, maxSk]. With pse types 2 and 3 it holds slopes, f32 [N] or [B, N].
   TensorView pse;
-  /// u8, bool or i8, not 0 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
+  /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [Sq,Sk], [1,1,Sq,Sk],
+  /// [B,1,Sq,Sk] or [B,N,Sq,Sk]; with TND it is [maxSq,maxSk].
   TensorView dense_mask;
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; leading 0: an empty sequence
-  /// TND: inclusive prefix sums of the key lengths, as many as cu_q has. Sequences lie without gaps, so cu_kv cannot
-  /// skip padding. Other lengths than in cu_q also move the diagonal of Mask::Causal. To leave keys out, use
-  /// Mask::Rows.
+  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences lie without gaps, so cu_kv
+  /// cannot skip padding. Key lengths that differ from the query lengths also move the diagonal of Mask::Causal. To
+  /// leave keys out, use Mask::Rows.
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
-  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; before dropout
-  /// Optional, f32 of the same shape: max + ln(sum), -inf for a row without keys. The backward reads softmax_max and
-  /// softmax_sum and does not read lse.
+  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; the sum before dropout
+  /// Optional, f32 of the shape of softmax_max: max + ln(sum), -inf for a row without keys. The backward reads
+  /// softmax_max and softmax_sum and does not read lse.
   MutableTensorView lse;
 };
 
-/// out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases of AttentionOptions.
+/// Computes out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases of AttentionOptions.
 ///
-/// A row without keys gives out = 0, max = -FLT_MAX and sum = +FLT_MAX. If Sk = 0, it gives max = 0 and sum = 0. With a
-/// sink it gives max = sink and sum = 1. A masked pair has probability exactly 0, whatever K, V or pse hold there. TND
-/// rows past the last prefix sum are written 0 in every output. Inner products, softmax and output are accumulated in
-/// f32 and rounded once.
+/// A row without keys gives out = 0, max = -FLT_MAX and sum = +FLT_MAX. If Sk = 0, such a row gives max = 0 and sum =
+/// 0. With a sink it gives max = sink and sum = 1. A masked pair has probability exactly 0, whatever K, V or pse hold
+/// there. TND rows past the last prefix sum are written 0 in every output. Inner products, softmax and output are
+/// accumulated in f32 and rounded once.
 ///
 /// Inputs may alias each other. An output must not share an element with another tensor nor with itself.
-/// @return kInvalidArgument ("k.shape[2]=5, want 7 (q.shape[2])"), kOutOfMemory. After an error nothing was written.
-/// Re-entrant. The bits do not depend on the number of threads, the batch or the layout. Follows FlashAttention-2 (Dao
-/// 2023), section 3.1, with transposed scores.
+/// @return kInvalidArgument ("k.shape[2]=5, want 7 (q.shape[2])") or kOutOfMemory. After an error nothing was written.
+/// The function is re-entrant. The bits do not depend on the number of threads, the batch or the layout. The algorithm
+/// is FlashAttention-2 (Dao 2023), section 3.1, with transposed scores.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present
-/// (data != nullptr), but never their contents.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 

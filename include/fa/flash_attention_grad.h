@@ -35,23 +35,23 @@ struct AttentionGradArgs {
   std::span<const int64_t> cu_q, cu_kv;
   TensorView out;          ///< the forward's output, rounded as the forward has rounded it
   TensorView d_out;        ///< gradient of out, with its shape and type and any strides (0 included)
-  TensorView softmax_max;  ///< the forward's, f32 [B, N, Sq] or [B, N, Sq, 8] (TND [T, N] or [T, N, 8])
-  TensorView softmax_sum;  ///< the forward's, f32, in either shape of softmax_max
+  TensorView softmax_max;  ///< result of the forward, f32 [B, N, Sq] or [B, N, Sq, 8] (TND [T, N] or [T, N, 8])
+  TensorView softmax_sum;  ///< result of the forward, f32, in either shape of softmax_max
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; summed over the query heads of a group
   MutableTensorView dv;       ///< shape and type of v; summed as dk
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  /// Optional, pse types 0 and 1: shape and type of pse. Dimensions that are broadcast (size 1) are summed. Not for the
-  /// compressed form of 1024 rows.
+  /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. Dimensions that are
+  /// broadcast (size 1) are summed. The compressed form of 1024 rows has no dpse.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
   MutableTensorView dsink;    ///< optional, with sink: f32 [N]
 };
 
-/// Gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out * out), dP =
-/// dropout(d_out V^T) and dS = P (dP - Dr),
+/// Computes the gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out *
+/// out), dP = dropout(d_out V^T) and dS = P (dP - Dr),
 ///   dv = dropout(P)^T d_out,  dq = scale dS K,  dk = scale dS^T Q.
 ///
 /// A masked pair and a row without keys contribute exactly nothing, whatever q, k, v, d_out or pse hold there. TND rows
@@ -60,12 +60,13 @@ struct AttentionGradArgs {
 /// With Accumulation::kDeterministic, the default of Context, the bits do not depend on the number of threads, the
 /// other sequences of the call, or the layout. dslopes, dsink and a broadcast dpse are sums over the batch, which are
 /// added in ascending order of b.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows FlashAttention-2 (Dao 2023), section 3.1, in one pass over key blocks.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. The algorithm is FlashAttention-2 (Dao 2023), section 3.1, in one pass over key blocks.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  Context* context = nullptr);

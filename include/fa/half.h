@@ -19,12 +19,12 @@ namespace fa {
 // All four functions are exact where they can be, and otherwise round to nearest even, in every rounding mode of the
 // thread. A NaN stays a (quiet) NaN with the top bits of its payload. Overflow gives infinity.
 
-/// The f32 that has the value of a bf16.
+/// Returns the f32 that has the value of a bf16.
 [[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-/// The nearest bf16.
+/// Returns the nearest bf16.
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
@@ -33,7 +33,7 @@ namespace fa {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/// The f32 that has the value of an f16.
+/// Returns the f32 that has the value of an f16.
 [[nodiscard]] constexpr float F32FromF16(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1Fu;
@@ -49,7 +49,7 @@ namespace fa {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-/// The nearest f16.
+/// Returns the nearest f16.
 [[nodiscard]] constexpr uint16_t F16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);

@@ -2,7 +2,7 @@
 #define FA_INDEXER_LOSS_H_
 
 /// @file
-/// The KL loss that trains an indexer and its gradients, on a selection of keys or on all keys.
+/// The KL loss that trains an indexer, with its gradients, on a selection of keys or on all keys.
 /// @code{.cpp}
 /// // out, max, sum and indices are results of FlashAttention, SparseFlashAttention and LightningIndexer.
 /// std::vector<float> q(128 * 8 * 64), k(128 * 64), qi(128 * 4 * 32), ki(128 * 32), w(128 * 4), max(128 * 8), sum(max);
@@ -46,12 +46,12 @@ enum class IndexerTarget : uint8_t {
 /// Tensors of the fused KL loss on a selection. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
 /// with null data is absent.
 struct SparseIndexerLossArgs {
-  TensorView q, k;              ///< the attention's: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
+  TensorView q, k;              ///< tensors of the attention: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
   TensorView q_rope, k_rope;    ///< optional, both or none
-  TensorView q_index, k_index;  ///< the indexer's: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
+  TensorView q_index, k_index;  ///< tensors of the indexer: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
-  TensorView softmax_max;       ///< of SparseFlashAttention, may count sinks: f32 [B, 1, S1, N] (TND [1, T, N])
+  TensorView softmax_max;       ///< result of SparseFlashAttention, may count sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;       ///< result of SparseFlashAttention, f32 of the same shape
   TensorView p_head_mean;       ///< optional result of SparseFlashAttention; with it, q, k and statistics are not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< as in SparseAttentionArgs
@@ -68,8 +68,8 @@ struct DenseIndexerLossArgs {
   TensorView q_rope, k_rope;     ///< optional, both or none
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
-  TensorView softmax_max;        ///< the attention's, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T, N/Nkv])
-  TensorView softmax_sum;        ///< the attention's, f32 of the same shape
+  TensorView softmax_max;        ///< the attention's statistic, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T, N/Nkv])
+  TensorView softmax_sum;        ///< the attention's statistic, f32 of the same shape
   TensorView softmax_max_index;  ///< statistics of the indexer's scores, f32 [B, 1, S1] (TND [1, T])
   TensorView softmax_sum_index;  ///< statistics of the indexer's scores, f32 of the same shape
   std::span<const int64_t> lengths_q, lengths_kv;
@@ -80,7 +80,7 @@ struct DenseIndexerLossArgs {
 /// The options of a loss on a selection: everything but the tensors.
 struct SparseIndexerLossOptions {
   Layout layout = Layout::kBSND;    ///< BSND or TND
-  std::optional<float> scale = {};  ///< the attention's; default 1/sqrt(D + Drope)
+  std::optional<float> scale = {};  ///< scale of the attention; default 1/sqrt(D + Drope)
   SparseMask mask = SparseMask::kRightDownCausal;
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
@@ -96,30 +96,33 @@ struct DenseIndexerLossOptions {
   IndexerTarget target = IndexerTarget::kHeadMean;
 };
 
-/// The loss and its gradients. Let p be the target over a row's entries, I the indexer's scores and y = softmax(I).
-/// Then
+/// Computes the loss and its gradients. Let p be the target over a row's entries, I the indexer's scores and y =
+/// softmax(I). Then
 ///   loss = sum of p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8)
 ///   dI   = y - p
 /// dweights, dq_index and dk_index are the gradients of LightningIndexerGrad with d_values = dI. A row without keys
-/// adds nothing and gets gradients 0. Tokens add up in ascending order, in f32, and sums are rounded once. The bits do
-/// not depend on the number of threads.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows SparseLightningIndexerGradKLLoss of CANN and DeepSeek-V3.2 (2025).
+/// adds nothing to the loss, and its gradients are 0. Terms are added in f32 in the ascending order of the tokens, and
+/// sums are rounded once. The bits do not depend on the number of threads.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows SparseLightningIndexerGradKLLoss of CANN and DeepSeek-V3.2 (2025).
 FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
                                                const SparseIndexerLossOptions& options, Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(
     const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, Context* context = nullptr);
 
-/// The loss on every key: p follows from the attention's statistics over all keys, and y = exp(I - softmax_max_index) /
-/// softmax_sum_index. kL1 divides p by its sum over the row. Everything else is as in SparseLightningIndexerGradKLLoss.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows DenseLightningIndexerGradKLLoss of CANN.
+/// Computes the loss on every key and its gradients. p follows from the attention's statistics over all keys, and y =
+/// exp(I - softmax_max_index) / softmax_sum_index. kL1 divides p by its sum over the row. Everything else is as in
+/// SparseLightningIndexerGradKLLoss.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows DenseLightningIndexerGradKLLoss of CANN.
 FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                               Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
                                                                                  const DenseIndexerLossOptions& options,
                                                                                  Context* context = nullptr);

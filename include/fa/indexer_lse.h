@@ -32,31 +32,33 @@ struct DenseIndexerLseArgs {
   TensorView q_index;  ///< [B, S1, N, D]; f32, bf16 or f16
   TensorView k_index;  ///< [B, S2, 1, D], type of q_index
   TensorView weights;  ///< [B, S1, N], type of q_index or f32
-  /// Rows in use: with TND the inclusive prefix sums, else one length per batch element. Empty: all rows are in use.
-  /// TND needs both.
+  /// The rows in use. With TND they are inclusive prefix sums, else one length per batch element. Empty means that all
+  /// rows are in use. TND needs both lists.
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView softmax_max_index;  ///< f32 [B, 1, S1] (TND [1, T])
   MutableTensorView softmax_sum_index;  ///< f32 of the same shape
 };
 
-/// The options of such a call: everything but the tensors.
+/// The options of a call for the statistics: everything but the tensors.
 struct DenseIndexerLseOptions {
   Layout layout = Layout::kBSND;  ///< BSND or TND
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 
-/// Let I(t, s) be the scores of LightningIndexer over the keys s < limit(t). Then
+/// Computes the statistics. Let I(t, s) be the scores of LightningIndexer over the keys s < limit(t). Then
 ///   softmax_max_index = max of I(t, s);  softmax_sum_index = sum of exp(I(t, s) - softmax_max_index)
-/// as DenseLightningIndexerGradKLLoss takes them. -0 counts as +0. A row without keys and a row past its length get 0
-/// and 0: they add nothing to that loss, and their gradients are 0. A NaN among the scores makes both values NaN. If
-/// the maximum is infinite, the sum is NaN. Exponentials are computed in f32, added in double in the order of the keys,
-/// and rounded once. The bits do not depend on the number of threads, the other rows or the layout.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows DenseLightningIndexerSoftmaxLse of CANN, without limits of sizes.
+/// as DenseLightningIndexerGradKLLoss takes them. -0 counts as +0. Both values are 0 for a row without keys and for a
+/// row past its length. Such rows add nothing to that loss, and their gradients are 0. A NaN among the scores makes
+/// both values NaN. If the maximum is infinite, the sum is NaN. Exponentials are computed in f32, added in double in
+/// the order of the keys, and rounded once. The bits do not depend on the number of threads, the other rows or the
+/// layout.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows DenseLightningIndexerSoftmaxLse of CANN, without limits of sizes.
 FA_API Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,
                                               Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLseArgs>> PlanDenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args,
                                                                                 const DenseIndexerLseOptions& options,
                                                                                 Context* context = nullptr);

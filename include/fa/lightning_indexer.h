@@ -34,8 +34,9 @@ struct LightningIndexerArgs {
   TensorView k;
   TensorView weights;      ///< [B, S1, N], type of q or f32
   TensorView block_table;  ///< i32 [B, n], for keys in pages: key j lies in page block_table[b][j / block size]
-  /// Rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence. Else, and for keys
-  /// in pages, they are one length per batch element. Empty: all rows are in use. TND and pages need them.
+  /// The numbers of rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence.
+  /// Otherwise, and for keys in pages, they are one length per batch element. Empty means that all rows are in use. TND
+  /// and pages need these lengths.
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView sparse_indices;  ///< i32 [B, S1, 1, K]: the K keys with the largest scores
   MutableTensorView sparse_values;   ///< optional, type of q or f32, shape of sparse_indices: the scores of these keys
@@ -49,16 +50,17 @@ struct LightningIndexerOptions {
 
 /// Writes the K keys with the largest scores, where
 ///   score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s])
-/// for the keys s < limit(t), in f32. Scores descend; of equal scores the lower key comes first. -0 counts as +0, and
-/// NaN comes last. Unused entries, rows without keys and rows past their length get index -1 and value -inf. There is
-/// no scale: models fold it into weights. The selection is exact. Its bits do not depend on the number of threads, the
-/// other rows, the layout or pages.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows LightningIndexer of CANN and DeepSeek-V3.2 (2025), without limits of sizes.
+/// for the keys s < limit(t), in f32. Keys stand in the order of descending scores; of keys with equal scores the lower
+/// key comes first. -0 counts as +0, and NaN comes last. Unused entries, rows without keys and rows past their length
+/// get index -1 and value -inf. There is no scale, since models fold the scale into the weights. The selection is
+/// exact. The bits of the results do not depend on the number of threads, the other rows, the layout or pages.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows LightningIndexer of CANN and DeepSeek-V3.2 (2025), without limits of sizes.
 FA_API Status LightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,
                                Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<LightningIndexerArgs>> PlanLightningIndexer(const LightningIndexerArgs& args,
                                                                   const LightningIndexerOptions& options,
                                                                   Context* context = nullptr);

@@ -38,15 +38,15 @@ class FA_API Mask {
     kBand,             ///< i + delta - pre <= j <= i + delta + next
     kBandTopLeft,      ///< i - pre <= j <= i + next
     kPrefix,           ///< j < prefix[b] or j <= i + delta
-    kCausalBandLast,   ///< last non-empty element: j <= i + delta + next; the others: j <= i + delta   (mode 7)
+    kCausalBandLast,   ///< in the last non-empty element: j <= i + delta + next; the others: j <= i + delta   (mode 7)
     kCausalBandFirst,  ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
     kRows,             ///< row_begin[i] <= j < row_end[i], listed for every row
   };
-  /// Larger than any distance: it leaves that side without a bound.
+  /// A bound larger than any distance. It leaves its side of the window without a bound.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
   Mask() = default;
-  /// Every query sees every key:
+  /// Makes the mask with which every query sees every key:
   /// @code{.unparsed}
   ///   x x x x x x
   ///   x x x x x x
@@ -54,7 +54,7 @@ class FA_API Mask {
   ///   x x x x x x
   /// @endcode
   static Mask None();
-  /// Causal, aligned bottom-right: the last query sees every key.
+  /// Makes a causal mask, aligned bottom-right: the last query sees every key.
   /// @code{.unparsed}
   ///   x x x . . .
   ///   x x x x . .
@@ -62,7 +62,7 @@ class FA_API Mask {
   ///   x x x x x x
   /// @endcode
   static Mask Causal();
-  /// Causal, aligned top-left: query 0 sees key 0 only.
+  /// Makes a causal mask, aligned top-left: query 0 sees key 0 only.
   /// @code{.unparsed}
   ///   x . . . . .
   ///   x x . . . .
@@ -70,8 +70,8 @@ class FA_API Mask {
   ///   x x x x . .
   /// @endcode
   static Mask CausalTopLeft();
-  /// A window, aligned bottom-right: `pre` keys before and `next` keys after the diagonal that ends at (Sq-1, Sk-1).
-  /// Band(2, 1):
+  /// Makes a window, aligned bottom-right: `pre` keys before and `next` keys after the diagonal that ends at (Sq-1,
+  /// Sk-1). Band(2, 1):
   /// @code{.unparsed}
   ///   x x x x . .
   ///   . x x x x .
@@ -79,7 +79,7 @@ class FA_API Mask {
   ///   . . . x x x
   /// @endcode
   static Mask Band(int64_t pre, int64_t next);
-  /// A window, aligned top-left: `pre` keys before and `next` keys after the diagonal that begins at (0, 0).
+  /// Makes a window, aligned top-left: `pre` keys before and `next` keys after the diagonal that begins at (0, 0).
   /// BandTopLeft(2, 1):
   /// @code{.unparsed}
   ///   x x . . . .
@@ -88,7 +88,8 @@ class FA_API Mask {
   ///   . x x x x .
   /// @endcode
   static Mask BandTopLeft(int64_t pre, int64_t next);
-  /// Causal, aligned bottom-right, and every query sees the first prefix[b] keys of batch element b. Prefix({5}):
+  /// Makes a causal mask, aligned bottom-right, with which every query also sees the first prefix[b] keys of batch
+  /// element b. Prefix({5}):
   /// @code{.unparsed}
   ///   x x x x x .
   ///   x x x x x .
@@ -96,24 +97,25 @@ class FA_API Mask {
   ///   x x x x x x
   /// @endcode
   static Mask Prefix(std::vector<int64_t> prefix);
-  /// A list of every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and padding are
-  /// such lists, alone or together with a window or a causal rule. With a causal rule and `length` tokens before the
-  /// padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask share the lists.
-  /// Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
+  /// Makes a mask that lists every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and
+  /// padding are such lists, alone or together with a window or a causal rule. With a causal rule and `length` tokens
+  /// before the padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask share the
+  /// lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
   /// @code{.unparsed}
   ///   x x . . . .
   ///   x x . . . .
   ///   . . x x x x
   ///   . . x x x x
   /// @endcode
-  /// Within a batch element or sequence, neither number may decrease from one row that keeps keys to the next. After a
-  /// row without keys, no row begins before the end of a row above. Keys outside 0..Sk-1 are dropped. There is one
-  /// entry per row of one batch element, which holds for all elements, or one entry per row of all elements, element
-  /// after element. With TND there is one entry per row of the whole tensor, and j counts inside the sequence.
+  /// Within a batch element or sequence, neither row_begin nor row_end may decrease from one row that keeps keys to the
+  /// next. After a row without keys, no row begins before the end of a row above. Keys outside 0..Sk-1 are dropped. The
+  /// lists have one entry per row of one batch element, and then hold for all elements. Or they have one entry per row
+  /// of all elements, element after element. With TND there is one entry per row of the whole tensor, and j counts
+  /// inside the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
-  /// The rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode, pre,
-  /// next, prefix and mask shape as the device does; these checks need the tensors' shapes.
+  /// Returns the rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode,
+  /// pre, next, prefix and mask shape as the device does; these checks need the tensors' shapes.
   ///
   /// Modes 7 and 8 have one rule for one sequence of TND and another for the rest. The left drawings show mode 7 with
   /// next = -1, for the last sequence and the others. The right drawings show mode 8 with next = 1, for the first
@@ -135,10 +137,10 @@ class FA_API Mask {
   [[nodiscard]] int64_t pre() const { return pre_; }
   [[nodiscard]] int64_t next() const { return next_; }
   [[nodiscard]] const std::vector<int64_t>& prefix() const { return prefix_; }
-  /// Empty unless Rows made the mask.
+  /// These two lists are empty unless Rows made the mask.
   [[nodiscard]] const std::vector<int64_t>& row_begin() const;
   [[nodiscard]] const std::vector<int64_t>& row_end() const;
-  /// -1 unless FromSparseMode made the mask.
+  /// Returns the mode with which FromSparseMode made the mask, or -1 for any other mask.
   [[nodiscard]] int64_t sparse_mode() const { return sparse_mode_; }
 
  private:
@@ -155,7 +157,7 @@ class FA_API Mask {
 /// Modes 2, 3, 4, 7 and 8 expect [2048,2048] with ones strictly above the diagonal. Mode 6 expects [3072,2048]: that
 /// triangle, then 1024 rows whose left half is 0 and whose right half is 1. Types are u8, bool or i8; leading
 /// dimensions of 1 are accepted.
-/// @return kInvalidArgument naming the first wrong element ("dense_mask[5][7]=0, want 1 ...")
+/// @return kInvalidArgument, which names the first wrong element ("dense_mask[5][7]=0, want 1 ...")
 FA_API Status VerifyCompressedMask(const TensorView& dense_mask, int64_t sparse_mode);
 
 }  // namespace fa

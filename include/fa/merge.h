@@ -35,7 +35,7 @@ struct MergeArgs {
   MutableTensorView out, softmax_max, softmax_sum;  ///< may be the very tensors of prev (same data, shape and strides)
 };
 
-/// How the tensors of MergeArgs are laid out.
+/// The layout of the tensors of MergeArgs.
 struct MergeOptions {
   Layout layout = Layout::kSBH;  ///< any layout
   int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
@@ -45,15 +45,15 @@ struct MergeOptions {
 /// in f32, rounded once. A partial whose sum is 0 counts as absent, and so does one whose max is -FLT_MAX and whose sum
 /// is +FLT_MAX. If one partial is absent, the other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX
 /// and sum = +FLT_MAX.
-/// @return kInvalidArgument naming the tensor. Follows RingAttentionUpdate of CANN.
+/// @return kInvalidArgument with the tensor's name. The function follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 
-/// Validates and tiles the same call. It reads shapes, strides and types.
+/// Plans the same call: validates it and cuts it into tasks. The function reads shapes, strides and types.
 FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
                                                     Context* context = nullptr);
 
 /// Returns the error with which MergePartials would refuse the same call, without running it. Tensors may have null
-/// data. Their shapes, strides and types are checked then, but not whether they overlap.
+/// data. The function then checks their shapes, strides and types, but not whether they overlap.
 FA_API Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options);
 
 }  // namespace fa

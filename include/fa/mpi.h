@@ -25,31 +25,31 @@
 /// The program initialises MPI with MPI_THREAD_FUNNELED or more, and the thread that initialised MPI makes all calls.
 ///
 /// If MPI returns an error, the call returns it as a status (kInternal, with MPI's text). The transport is then not
-/// used again. It cancels the receives that no message has matched; sends and matched receives go on. So the call's
-/// outputs are void, and its workspace stays with the transport. If messages outlive the transport, that workspace is
-/// never freed. A workspace that the caller has lent as a span must not be used before MPI has ended. The other ranks
-/// may wait for this one until the program ends them (MPI_Abort). By default MPI ends the job when one of its processes
-/// dies.
+/// used again. The transport cancels the receives that no message has matched; sends and matched receives go on. So the
+/// call's outputs are void, and the call's workspace stays with the transport. If messages outlive the transport, that
+/// workspace is never freed. A workspace that the caller has lent as a span must not be used before MPI has ended. The
+/// other ranks may wait for this rank until the program ends them (MPI_Abort). By default MPI ends the job when one of
+/// its processes dies.
 namespace fa::mpi {
 
-/// A transport between the ranks of a duplicate of `communicator`, for the functions of fa/ranked_attention.h.
-/// Collective. The transport frees the duplicate when it ends, so it must end before MPI_Finalize. One transport serves
-/// many plans and counts the bytes that their runs have moved.
+/// Makes a transport between the ranks of a duplicate of `communicator`, for the functions of fa/ranked_attention.h.
+/// The call is collective: every rank makes it. The transport frees the duplicate when it ends, so it must end before
+/// MPI_Finalize. One transport serves many plans and counts the bytes that their runs have moved.
 /// @return kInvalidArgument if MPI is not initialised or has no MPI_THREAD_FUNNELED; kOutOfMemory, on all ranks;
 /// kInternal if MPI returned an error
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 
-/// fa::FlashAttention over the ranks of `communicator` (fa/ranked_attention.h). Collective.
+/// Runs fa::FlashAttention over the ranks of `communicator` (fa/ranked_attention.h). The call is collective.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              MPI_Comm communicator, Context* context = nullptr);
 
-/// Plans the same call once for many runs. Collective. The plan keeps its transport, so it must end before
+/// Plans the same call once for many runs. Planning is collective. The plan keeps its transport, so it must end before
 /// MPI_Finalize.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards, MPI_Comm communicator,
                                                          Context* context = nullptr);
 
-/// fa::FlashAttentionGrad over the ranks of `communicator`. Collective.
+/// Runs fa::FlashAttentionGrad over the ranks of `communicator`. The call is collective.
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, MPI_Comm communicator, Context* context = nullptr);
 /// Plans the same call once for many runs, as PlanFlashAttention does.

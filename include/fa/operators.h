@@ -22,9 +22,10 @@
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
 
-/// Every operator as X(short name, function, its arguments, its options, its name in commands and in Python's fa.plan).
-/// `function` runs the operator; Plan<function> plans it and returns a PlanFor<arguments>. Headers, faces, the tool and
-/// the tests declare from this list whatever they have once per operator, or compare it with the list.
+/// The list names every operator as X(short name, function, its arguments, its options, its name in commands and in
+/// Python's fa.plan). `function` runs the operator; Plan<function> plans it and returns a PlanFor<arguments>. Headers,
+/// the interfaces to other languages, the tool and the tests have some code once per operator. They generate that code
+/// from this list, or compare it with the list.
 #define FA_OPERATORS(X)                                                                                                \
   X(Forward, FlashAttention, AttentionArgs, AttentionOptions, "forward")                                               \
   X(Backward, FlashAttentionGrad, AttentionGradArgs, AttentionOptions, "backward")                                     \

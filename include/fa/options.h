@@ -25,7 +25,7 @@
 
 namespace fa {
 
-/// How a position bias enters the score, before masking. The values are the device's pseType.
+/// The ways in which a position bias enters the score, before masking. The values are the device's pseType.
 enum class PseType : uint8_t {
   kScaleThenAdd = 0,  ///< scale * QK + pse
   kAddThenScale = 1,  ///< scale * (QK + pse)
@@ -53,12 +53,12 @@ struct AttentionOptions {
   float softcap = 0;                        ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   float keep_prob = 1;                      ///< dropout: probability that a pair is kept, in (0, 1]; kept probabilities
                                             ///< are multiplied by 1/keep_prob
-  std::optional<PhiloxState> dropout = {};  ///< dropout by seed instead of AttentionArgs::drop_mask
+  std::optional<PhiloxState> dropout = {};  ///< seed for dropout instead of AttentionArgs::drop_mask
 };
 
-/// The options of dense attention that are one number each, as X(type, name, text of the command line). Every face
-/// reads, copies and compares them by these lists, which have the order of the members. Decode attention has the first
-/// list, prompt attention the second, and AttentionOptions the third.
+/// The options of dense attention that are one number each, as X(type, name, text of the command line). Every interface
+/// reads, copies and compares these options by these lists, whose order is the order of the members. Decode attention
+/// has the first list, prompt attention the second, and AttentionOptions the third.
 #define FA_DECODE_NUMBERS(X) X(float, softcap, "C > 0: scores become C tanh(score/C)")
 #define FA_PROMPT_NUMBERS(X)                                         \
   X(int64_t, q_start, "Added to the row in the distance of slopes")  \
@@ -77,7 +77,7 @@ constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #undef FA_VISIT
 }
 
-/// Copies every number of the lists that both have.
+/// Copies every number of the lists that both `from` and `to` have.
 template <typename From, typename To>
 constexpr void CopyNumbers(const From& from, To& to) {
   const auto copy = [](const char*, const char*, const auto& number, auto& into) {

@@ -15,16 +15,16 @@
 
 namespace fa {
 
-/// Whether an element of `a` shares a byte with an element of `b`. An output of a call must not do so with any other
-/// tensor of the call. The answer is exact for strided views, not a comparison of byte ranges. If it takes more than a
-/// fixed amount of work, the answer is yes. A view without data or without elements shares nothing. Strides are >= 0;
-/// an empty stride means dense.
+/// Returns whether an element of `a` shares a byte with an element of `b`. An output of a call must not share a byte
+/// with any other tensor of the call. The answer is exact for strided views, not a comparison of byte ranges. If the
+/// exact answer takes more than a fixed amount of work, the answer is yes. A view without data or without elements
+/// shares nothing. Strides are >= 0; an empty stride means dense.
 ///
 /// This function is for interfaces that pass copies of tensors to the library. The library itself checks the tensors
 /// that it gets.
 [[nodiscard]] FA_API bool Overlap(const TensorView& a, const TensorView& b);
 
-/// Whether two elements of different indices of `tensor` share a byte.
+/// Returns whether two elements of different indices of `tensor` share a byte.
 [[nodiscard]] FA_API bool OverlapsItself(const TensorView& tensor);
 
 }  // namespace fa

@@ -36,10 +36,10 @@ class FA_API Plan {
   template <typename Args>
   class ImplFor;
 
-  /// Bytes of workspace that Run needs.
+  /// Returns the bytes of workspace that Run needs.
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;
-  /// The plan in words: sizes, mask, kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
+  /// Returns the plan in words: sizes, mask, kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
   [[nodiscard]] std::string Describe() const;
 
  private:
@@ -55,10 +55,10 @@ class FA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A validated call of the operator that takes `Args`, tiled and booked. It is a pure function of shapes, options and
-/// context. The operator's PlanX makes it once, and it runs often. It is immutable: many threads may call Run at once,
-/// each with its own Workspace. Its context must outlive it. To run a plan on another operator's tensors does not
-/// compile.
+/// A validated call of the operator that takes `Args`, cut into tiles and with a layout of its workspace. The plan is a
+/// pure function of shapes, options and context. The operator's function PlanX makes the plan once, and Run runs it
+/// often. The plan is immutable: many threads may call Run at once, each with its own Workspace. The context must
+/// outlive the plan. Code that runs a plan on another operator's tensors does not compile.
 ///
 /// PlanX never reads the memory of tensors, so a plan may precede their allocation. A required tensor may then have
 /// null data. An optional tensor is planned if its data is not null.
@@ -68,9 +68,9 @@ class PlanFor : public Plan {
   explicit PlanFor(std::shared_ptr<const ImplFor<Args>> impl) : Plan(std::move(impl)) {}
 
   /// Runs the call on tensors of exactly the planned shapes, strides, types and lengths. From the second call with the
-  /// same workspace on, it allocates nothing.
-  /// @return kInvalidArgument if a tensor differs from the plan, has null data, or is an output that overlaps;
-  /// kOutOfMemory
+  /// same workspace on, Run allocates nothing.
+  /// @return kInvalidArgument if a tensor differs from the plan, has null data, or is an output that overlaps another
+  /// tensor; kOutOfMemory if an allocation fails
   Status Run(const Args& args, Workspace& workspace) const { return RunAny(&args, workspace); }
   /// Does the same in the caller's memory, which has at least workspace_bytes() and is 64-byte aligned.
   Status Run(const Args& args, std::span<std::byte> workspace) const { return RunAny(&args, workspace); }
@@ -78,7 +78,7 @@ class PlanFor : public Plan {
   Status Run(const Args& args) const { return RunAny(&args); }
 };
 
-/// The plan as a plan of any operator, or the status that says why there is none.
+/// Returns the plan as a plan of any operator, or the status that says why there is none.
 template <typename Args>
 [[nodiscard]] Result<Plan> AnyPlan(const Result<PlanFor<Args>>& plan) {
   return plan.ok() ? Result<Plan>(*plan) : plan.status();

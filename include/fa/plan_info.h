@@ -30,16 +30,16 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< worker in whose range it starts; backward: its worker in the simulation
+  int worker = 0;                        ///< worker in whose range the tile starts; backward: simulated worker
 };
 
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
 struct RanksInfo {
   std::string strategy;                             ///< "sequence" or "heads"
-  bool as_one_process = true;                       ///< whether the bits are those of one process
+  bool as_one_process = true;                       ///< whether the bits equal the bits of one process
   int64_t units = 0;                                ///< units of work, which follow each other
   int64_t heads_in_flight = 0;                      ///< most kv heads of a unit, per rank
-  std::vector<int64_t> sent_bytes, received_bytes;  ///< of one run, which counts its own too (Transport::traffic)
+  std::vector<int64_t> sent_bytes, received_bytes;  ///< of the messages of one run (Transport::traffic)
   std::vector<int64_t> staged_bytes;  ///< most workspace that rows of other ranks and sums of units in flight take
   double seconds = 0;                 ///< predicted time of one run
   double efficiency = 1;              ///< predicted share of products in the time of all ranks
@@ -59,7 +59,7 @@ struct PlanInfo {
   double flops_full = 0;     ///< the same if no pair were masked
   double flops_visited = 0;  ///< the same for the pairs in visited blocks, after clipping
   size_t workspace_bytes = 0;
-  std::vector<double> load;  ///< predicted busy share of each worker; the longest has 1
+  std::vector<double> load;  ///< predicted busy share of each worker; the busiest worker has 1
   double efficiency = 0;     ///< simulated: work / (workers * makespan)
   std::vector<PlanTile> tiles;
   std::optional<RanksInfo> ranks;  ///< only for a plan over ranks

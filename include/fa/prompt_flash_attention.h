@@ -42,8 +42,8 @@ struct PromptAttentionArgs {
   /// The bias, as PromptAttentionOptions::pse_type says. With kScaleThenAdd it is [B|1, N, >= Sq, >= Sk], of the type
   /// of q or f32 (q i8: f16 or f32). TND and the other types are as in FlashAttention.
   TensorView pse;
-  /// u8, bool or i8, not 0 = drop: [>= Sq, >= Sk], [B|1, >= Sq, >= Sk], [B|1, 1, >= Sq, >= Sk] or
-  /// [B, N, >= Sq, >= Sk]; TND [>= maxSq, >= maxSk].
+  /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [>= Sq, >= Sk], [B|1, >= Sq, >=
+  /// Sk], [B|1, 1, >= Sq, >= Sk] or [B, N, >= Sq, >= Sk]; with TND it is [>= maxSq, >= maxSk].
   TensorView dense_mask;
   TensorView sink;  ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
 
@@ -57,8 +57,8 @@ struct PromptAttentionArgs {
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
 
   /// Padded layouts: the number of rows in use per batch element, counted from row 0, 0..S. One entry holds for all
-  /// elements. Empty: S. Entries past the batch are ignored. Rows of q past the length are written 0 in every output;
-  /// keys past it are never read.
+  /// elements. Empty stands for S. Entries past the batch are ignored. Rows of q past the length are written 0 in every
+  /// output; keys past it are never read.
   std::span<const int64_t> lengths_q, lengths_kv;
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as in AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
@@ -78,9 +78,9 @@ struct PromptAttentionOptions {
   float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
 };
 
-/// out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right end at the
-/// lengths. The bits are those of FlashAttention, which also describes rows without keys, aliasing and non-finite
-/// inputs.
+/// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right end at
+/// the lengths. The bits equal those that FlashAttention gives. The comment of FlashAttention also describes rows
+/// without keys, aliasing and non-finite inputs.
 ///
 /// Each line has the types of q -> out, the scales that they need, and the scales that they refuse:
 ///   same type (f32, bf16, f16)   none; all five are refused
@@ -98,17 +98,17 @@ struct PromptAttentionOptions {
 /// NaN becomes -128. Rows past the length are written 0, whatever the offset. A row that the dense mask leaves without
 /// keys has O = 0.
 ///
-/// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)"), kOutOfMemory. After an error nothing was
-/// written. As on the device, the call is refused if
+/// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)") or kOutOfMemory. After an error nothing
+/// was written. As on the device, the call is refused if
 /// - there is an offset and the mask's rule leaves a row in use without keys: the offset would move its 0;
 /// - the output is int8, the mode is 4, and pre or next is below 0;
 /// - a scale is not finite.
-/// Re-entrant. Follows PromptFlashAttention of CANN.
+/// The function is re-entrant. It follows PromptFlashAttention of CANN.
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present
-/// (data != nullptr), but never their contents.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
 FA_API Result<PlanFor<PromptAttentionArgs>> PlanPromptFlashAttention(const PromptAttentionArgs& args,
                                                                      const PromptAttentionOptions& options,
                                                                      Context* context = nullptr);

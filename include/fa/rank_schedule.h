@@ -30,57 +30,59 @@
 
 namespace fa {
 
-/// Equal machines, one per rank, for which a call over ranks is predicted. This machine may be another one.
+/// Equal machines, one per rank, for which a call over ranks is predicted. The machine on which the prediction runs may
+/// be another one.
 struct RankMachines {
   int ranks = 1;                ///< 1..4096
   int threads = 0;              ///< threads per rank; 0: as many as the context has
   double flops_per_thread = 0;  ///< per second; 0: half the multiply-adds of a 2 GHz core of the context's level
-  double network_bytes_per_s = 12.5e9;  ///< what a rank can send and, at the same time, receive
-  double latency_s = 5e-6;              ///< of one message
+  double network_bytes_per_s = 12.5e9;  ///< bytes that a rank can send and, at the same time, receive
+  double latency_s = 5e-6;              ///< time that one message takes besides its bytes
 };
 
-/// One attention call over ranks as data, before it runs: which rows each rank holds, what it sends, receives and
-/// computes, and how long that is predicted to take. Plan::Describe() of the call itself says the same.
+/// One attention call over ranks as data, before the call runs. It says which rows each rank holds, what each rank
+/// sends, receives and computes, and the predicted time. Plan::Describe() of the call itself says the same.
 struct RankSchedule {
   /// What one rank holds, moves and computes.
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< rows that the rank holds, in its order
-    int64_t sent_bytes = 0, received_bytes = 0;            ///< by the messages of one run
-    int64_t staged_bytes = 0;                              ///< most that rows of other ranks and sums take at one time
+    int64_t sent_bytes = 0, received_bytes = 0;            ///< bytes of the messages of one run
+    int64_t staged_bytes = 0;                              ///< most bytes of other ranks' rows and of sums at one time
     double flops = 0;
     double product_seconds = 0;
-    double message_seconds = 0;  ///< time of its messages, some of which passes during products
-    double end_seconds = 0;      ///< from the start of the run
+    double message_seconds = 0;  ///< time of the rank's messages; part of it overlaps products
+    double end_seconds = 0;      ///< when the rank ends, from the start of the run
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
-  bool as_one_process = true;  ///< whether the bits are those of one process: the cut is at multiples of row_unit
+  bool as_one_process = true;  ///< whether the bits equal those of one process: the cut is at multiples of row_unit
   int64_t row_unit = 0;
   int64_t units = 0;  ///< units of work, which follow each other
   double seconds = 0;
   double efficiency = 1;  ///< share of products in the time of all ranks
   double hidden = 1;      ///< share of the time of messages that passes during products
   std::vector<Rank> ranks;
-  /// Workers are ranks, and tasks are units. Tiles are rows of ranks with the keys that they see, the first million of
-  /// them.
+  /// The schedule in the form of a plan. Its workers are ranks, and its tasks are units. Its tiles are rows of ranks
+  /// with the keys that these rows see; only the first million tiles are listed.
   PlanInfo info;
   std::string text;  ///< the whole schedule in words
 };
 
-/// The schedule of FlashAttention over ranks (fa/ranked_attention.h). No rank takes part: nothing is sent or computed.
+/// Returns the schedule of FlashAttention over ranks (fa/ranked_attention.h). No rank takes part: nothing is sent or
+/// computed.
 /// @param whole   the whole call, of which only shapes are read, as in PlanFlashAttention. A tensor that is given has
 ///                data other than null
 /// @param shards  the cut; sq and sk are taken from the whole call's tensors
-/// @return kInvalidArgument, as FlashAttention over ranks, or if a number of `machines` is out of range. kOutOfMemory
-/// if there are more sequences and ranks than a minute suffices to look at, or more units, blocks or bytes than a plan
-/// can have
+/// @return kInvalidArgument where FlashAttention over ranks returns it, or if a number of `machines` is out of range.
+/// kOutOfMemory if the sequences and ranks are so many that planning would take more than a minute, or if there are
+/// more units, blocks or bytes than a plan can have
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,
                                                                  const RankMachines& machines,
                                                                  Context* context = nullptr);
 
-/// The schedule of FlashAttentionGrad over ranks, likewise.
+/// Returns the schedule of FlashAttentionGrad over ranks in the same way.
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttentionGrad(const AttentionGradArgs& whole,
                                                                      const AttentionOptions& options,
                                                                      const SequenceShards& shards,

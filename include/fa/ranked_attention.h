@@ -26,44 +26,48 @@
 
 namespace fa {
 
-/// FlashAttention over all ranks of a transport (docs/distributed.md). Collective: every rank calls it with its own
-/// rows of q, k, v and out, which `shards` names. Shapes, options and shards of all ranks describe one call.
+/// Runs FlashAttention over all ranks of a transport (docs/distributed.md). The call is collective: every rank makes it
+/// with its own rows of q, k, v and out, which `shards` names. Shapes, options and shards of all ranks describe one
+/// call.
 ///
-/// If the cut is at multiples of the row unit, the bits are those of the same call in one process, whatever the number
-/// of ranks, the cut and the strategy. Ranks with different instruction sets use the lowest level.
+/// If the cut is at multiples of the row unit, the bits equal those of the same call in one process. They do not depend
+/// on the number of ranks, the cut or the strategy. Ranks with different instruction sets use the lowest level.
 ///
 /// Masks, starts, dropout by seed and the prefix sums of TND describe the whole sequence. Sinks and slopes are whole on
 /// every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries against all keys, as in a call
-/// on these rows alone. With TND such a pse is sequence after sequence, with the rank's rows of each in its order.
+/// on these rows alone. With TND such a pse holds sequence after sequence. Of each sequence it holds the rank's rows,
+/// in the order in which the rank holds them.
 ///
 /// These tensors are whole on every rank: pse with one row for all queries, the dense mask [maxSq,maxSk] of TND, and
-/// compressed masks. So is the form of pse with 1024 rows, unless all ranks hold 1024 rows: then a rank's pse has its
-/// own rows. Rows of pse and dense_mask do not travel, so kHeads is an error with them. drop_mask is refused.
-/// @return as FlashAttention, with one error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want 7 (...)", or
-/// what the ranks disagree about. Then nothing was written. After an error of the transport, messages may be under way,
-/// and the workspace stays with the transport (fa/transport.h). If the tiles of one rank fail during a run, only that
-/// rank returns the error; the others get NaN for the results that it owed them.
+/// compressed masks. The form of pse with 1024 rows is whole on every rank too, unless all ranks hold 1024 rows. In
+/// that case a rank's pse has the rank's own rows. Rows of pse and dense_mask do not travel, so kHeads is an error with
+/// such a tensor. drop_mask is refused.
+/// @return the errors of FlashAttention, and the same error on all ranks: "invalid argument: rank 3: k.shape[2]=5, want
+/// 7 (...)". If the ranks disagree, the error names what they disagree about. After these errors nothing was written.
+/// After an error of the transport, messages may be under way, and the workspace stays with the transport
+/// (fa/transport.h). If the tiles of one rank fail during a run, only that rank returns the error; the others get NaN
+/// for the results that this rank owed them.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 
-/// Plans the same call. Collective. Only one Run is under way at a time, and every rank runs its plan as often as the
-/// others.
+/// Plans the same call. Planning and Run are collective. Only one Run is under way at a time, and every rank runs its
+/// plan as often as the others.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards,
                                                          std::shared_ptr<Transport> transport,
                                                          Context* context = nullptr);
 
-/// FlashAttentionGrad over all ranks, as FlashAttention over ranks. Every rank passes its own rows of q, k, v, out,
-/// d_out and the statistics, and gets its own rows of dq, dk and dv. Every rank gets dsink and dslopes, summed over all
-/// rows. The bits are those of one process. dpse has the rows that pse has. If the bias has one row for all queries,
-/// its dpse is whole on every rank, summed over all rows.
-/// @return as FlashAttention over ranks
+/// Runs FlashAttentionGrad over all ranks, in the way of FlashAttention over ranks. Every rank passes its own rows of
+/// q, k, v, out, d_out and the statistics, and gets its own rows of dq, dk and dv. Every rank gets dsink and dslopes,
+/// summed over all rows. The bits equal those of one process. dpse has the rows that pse has. If the bias has one row
+/// for all queries, its dpse is whole on every rank, summed over all rows.
+/// @return the errors of FlashAttention over ranks
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,
                                  Context* context = nullptr);
 
-/// Plans the same call. Collective. Only one Run is under way at a time, and every rank runs its plan as often as the
-/// others.
+/// Plans the same call. Planning and Run are collective. Only one Run is under way at a time, and every rank runs its
+/// plan as often as the others.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

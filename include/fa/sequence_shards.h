@@ -20,7 +20,7 @@
 
 namespace fa {
 
-/// The rows of the whole sequence that each rank holds, in its order.
+/// The rows of the whole sequence that each rank holds, in the order in which the rank holds them.
 struct SequenceShards {
   /// Rows [begin, end).
   struct Interval {
@@ -33,26 +33,28 @@ struct SequenceShards {
     kZigzag,      ///< there are 2P chunks; rank r holds chunk r, then chunk 2P-1-r: even work under a causal mask
     kIntervals,   ///< any intervals, which together cover [0, sq) once. Keys are cut at the same rows, so sk == sq
   };
-  /// What travels between ranks.
+  /// The tensors that travel between ranks.
   enum class Strategy : uint8_t {
     kAuto,      ///< the strategy with the shorter predicted time
     kHeads,     ///< whole sequences of some heads go to each rank, and the results come back
-    kSequence,  ///< K and V of the heads in flight go to every rank that sees them; queries and results stay
+    kSequence,  ///< K and V of the heads in flight go to every rank that sees these keys; queries and results stay
   };
 
   Cut cut = Cut::kZigzag;
   int64_t sq = 0, sk = 0;                        ///< rows of the whole sequence (TND: tokens of the whole pack)
   std::vector<std::vector<Interval>> intervals;  ///< kIntervals: one list per rank
   Strategy strategy = Strategy::kAuto;
-  /// kv heads that a rank works on at a time. Besides its shards, a rank stores K and V of twice as many heads; in a
-  /// backward it stores their sums dK and dV too. 0 stands for one head. In a backward 0 stands for as many heads as
-  /// keep the predicted waiting short, within 512 MiB per thread (docs/distributed.md).
+  /// The number of kv heads that a rank works on at a time. Besides its shards, a rank stores K and V of twice this
+  /// number of heads. In a backward the rank also stores the sums dK and dV of these heads. 0 stands for one head. In a
+  /// backward 0 stands for as many heads as keep the predicted waiting short, within 512 MiB per thread
+  /// (docs/distributed.md).
   int64_t heads_in_flight = 0;
 };
 
-/// The rows that `rank` of `ranks` holds on an axis of `rows`, in its order. If rows = shards.sq, they are rows of q
-/// and out. If rows = shards.sk, they are rows of k and v. Neighbouring intervals are joined, and no interval is empty.
-/// @return kInvalidArgument naming what is wrong with the shards
+/// Returns the rows that `rank` of `ranks` holds on an axis of `rows` rows, in the order in which the rank holds them.
+/// If rows = shards.sq, they are rows of q and out. If rows = shards.sk, they are rows of k and v. Neighbouring
+/// intervals are joined, and no interval is empty.
+/// @return kInvalidArgument, which says what is wrong with the shards
 FA_API Result<std::vector<SequenceShards::Interval>> RowsHeld(const SequenceShards& shards, int64_t rows, int rank,
                                                               int ranks);
 

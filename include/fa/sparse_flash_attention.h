@@ -40,14 +40,16 @@ struct SparseAttentionArgs {
   TensorView k_rope;  ///< with q_rope, as k but with Drope columns
   /// Optional, f32 [N]: per head the score of a virtual key with value 0, which every list contains once.
   TensorView sink;
-  /// i32 or i64 [B, S1, 1, K]: blocks of SparseAttentionOptions::block_size keys, counted inside the batch element, up
-  /// to the first -1. Entry b stands for keys [b * block_size, min((b + 1) * block_size, limit)). At most ceil(limit /
-  /// block_size) entries of a row are read. An entry beyond the limit is skipped. An entry that stands twice counts
-  /// twice. The order changes no bit.
+  /// The lists of keys, i32 or i64 [B, S1, 1, K]. An entry is the number of a block of
+  /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry b
+  /// stands for keys [b * block_size, min((b + 1) * block_size, limit)). At most ceil(limit / block_size) entries of a
+  /// row are read. An entry beyond the limit is skipped. An entry that stands twice counts twice. The order changes no
+  /// bit.
   TensorView sparse_indices;
   TensorView block_table;  ///< i32 [B, n], for keys in pages: key j lies in page block_table[b][j / block size]
-  /// Rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence. Else, and for keys
-  /// in pages, they are one length per batch element. Empty: all rows are in use. TND and pages need them.
+  /// The numbers of rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence.
+  /// Otherwise, and for keys in pages, they are one length per batch element. Empty means that all rows are in use. TND
+  /// and pages need these lengths.
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView out;          ///< [B, S1, N, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
@@ -68,19 +70,21 @@ struct SparseAttentionOptions {
   bool check_indices = true;
 };
 
-/// out = softmax(scale * Q K_sel^T) V_sel.
+/// Computes out = softmax(scale * Q K_sel^T) V_sel.
 ///
 /// A row without keys gives out = 0, max = 0 and sum = 0. If there is a sink and the sequence has keys, such a row
-/// gives max = sink and sum = 1. A row past its length gives 0, 0 and 0. The statistics and p_head_mean count the sink
-/// in: its share is missing from the sum of the other probabilities. Sums run over the keys in ascending order, in f32,
-/// and are rounded once. The bits do not depend on the number of threads, the other rows, the layout, pages, or the
-/// order of the list.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows SparseFlashAttention of CANN and DeepSeek-V3.2 (2025), without limits of head sizes and counts.
+/// gives max = sink and sum = 1. A row past its length gives 0 in all three. The statistics and p_head_mean include the
+/// sink, so the probabilities of the keys add up to less than 1. Sums run over the keys in ascending order, in f32, and
+/// are rounded once. The bits do not depend on the number of threads, the other rows, the layout, pages, or the order
+/// of the list.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows SparseFlashAttention of CANN and DeepSeek-V3.2 (2025), without limits of head sizes and
+/// counts.
 FA_API Status SparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseAttentionArgs>> PlanSparseFlashAttention(const SparseAttentionArgs& args,
                                                                      const SparseAttentionOptions& options,
                                                                      Context* context = nullptr);

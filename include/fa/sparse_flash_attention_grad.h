@@ -40,7 +40,7 @@ struct SparseAttentionGradArgs {
   TensorView out;          ///< the forward's output, rounded as the forward has rounded it
   TensorView d_out;        ///< gradient of out, with its shape and type
   TensorView softmax_max;  ///< the forward's
-  TensorView softmax_sum;  ///< the forward's; a row of sum 0 is skipped
+  TensorView softmax_sum;  ///< result of the forward; a row of sum 0 is skipped
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
@@ -51,18 +51,19 @@ struct SparseAttentionGradArgs {
   MutableTensorView dsink;
 };
 
-/// Gradients of SparseFlashAttention, with the same selection rule: P from softmax_max and softmax_sum, dS = P (d_out
-/// V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out.
+/// Computes the gradients of SparseFlashAttention, with the same selection rule. P follows from softmax_max and
+/// softmax_sum, and dS = P (d_out V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out.
 ///
-/// A key that no token selects and a row without keys get 0. Tokens add to dk and dv in ascending order, so the bits do
-/// not depend on the number of threads. Everything is accumulated in f32 and rounded once; dsink is accumulated in f64,
-/// over ascending tokens.
-/// @return kInvalidArgument naming the tensor, kOutOfMemory. After an error nothing was written. Re-entrant.
-/// Follows SparseFlashAttentionGrad of CANN, but adds in a fixed order instead of atomically.
+/// The gradients of a key that no token selects, and of a row without keys, are 0. Tokens add to dk and dv in ascending
+/// order, so the bits do not depend on the number of threads. dsink is accumulated in f64, in the ascending order of
+/// the tokens. Everything else is accumulated in f32 and rounded once.
+/// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
+/// is re-entrant. It follows SparseFlashAttentionGrad of CANN, but adds in a fixed order instead of atomically.
 FA_API Status SparseFlashAttentionGrad(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
                                        Context* context = nullptr);
 
-/// Validates, tiles and books the same call. It reads shapes, strides, types, lengths and which tensors are present.
+/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
+/// strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseAttentionGradArgs>> PlanSparseFlashAttentionGrad(const SparseAttentionGradArgs& args,
                                                                              const SparseAttentionOptions& options,
                                                                              Context* context = nullptr);

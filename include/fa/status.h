@@ -33,17 +33,17 @@ enum class StatusCode {
   kInternal,         ///< a defect of the library
 };
 
-/// The result of every call that can fail. To make, copy or read a status never throws. An error that finds no memory
-/// for its text becomes kOutOfMemory, which needs no text. Copies share their text.
+/// The result of every call that can fail. Making, copying or reading a status never throws. An error that finds no
+/// memory for its text becomes kOutOfMemory, which needs no text. Copies share their text.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  /// An error of class `code`. Its message() begins with the name of the class.
+  /// Makes an error of class `code`. Its message() begins with the name of the class.
   FA_API Status(StatusCode code, const ErrorText& what) noexcept;
   FA_API Status(StatusCode code, std::string_view what) noexcept;
 
   static Status Ok() noexcept { return {}; }
-  /// "invalid argument: k.shape[2]=5, want 7 (q.shape[2])"
+  /// Makes an error whose message is, for example, "invalid argument: k.shape[2]=5, want 7 (q.shape[2])".
   static Status InvalidArgument(const ErrorText& what) noexcept { return {StatusCode::kInvalidArgument, what}; }
   static Status InvalidArgument(std::string_view what) noexcept { return {StatusCode::kInvalidArgument, what}; }
   static Status OutOfMemory(const ErrorText& what) noexcept { return {StatusCode::kOutOfMemory, what}; }
@@ -56,15 +56,16 @@ class [[nodiscard]] Status {
   [[nodiscard]] StatusCode code() const noexcept { return code_; }
   // The texts below live as long as this status or a copy of it. So keep the status, not a view of a temporary's text.
 
-  /// Empty if ok(). Without memory for a longer text it is "out of memory".
+  /// Returns the text of the error, or an empty text if ok(). If there is no memory for a longer text, the message is
+  /// "out of memory".
   [[nodiscard]] FA_API const std::string& message() const noexcept;
-  /// The beginning of message(), such as "invalid argument: ". Without memory for a longer text it is the whole
-  /// message.
+  /// Returns the beginning of message(), such as "invalid argument: ". If there was no memory for a longer text, the
+  /// function returns the whole message.
   [[nodiscard]] FA_API std::string_view class_text() const noexcept;
-  /// The message without its class. The text knows where it mentions arguments.
+  /// Returns the message without its class, as a text that knows where it mentions arguments.
   [[nodiscard]] FA_API const ErrorText& what() const noexcept;
-  /// The wrong argument, as the C++ interface calls it: a field of XArgs or XOptions ("k", "mask.pre"), or a parameter
-  /// of the function. Empty if no argument is wrong.
+  /// Returns the name of the wrong argument, as the C++ interface calls it: a field of XArgs or XOptions ("k",
+  /// "mask.pre"), or a parameter of the function. The name is empty if no argument is wrong.
   [[nodiscard]] FA_API std::string_view argument() const noexcept;
 
  private:
@@ -86,7 +87,7 @@ class [[nodiscard]] Result {
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
-  /// The value. An assertion checks that the result is ok().
+  /// Returns the value. An assertion checks that the result is ok().
   [[nodiscard]] T& value() & { return assert(ok()), *value_; }
   [[nodiscard]] const T& value() const& { return assert(ok()), *value_; }
   [[nodiscard]] T&& value() && { return assert(ok()), std::move(*value_); }

@@ -26,7 +26,7 @@ namespace fa {
 /// Element types. f16 and bf16 are passed as their 16 bits; bool and u8 as one byte.
 enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 [[nodiscard]] constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -42,7 +42,7 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU6
   return 0;
 }
 
-/// "f32", "f16", "bf16", "i8", "u8", "bool", "i32", "i64", "u64".
+/// Returns "f32", "f16", "bf16", "i8", "u8", "bool", "i32", "i64" or "u64".
 [[nodiscard]] FA_API const char* Name(DType dtype);
 
 /// The order of the dimensions batch (B), sequence (S), heads (N) and head size (D) in a tensor. The shape of a
@@ -51,7 +51,7 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU6
 /// BNSD, output BSND.
 enum class Layout : uint8_t { kBNSD, kBSND, kBSH, kSBH, kTND, kBNSD_BSND };
 
-/// "BNSD", "BSND", "BSH", "SBH", "TND", "BNSD_BSND".
+/// Returns "BNSD", "BSND", "BSH", "SBH", "TND" or "BNSD_BSND".
 [[nodiscard]] FA_API const char* Name(Layout layout);
 
 /// Up to 8 sizes or strides, outermost first.

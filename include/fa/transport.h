@@ -35,23 +35,23 @@ namespace ops {
 struct TransportAccess;  // lets runs count what they move
 }
 
-/// Bytes of tensors that runs have moved over a transport. A gather over all ranks counts as one message to each other
-/// rank and one from each. Status words do not count.
+/// Bytes of tensors that runs have moved over a transport. A gather over all ranks counts as one message to every other
+/// rank and one message from every other rank. Status words do not count.
 struct Traffic {
   int64_t sent_bytes = 0, received_bytes = 0;
 };
 
 /// Moves bytes between the ranks of one call. Each rank has one object, which one thread uses at a time.
 ///
-/// Messages of one tag from one rank to another arrive in the order in which they were sent. An error of any function
-/// but Reserve is final, and so is an exception: it ends the call, and the transport is not used again. Messages of
-/// that call may still be under way, so its workspace stays with the transport (TakeKept).
+/// Messages of one tag from one rank to another arrive in the order in which they were sent. An error or an exception
+/// of any function but Reserve is final: it ends the call, and the transport is not used again. Messages of that call
+/// may still be under way, so the call's workspace stays with the transport (TakeKept).
 ///
 /// A transport may move messages only while it is called. Then a call to Test or Wait moves all messages that are under
 /// way, not only the one that it names, because a run tests one message at a time.
 class FA_API Transport {
  public:
-  /// Names a message that is under way; >= 0.
+  /// The number of a message that is under way; >= 0.
   using Request = int64_t;
   /// Tags of messages are 0..kTags-1.
   static constexpr int kTags = 1 << 15;
@@ -65,43 +65,44 @@ class FA_API Transport {
   [[nodiscard]] virtual int ranks() const = 0;
 
   /// Makes room for up to `requests` messages under way, none longer than `bytes`. The transport then sends and
-  /// receives such messages without further memory of its own: a rank that runs short of memory in the middle would
-  /// leave the others waiting. More or longer messages may allocate, or fail.
+  /// receives such messages without allocating more memory. Otherwise a rank that runs short of memory in the middle of
+  /// a run would leave the others waiting. More or longer messages may allocate, or fail.
   ///
-  /// A call is made once per plan, before the ranks agree that all is well. Rooms do not add up, since plans of one
-  /// transport run one after the other, and no room shrinks. After an error, or std::bad_alloc, the transport is used
-  /// as before.
+  /// Reserve is called once per plan, before the ranks agree that no rank has an error. The room need only suffice for
+  /// the plan with the most need, since plans of one transport run one after the other. No call makes the room smaller.
+  /// After an error, or std::bad_alloc, the transport is used as before.
   [[nodiscard]] virtual Status Reserve(int64_t /*requests*/, size_t /*bytes*/) { return Status::Ok(); }
-  /// Starts to send `bytes`, which must stay unchanged until Wait or Test says that they have left. It returns without
-  /// waiting for the receiver.
+  /// Starts to send `bytes`, which must stay unchanged until Wait or Test says that they have left. Send returns
+  /// without waiting for the receiver.
   /// @param tag  0..kTags-1
   [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
-  /// Starts to receive exactly `bytes.size()` bytes. They are there when Wait or Test says so.
+  /// Starts to receive exactly `bytes.size()` bytes. The bytes have arrived when Wait or Test says so.
   [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;
   /// Returns when the message has left or arrived. Every request is waited for once, by Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
   /// Tells without waiting whether the message has left or arrived. If so, Test has done what Wait does, and nobody
   /// waits for the request again. If Wait would end with an error, because the other rank has left or after the
-  /// transport's own time-out, Test returns it too: nothing else ends a call that polls. A transport that can only wait
-  /// inherits this Test, which waits.
+  /// transport's own time-out, Test returns that error too. Nothing else ends a call that polls. A transport that can
+  /// only wait inherits this Test, which waits.
   [[nodiscard]] virtual Status Test(Request request, bool* done) {
     *done = true;
     return Wait(request);
   }
-  /// Whether Test does not wait. If Test waits, a call over ranks computes one step after the other and waits for
-  /// messages between them. Otherwise messages arrive while tasks run.
+  /// Returns true if Test does not wait. If Test waits, a call over ranks computes one step after the other and waits
+  /// for messages between them. Otherwise messages arrive while tasks run.
   [[nodiscard]] virtual bool CanTest() const { return false; }
-  /// all = `mine` of rank 0, then of rank 1 and so on. `mine` is as long on every rank. Collective.
+  /// Fills `all` with `mine` of rank 0, then `mine` of rank 1 and so on. `mine` has the same length on every rank. The
+  /// call is collective: every rank makes it.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// The bytes that all runs over this transport have moved so far. Each message counts when it begins. A run that
-  /// succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
+  /// Returns the bytes that all runs over this transport have moved so far. Each message counts when it begins. A run
+  /// that succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  protected:
-  /// Workspaces of calls that an error has ended. Messages under way still read and write them, so they live as long as
-  /// the transport. A transport whose messages may outlive it, such as a wrapper around another transport, takes them
-  /// when it ends.
+  /// Hands over the workspaces of calls that an error has ended. Messages under way still read and write these
+  /// workspaces, so they live as long as the transport. Messages of a transport may outlive it, for example if it is a
+  /// wrapper around another transport. Such a transport takes the workspaces when it ends.
   [[nodiscard]] std::vector<Workspace> TakeKept() { return std::exchange(kept_, {}); }
 
  private:

@@ -21,8 +21,8 @@
 
 namespace fa {
 
-/// The element type that a C++ type stands for: float, bool, and the integers that DType has. f16 and bf16 have no C++
-/// type; their 16 bits are given together with a DType.
+/// Returns the element type that a C++ type stands for: float, bool, and the integers that DType has. f16 and bf16 have
+/// no C++ type; their 16 bits are given together with a DType.
 template <typename T>
 [[nodiscard]] consteval DType DTypeOf() {
   using Plain = std::remove_cv_t<T>;
@@ -37,33 +37,33 @@ template <typename T>
   return sizeof(T) == 1 ? DType::kI8 : sizeof(T) == 4 ? DType::kI32 : DType::kI64;
 }
 
-/// A view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. Writable memory gives a MutableTensorView,
-/// which also serves where a TensorView is wanted. A reference to a pointer takes no array, so the overload for vectors
-/// and arrays gets it and checks its size.
+/// Makes a view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. Writable memory gives a
+/// MutableTensorView, which also serves where a TensorView is wanted. The parameter is a reference to a pointer, which
+/// takes no array. So arrays go to the overload for vectors and arrays, which checks their size.
 /// @param shape   the shape of the layout
 /// @param stride  elements from one index to the next; empty: dense, row-major
 template <typename T>
 [[nodiscard]] TensorView View(const T* const& data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
-/// A writable view of the caller's memory, with the same arguments.
+/// Makes a writable view of the caller's memory, with the same arguments.
 template <typename T>
 requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
     View(T* const& data, const Dims& shape, const Dims& stride = {}) {
   return {data, DTypeOf<T>(), shape, stride};
 }
 
-/// A view of elements whose type C++ does not know, such as the bits of f16 or bf16.
+/// Makes a view of elements whose type C++ does not know, such as the bits of f16 or bf16.
 [[nodiscard]] inline TensorView View(const void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
-/// A writable view of such elements, with the same arguments.
+/// Makes a writable view of elements whose type C++ does not know.
 [[nodiscard]] inline MutableTensorView View(void* data, DType dtype, const Dims& shape, const Dims& stride = {}) {
   return {data, dtype, shape, stride};
 }
 
-/// The number of elements from the first to the last element of a view. It is exact below 2^63. It is 0 for a shape of
-/// more than 8 dimensions and for strides of another rank, which every call refuses.
+/// Returns the number of elements from the first to the last element of a view. The number is exact below 2^63. It is 0
+/// for a shape of more than 8 dimensions and for strides of another rank, which every call refuses.
 [[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
   if (shape.rank() > Dims::kMaxRank || (!stride.empty() && stride.rank() != shape.rank())) return 0;
   int64_t reach = 1, dense = 1;
@@ -75,14 +75,15 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return reach;
 }
 
-/// A view of a vector, an array or a span. An assertion checks that the shape stays inside it.
+/// Makes a view of a vector, an array or a span. An assertion checks that the shape stays inside these elements.
 template <std::ranges::contiguous_range Elements>
 [[nodiscard]] auto View(Elements&& elements, const Dims& shape, const Dims& stride = {}) {
   static_assert(std::ranges::borrowed_range<Elements>, "the elements would not outlive the view");
   assert(Reach(shape, stride) <= std::ranges::ssize(elements));
   return View(std::ranges::data(elements), shape, stride);
 }
-/// The same for elements whose type C++ does not know. They have the size of the type's elements.
+/// Makes a view of a vector, an array or a span of elements whose type C++ does not know. Each of them must have the
+/// size of one element of `dtype`.
 template <std::ranges::contiguous_range Elements>
 [[nodiscard]] auto View(Elements&& elements, DType dtype, const Dims& shape, const Dims& stride = {}) {
   static_assert(std::ranges::borrowed_range<Elements>, "the elements would not outlive the view");

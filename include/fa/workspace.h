@@ -23,7 +23,8 @@
 
 namespace fa {
 
-/// Memory for one Run at a time. It grows to what the plan needs and is reused. Concurrent calls need one each.
+/// Memory for one Run at a time. It grows to what the plan needs and is reused. Concurrent calls need one Workspace
+/// each.
 class FA_API Workspace {
  public:
   Workspace() = default;
@@ -33,7 +34,7 @@ class FA_API Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// Provides at least `bytes`, 64-byte aligned. Contents are lost when it grows. @return kOutOfMemory
+  /// Provides at least `bytes`, 64-byte aligned. Contents are lost when the workspace grows. @return kOutOfMemory
   Status Reserve(size_t bytes);
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t size() const { return size_; }
