@@ -8,14 +8,15 @@
 
 namespace fa::layout {
 
-/// Which dimension of a shape holds what. -1: the layout has no such dimension. In BSH and SBH, heads and head size
-/// share the last dimension: `dim`, with `head` = -1.
+/// The index of the dimension of a shape that holds the batch, the sequence and so on. -1 means that the layout has no
+/// such dimension. In BSH and SBH, heads and head size share the last dimension, so `dim` is that dimension and `head`
+/// is -1.
 struct Axes {
   int rank, batch, seq, head, dim;
   [[nodiscard]] constexpr bool fused() const { return head < 0; }
 };
 
-/// The axes of the inputs; the output of BNSD_BSND has the axes of BSND.
+/// Returns the axes of the inputs. The output of BNSD_BSND has the axes of BSND.
 [[nodiscard]] constexpr Axes AxesOf(Layout layout) {
   switch (layout) {
     case Layout::kBSH: return {3, 0, 1, -1, 2};
@@ -35,13 +36,15 @@ struct Axes {
 /// Returns `stride`, or the dense row-major strides of `shape` if `stride` is empty.
 [[nodiscard]] Dims FilledStride(const Dims& shape, const Dims& stride);
 
-/// Bytes from the first element to the end of the last one; 0 for an empty tensor.
+/// Returns the bytes from the first element to the end of the last element, or 0 for an empty tensor.
 [[nodiscard]] int64_t SpanBytes(const TensorView& tensor);
 
-/// The rows of a checked tensor whose axes are `axes`; head_size tells heads apart in a fused dimension.
+/// Returns the rows of a checked tensor whose axes are `axes`. In a dimension that heads and head size share, head_size
+/// tells where a head begins.
 [[nodiscard]] Rows RowsOf(const TensorView& tensor, const Axes& axes, int64_t head_size);
 
-/// A checked statistics tensor [B,N,S] or [B,N,S,copies]; packed: [T,N] or [T,N,copies].
+/// Returns the layout of a checked statistics tensor [B,N,S] or [B,N,S,copies]. If `packed`, its shape is [T,N] or
+/// [T,N,copies].
 [[nodiscard]] Stats StatsOf(const TensorView& tensor, bool packed);
 
 }  // namespace fa::layout

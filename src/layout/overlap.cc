@@ -4,10 +4,10 @@
 // has a solution. The steps are the strides of a and the strides of b, with the indices of b mirrored to make them
 // positive. [lo, hi] are the distances at which two elements touch.
 //
-// The search takes the largest step first. Smaller steps reach only so far, so few values of the largest are possible:
-// one or two if the views are nested as layouts are. Steps that continue what a smaller step covers are merged first,
-// so dense dimensions cost nothing. The greatest common divisor of the remaining steps rules out interleaved views
-// (packed QKV) at once.
+// The search takes the largest step first. The smaller steps together reach only a limited distance, so few values of
+// the largest step's variable are possible. There are one or two if the views are nested as layouts are. Before the
+// search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The
+// greatest common divisor of the remaining steps rules out interleaved views (packed QKV) at once.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// Sums of two spans and the distance of two addresses exceed 64 bits.
+// This type holds sums of two spans and the distance of two addresses, which exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {
@@ -29,8 +29,9 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// These steps are enough for every nest of layouts: a search takes 2 to 4 values after merging, and at most two per
-// level at 17 levels. The number is so small that a hostile view costs less than a millisecond.
+// The search gives up after this number of tried values. It is enough for all nested layouts: after merging, their
+// searches try 2 to 4 values, and at most two per level at 17 levels. With this limit, even a view that was made to be
+// slow costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
 // Puts the largest step first. There are only a few terms, so insertion sort serves.
@@ -46,7 +47,7 @@ class BoundedSum {
     if (step > 0 && count > 0) terms_[static_cast<size_t>(size_++)] = {step, count};
   }
 
-  // Whether sum(step_k x_k) can lie in [lo, hi]. The answer is yes if the search gives up.
+  // Returns whether sum(step_k x_k) can lie in [lo, hi]. The answer is yes if the search gives up.
   bool Reaches(Wide lo, Wide hi) {
     Merge();
     Wide reach = 0;
@@ -127,9 +128,9 @@ bool OverlapsItself(const TensorView& tensor) {
   }
   if (nested) return false;
 
-  // Two indices differ by d != 0. Take each dimension k in turn as the first with d_k != 0; by symmetry d_k is
-  // positive. Then step_k (1 + t) + sum_{j > k} step_j d_j must lie within +-(bytes - 1), with d_j shifted to start at
-  // 0.
+  // Let two indices differ by d != 0. The loop takes each dimension k in turn as the first one with d_k != 0; by
+  // symmetry d_k is positive. Then step_k (1 + t) + sum_{j > k} step_j d_j must lie within +-(bytes - 1), with d_j
+  // shifted so that it starts at 0.
   for (int k = 0; k < rank; ++k) {
     const Term& lead = dims[static_cast<size_t>(k)];
     BoundedSum sum;
@@ -175,7 +176,8 @@ TensorView Filled(const TensorView& tensor) {
   return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
 }
 
-// The first byte of a view and the byte after its last. They are equal if the view has nothing to share.
+// Returns the address of a view's first byte and the address after its last byte. The two are equal if the view has
+// nothing to share.
 std::pair<uintptr_t, uintptr_t> RangeOf(const TensorView& tensor) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
   return {begin, begin + static_cast<uintptr_t>(tensor.data == nullptr ? 0 : layout::SpanBytes(tensor))};

@@ -20,8 +20,8 @@ struct Rows {
   }
 };
 
-/// The layout of a statistic. The statistic of (b, n, s) has `copies` equal values, copy_stride apart (1 copy in C++, 8
-/// on the device).
+/// The layout of a statistic. The statistic of (b, n, s) has `copies` equal values, which lie copy_stride elements
+/// apart. There is 1 copy in C++, and there are 8 on the device.
 struct Stats {
   int64_t batch = 0, head = 0, row = 0;
   int64_t copies = 1, copy_stride = 0;

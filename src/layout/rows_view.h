@@ -19,7 +19,7 @@ struct RowsView {
   const std::byte* data = nullptr;
   Rows rows;
 
-  /// Row (b, n, s), from its element `column` on.
+  /// Returns the address of element `column` of row (b, n, s).
   [[nodiscard]] const std::byte* At(int64_t b, int64_t n, int64_t s, int64_t column = 0) const {
     return data + (rows.Offset(b, n, s) + column) * static_cast<int64_t>(SizeOf(rows.dtype));
   }
@@ -43,7 +43,7 @@ struct MutableRowsView {
   operator RowsView() const { return {data, rows}; }  // NOLINT(google-explicit-constructor)
 };
 
-/// f32 values, one per (b, n, s), in a run.
+/// The addresses of f32 values, one per (b, n, s), in a run.
 struct StatsView {
   StatsView() = default;
   StatsView(const void* memory, const Stats& values) : data(static_cast<const float*>(memory)), where(values) {}
@@ -62,7 +62,7 @@ struct MutableStatsView {
   float* data = nullptr;
   Stats where;
 
-  /// Writes all copies of a value.
+  /// Writes `value` to all copies of the statistic of (b, n, s).
   void Write(int64_t b, int64_t n, int64_t s, float value) const {
     float* to = data + where.Offset(b, n, s);
     for (int64_t copy = 0; copy < where.copies; ++copy) to[copy * where.copy_stride] = value;

@@ -22,17 +22,17 @@ struct BlockTable {
   int64_t pages = 0;                 ///< pages that exist
 };
 
-/// The rows of one head of one batch element or packed sequence. They lie evenly apart, or in pages.
+/// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, or in pages.
 struct HeadRows {
   const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0
   DType dtype = DType::kF32;
   int64_t stride = 0;                                 ///< elements from row to row; in pages, within one page
-  const int32_t* table = nullptr;                     ///< page of rows [j * page_rows, ...) at [j]; null: not in pages
+  const int32_t* table = nullptr;                     ///< entry j: page of rows [j * page_rows, ...); null: not in pages
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
 
   [[nodiscard]] bool paged() const { return table != nullptr; }
 
-  /// Elements from `first` to a row.
+  /// Returns the number of elements from `first` to a row.
   [[nodiscard]] int64_t Offset(int64_t row) const {
     assert(row >= 0);
     return paged() ? Page(row / page_rows) * page_stride + row % page_rows * stride : row * stride;
@@ -40,8 +40,9 @@ struct HeadRows {
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
   }
-  /// The end of the run of evenly spaced rows that begins at `row`, at most `end`. In pages the run ends with the row's
-  /// page, or where the rows that are `fetch_ahead` rows further enter another page.
+  /// Returns the end of the run of evenly spaced rows that begins at `row`; the run ends at `end` at the latest. In
+  /// pages the run ends with the row's page. It ends earlier if the rows that lie `fetch_ahead` rows further on enter
+  /// another page.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
     const int64_t page_end = (row / page_rows + 1) * page_rows;
@@ -50,8 +51,8 @@ struct HeadRows {
   }
 
  private:
-  /// Entry `index` of the table, kept within the pages. Entries are checked before a run. Even if another thread
-  /// changes the table meanwhile, no address leaves the pages.
+  /// Returns entry `index` of the table, clamped to the pages that exist. Entries are checked before a run. Even if
+  /// another thread changes the table meanwhile, no address leaves the pages.
   [[nodiscard]] int64_t Page(int64_t index) const {
     assert(pages > 0);
     const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));
@@ -63,14 +64,15 @@ struct HeadRows {
 struct StoredRows {
   /// One tensor for all batch elements. In pages, view.rows.batch is the stride from page to page.
   RowsView view = {};
-  /// One tensor per batch element, and the layout of its rows. Empty: `view` holds all.
+  /// One tensor per batch element, and the layout of the rows of each tensor. If the lists are empty, `view` holds all
+  /// rows.
   std::span<const TensorView> list = {};
   std::span<const Rows> list_rows = {};
   BlockTable table = {};
 
   [[nodiscard]] bool paged() const { return table.entries != nullptr; }
 
-  /// The rows of a head, beginning at row `offset`. In pages there is no offset.
+  /// Returns the rows of a head, beginning at row `offset`. If rows lie in pages, `offset` is not used.
   [[nodiscard]] HeadRows Head(int64_t b, int64_t n, int64_t offset) const {
     assert(b >= 0 && n >= 0);
     if (!list.empty()) {

@@ -1,5 +1,5 @@
-// MPI as a transport. It uses a duplicate of the caller's communicator, on which errors are returned. Messages go in
-// pieces of at most 1 GiB, since MPI counts bytes in an int.
+// A transport that moves messages by MPI. It uses a duplicate of the caller's communicator, whose error handler makes
+// MPI return errors. Messages are sent in pieces of at most 1 GiB, since MPI counts bytes in an int.
 
 #include <algorithm>
 #include <cstddef>
@@ -38,7 +38,7 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (finalized != 0) return;  // nothing is under way
+    if (finalized != 0) return;  // after MPI_Finalize no message is under way
     std::vector<Workspace> kept = TakeKept();
     if ((!failed_.ok() || !kept.empty()) && !HasEnded()) {
       *abandoned_ = std::move(kept);
@@ -49,7 +49,7 @@ class MpiTransport final : public Transport {
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
-  /// Takes over the communicator.
+  /// Takes over the communicator `own`.
   void Use(MPI_Comm own) {
     comm_ = own;
     MPI_Comm_rank(comm_, &rank_);
@@ -133,7 +133,7 @@ class MpiTransport final : public Transport {
       return Checked(Status::OutOfMemory("a message under way"));
     }
   }
-  /// Adds a free request. free_ then has room for all requests, so Free allocates nothing.
+  /// Adds a free request. After that free_ has room for all requests, so Free allocates nothing.
   void AddRequest() {
     if (free_.capacity() == pending_.size()) free_.reserve(2 * pending_.size() + 1);
     pending_.emplace_back();
@@ -145,7 +145,7 @@ class MpiTransport final : public Transport {
   }
   /// After an error nothing is started any more, and receives that no message has matched are cancelled. MPI cannot
   /// take back sends and matched receives. Every later call gets the same error, so no call waits for ranks that wait
-  /// for this one.
+  /// for this rank.
   Status Checked(Status status) {
     if (status.ok()) return status;
     failed_ = status;
@@ -156,7 +156,8 @@ class MpiTransport final : public Transport {
     }
     return status;
   }
-  /// After an error: whether every message has arrived, left or been cancelled. The requests of the others are freed.
+  /// Returns whether, after an error, every message has arrived, left or been cancelled. The requests of the other
+  /// messages are freed.
   bool HasEnded() {
     bool all = true;
     for (Pending& pending : pending_) {
@@ -174,11 +175,11 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   std::vector<Pending> pending_;  ///< one per request
-  std::vector<Request> free_;     ///< with room for all requests
+  std::vector<Request> free_;     ///< has room for all requests
   size_t most_pieces_ = 0;        ///< pieces of the longest message that there is room for
   Status failed_;
-  /// Workspaces that MPI may read and write until it ends. They are never freed. The vector is made before it is
-  /// needed, because a destructor must not run short of memory.
+  /// Workspaces that MPI may read and write until it ends. They are never freed. The vector is made with the transport,
+  /// because the destructor must not run short of memory.
   std::unique_ptr<std::vector<Workspace>> abandoned_ = std::make_unique<std::vector<Workspace>>();
 };
 
@@ -213,7 +214,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();
-  } catch (const std::bad_alloc&) {  // all ranks are told below
+  } catch (const std::bad_alloc&) {  // the code below tells all ranks
   }
   MPI_Comm own = MPI_COMM_NULL;
   FA_RETURN_IF_ERROR(StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"));
