@@ -11,7 +11,7 @@ Dims FilledStride(const Dims& shape, const Dims& stride) {
   for (int i = shape.rank() - 1; i >= 0; --i) {
     dense[i] = step;
     // An empty dimension would make the outer strides 0, and a stride of 0 means a broadcast.
-    if (shape[i] > 1) step = core::SaturatedProduct(step, shape[i]);  // the product saturates, since the shape may be unchecked
+    if (shape[i] > 1) step = core::SaturatedProduct(step, shape[i]);  // saturates, since the shape may be unchecked
   }
   return dense;
 }

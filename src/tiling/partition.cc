@@ -11,7 +11,8 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-// Units [begin, end) weigh up to `load`: the farthest such end for `begin`, and the farthest such begin for `end`.
+// If units [begin, end) may weigh up to `load`, the first function returns the farthest end for `begin`. The second
+// function returns the farthest begin for `end`.
 int64_t FarthestEnd(std::span<const int64_t> load_before, int64_t begin, int64_t load) {
   const int64_t limit = load_before[static_cast<size_t>(begin)] + load;
   return std::upper_bound(load_before.begin() + begin, load_before.end(), limit) - load_before.begin() - 1;
@@ -28,7 +29,7 @@ bool Fits(std::span<const int64_t> load_before, std::span<const int64_t> shares,
   return position == std::ssize(load_before) - 1;
 }
 
-// The least load per share with which greedy packing succeeds.
+// Returns the least load per share with which greedy packing succeeds.
 int64_t LeastBound(std::span<const int64_t> load_before, std::span<const int64_t> shares, int64_t share_sum) {
   const int64_t total = load_before.back();
   int64_t low = core::CeilDiv(total, share_sum);
@@ -92,8 +93,8 @@ std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before, st
   for (const int64_t unit : head_begin) head_load_before.push_back(load_before[static_cast<size_t>(unit)]);
   const std::vector<int64_t> node_cuts = PartitionByLoad(head_load_before, node_workers);
 
-  // Remote memory has about half the bandwidth, but tiles read K and V from L2 nearly all the time. A head split over
-  // two nodes costs little; an eighth of the workers without work costs more.
+  // Remote memory has about half the bandwidth, but tiles read K and V from L2 nearly all the time. So a head that is
+  // split over two nodes costs little. A loss of an eighth of the workers' time costs more.
   const double even_load = static_cast<double>(load_before.back()) / workers;
   std::vector<int64_t> cuts{0};
   cuts.reserve(static_cast<size_t>(workers) + 1);

@@ -7,19 +7,19 @@
 
 namespace fa::tiling {
 
-/// Cuts units 0..n-1 into contiguous parts so that the greatest load / share is least. It searches that bound by
-/// bisection, each time packing greedily (the device's PartitionSparseData). If the bound leaves freedom, cuts stand as
-/// near to an even split as possible, so that no part is smaller than necessary. The greatest load exceeds an even
-/// split by less than the heaviest unit.
+/// Cuts units 0..n-1 into contiguous parts so that the greatest load / share is least. The function searches for the
+/// least bound by bisection and tests each bound by greedy packing (the device's PartitionSparseData). If the bound
+/// permits several cuts, the function takes those nearest to an even split, so that no part is smaller than necessary.
+/// The greatest load exceeds an even split by less than the heaviest unit.
 /// @param load_before  n + 1 entries: load_before[u] = load of the units before u
 /// per part, its share of the load relative to the others; all > 0
 /// @return shares.size() + 1 positions, from 0 to n
 [[nodiscard]] std::vector<int64_t> PartitionByLoad(std::span<const int64_t> load_before,
                                                    std::span<const int64_t> shares);
 
-/// The same over workers that are spread evenly over `nodes` NUMA nodes (worker c on node NodeOfWorker(c)). Cuts
-/// between nodes stand between heads as long as that costs little balance. `head_begin`: first unit of each head, then
-/// n.
+/// Cuts the units for workers that are spread evenly over `nodes` NUMA nodes (worker c on node NodeOfWorker(c)). Cuts
+/// between nodes stand between heads as long as that costs little balance. `head_begin` has the first unit of each
+/// head, then n.
 [[nodiscard]] std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before,
                                                       std::span<const int64_t> head_begin, int workers, int nodes);
 

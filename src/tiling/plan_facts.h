@@ -13,7 +13,8 @@
 
 namespace fa::tiling {
 
-/// What a plan of any operator says about itself. PlanInfo and the text of Describe() are made of these facts alone.
+/// The facts that a plan of any operator tells about itself. PlanInfo and the text of Describe() are made of these
+/// facts alone.
 struct PlanFacts {
   std::string op;
   Machine machine;
@@ -24,24 +25,25 @@ struct PlanFacts {
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
   std::vector<double> load;
   double efficiency = 1;
-  /// Whether workers claim tasks from one list as they come, so that nobody can predict which worker takes which task.
+  /// Whether workers claim tasks from one list as they come, so that it is unknown which worker takes which task.
   bool unpredicted = false;
 
   std::string problem;  ///< lines that say what is computed
-  std::string tasks;    ///< lines that say how it is cut
+  std::string tasks;    ///< lines that say how the problem is cut into tasks
   std::string loads;    ///< lines that say how much each worker does
   std::function<std::vector<PlanTile>()> tiles;
-  std::string mask = {};  ///< MaskText; empty: `problem` says which keys are seen
+  std::string mask = {};  ///< result of MaskText; empty: `problem` says which keys are seen
 };
 
 [[nodiscard]] PlanInfo InfoOf(const PlanFacts& facts, const WorkspacePlan& workspace);
-/// The plan in words.
+/// Returns the plan in words.
 [[nodiscard]] std::string Describe(const PlanFacts& facts, const WorkspacePlan& workspace);
 
-/// For every task, the worker in whose range it starts.
+/// Returns, for every task, the worker in whose range the task starts.
 [[nodiscard]] std::vector<int> FirstWorkers(const core::TaskGraph& graph);
 
-/// The mean of the workers' loads, which are fractions of the longest load; 1 if there is nothing to do.
+/// Returns the mean of the workers' loads, which are fractions of the longest load. The mean is 1 if there is nothing
+/// to do.
 [[nodiscard]] double MeanLoad(const std::vector<double>& load);
 
 }  // namespace fa::tiling

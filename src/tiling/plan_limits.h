@@ -9,10 +9,11 @@
 
 namespace fa::tiling {
 
-/// Some number of a plan would be too large. Planners throw this before they make the plan, so a refusal takes no time.
+/// The exception that says that some number of a plan would be too large. Planners throw it before they make the plan,
+/// so a refusal takes no time.
 class PlanTooLarge : public std::bad_alloc {
  public:
-  /// "the plan: <wanted> <of>, want at most <most><hint>"
+  /// Makes the text "the plan: <wanted> <of>, want at most <most><hint>".
   PlanTooLarge(const char* of, double wanted, double most, const char* hint = "") noexcept;
   [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
 
@@ -20,30 +21,31 @@ class PlanTooLarge : public std::bad_alloc {
   std::array<char, 192> text_{};
 };
 
-/// Task ids have 32 bits. Every plan has some tasks besides those that are counted before it is made.
+/// The most tasks of a plan. Task ids have 32 bits, and every plan has some tasks besides those that are counted before
+/// the plan is made.
 inline constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
-/// Memory per task in a plan and during planning: its tile, its time, its place in the claim order and its edges. They
-/// take 150 bytes in a forward and 250 in a backward.
+/// Memory per task in a plan and during planning: its tile, its time, its place in the claim order and its edges.
+/// Together these take 150 bytes in a forward and 250 bytes in a backward.
 inline constexpr int64_t kTaskBytes = 256;
 
-/// The most keys of a sequence, because lists of keys are sorted as 32-bit words. With so many keys a row's f32 sum may
-/// be off by half, by an estimate of the worst case: it adds blocks of some 256 terms, and each addition is off by up
-/// to 2^-24 of the sum.
+/// The most keys of a sequence, because lists of keys are sorted as 32-bit words. With this number of keys, a row's f32
+/// sum may be off by half of its value. This is an estimate of the worst case: the sum adds blocks of some 256 terms,
+/// and each addition is off by up to 2^-24 of the sum.
 inline constexpr int64_t kMostKeys = (int64_t{1} << 31) - 1;
 
 /// The most floating-point operations of a plan per worker: 48 days at 2^38 per second (f32, AVX-512), three days at
-/// 2^42 (bf16, AMX). Tensors with strides of 0 can ask for so many without taking memory.
+/// 2^42 (bf16, AMX). A call on tensors with strides of 0 can need more operations without taking memory.
 inline constexpr double kMostFlopsOfAWorker = 0x1p60;
 
-/// The most tasks that a plan can have. Their ids and their memory limit the number.
+/// Returns the most tasks that a plan can have. The ids and the memory of the tasks limit the number.
 [[nodiscard]] int64_t MostTasks(int64_t memory_bytes);
 
-/// @throws PlanTooLarge
+/// Checks the number of tasks. @throws PlanTooLarge
 void CheckTasks(double tasks, const Machine& machine);
-/// @throws PlanTooLarge
+/// Checks the number of floating-point operations. @throws PlanTooLarge
 void CheckWork(double flops, int workers);
-/// `bytes` is a lower bound of the plan's workspace. @throws PlanTooLarge
+/// Checks the workspace; `bytes` is a lower bound of the plan's workspace. @throws PlanTooLarge
 void CheckWorkspace(double bytes, const Machine& machine);
 
 }  // namespace fa::tiling

@@ -8,7 +8,7 @@
 namespace fa::tiling {
 namespace {
 
-// A number of bytes as "512 B", "96.0 KiB" or "1.5 GiB".
+// Writes a number of bytes as "512 B", "96.0 KiB" or "1.5 GiB".
 std::string Bytes(size_t bytes) {
   char text[32];
   if (bytes < 1024) {
@@ -23,7 +23,7 @@ std::string Bytes(size_t bytes) {
   return text;
 }
 
-// A length as "7", or as "1..9" if the sequences differ.
+// Writes a length as "7", or as "1..9" if the sequences differ.
 template <typename Length>
 std::string LengthRange(const std::vector<Sequence>& sequences, Length length) {
   if (sequences.empty()) return "0";

@@ -10,10 +10,10 @@
 
 namespace fa::tiling {
 
-/// A plan in words, line by line. The descriptions of all operators share this.
+/// A plan in words, line by line. The descriptions of all operators use this class.
 class PlanText {
  public:
-  /// A line of printf-formatted text.
+  /// Adds a line of printf-formatted text.
   [[gnu::format(printf, 2, 3)]] void AddLine(const char* format, ...);
 
   /// Adds lines as they are.
@@ -30,7 +30,7 @@ class PlanText {
   std::string text_;
 };
 
-// Integers as printf's %lld needs them.
+// These functions convert integers to the type that printf's %lld needs.
 [[nodiscard]] inline long long Wide(int64_t x) { return x; }
 [[nodiscard]] inline long long Count(size_t x) { return static_cast<long long>(x); }
 

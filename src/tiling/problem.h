@@ -21,9 +21,9 @@ struct KeptKeys {
 /// One batch element, or one packed sequence.
 struct Sequence {
   int64_t sq = 0, sk = 0;
-  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in q and in k; otherwise 0
+  int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if these are only some of them
+  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if only some are here
 };
 
 /// A validated attention call as the planner sees it: sizes and the features that are on, but no pointers.
@@ -33,19 +33,20 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool dense_mask = false;    ///< a mask tensor may drop any pair: no tile is full
   bool score_passes = false;  ///< pse, slopes, softcap or dropout touch every score
-  /// Backward: whether (sequence, kv head) pairs go one by one, because tiles add to a sum over the batch (a shared
-  /// bias).
+  /// Backward: whether (sequence, kv head) pairs are computed one after another, because tiles add to a sum over the
+  /// batch (a shared bias).
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
-  /// int8: the scores of a row are kept until its maximum is known, so its keys are never cut. Keys are always packed.
+  /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
+  /// always packed.
   bool whole_rows = false;
   std::vector<Sequence> sequences;
 
   [[nodiscard]] int64_t group() const { return heads / heads_kv; }
 };
 
-/// The machine as the planner sees it. Tests invent machines.
+/// The machine as the planner sees it. Tests also plan for machines that do not exist.
 struct Machine {
   Isa isa = Isa::kPortable;
   int workers = 1;
@@ -57,9 +58,10 @@ struct Machine {
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
 };
 
-/// Whether instructions bring rows of keys into L1 shortly before they are read. A Zen 5, with 48 KiB, gains 15 to 58 %
-/// of a decode's speed, nothing in pages, and 3 % of a sparse forward's speed. A Zen 4, with 32 KiB, read more slowly
-/// with other ways of fetching (docs/decisions.md). Intel's CPUs with 48 KiB were not timed.
+/// Returns whether instructions bring rows of keys into L1 shortly before they are read. On a Zen 5, whose L1 has 48
+/// KiB, a decode gains 15 to 58 % of its speed, but nothing with keys in pages. A sparse forward gains 3 %. A Zen 4,
+/// whose L1 has 32 KiB, read more slowly with other ways of fetching (docs/decisions.md). Intel's CPUs with 48 KiB were
+/// not timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling

@@ -17,12 +17,12 @@ struct RowCut {
   [[nodiscard]] bool folded() const { return heads > 1; }
 };
 
-/// With few query rows, the heads of a GQA group are folded into the rows of one tile, so that K and V are read once
-/// for all of them. Otherwise a tile has one head, and rows are spread evenly over as few blocks as block_q allows.
-/// Rows of an unfolded cut are a multiple of strip_rows, except in the last block. sq > 0.
+/// Cuts the rows. With few query rows, the heads of a GQA group are folded into the rows of one tile, so that K and V
+/// are read once for all of them. Otherwise a tile has one head, and rows are spread evenly over as few blocks as
+/// block_q allows. In an unfolded cut every block except the last has a multiple of strip_rows rows. sq must be > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
-/// The keys that one tile visits. A strip of strip_rows folded rows visits the hull of its own keys, widened to
+/// The work of one tile. A strip of strip_rows folded rows visits the hull of the strip's own keys, widened to
 /// multiples of kKeyStep keys.
 struct TileWork {
   Interval keys;       ///< hull of the kept keys of all rows
@@ -31,12 +31,13 @@ struct TileWork {
   int64_t weight = 0;  ///< predicted time, in strips * keys
 };
 
-/// Strips are clipped to their keys in steps of so many keys: the rows of the widest register block. The number is
-/// even, so that the softmax's even and odd partial sums do not depend on where a strip starts.
+/// The number of keys in a step when strips are clipped to their keys. It equals the number of rows of the widest
+/// register block. The number is even, so that the softmax's even and odd partial sums do not depend on where a strip
+/// starts.
 inline constexpr int64_t kKeyStep = 8;
 
-/// The work of `rows` of the sequence with `heads` folded heads against blocks of block_k keys, which start at
-/// multiples of block_k.
+/// Returns the work of rows `rows` of the sequence, with `heads` folded heads, against blocks of block_k keys. The
+/// blocks start at multiples of block_k.
 [[nodiscard]] TileWork MeasureTile(const RowRule& rule, Interval rows, int64_t heads, int64_t strip_rows,
                                    int64_t block_k);
 

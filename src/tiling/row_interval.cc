@@ -1,6 +1,7 @@
-// Every mask mode is one rule (lo, hi, prefix), see row_interval.h. Both ends of a row's interval are clamped linear
-// functions of the row with slope 1. So hulls and intersections follow from the first and the last row, and counts are
-// sums of arithmetic series. Only listed rules take loops over rows.
+// Every mask mode that does not list rows is one rule (lo, hi, prefix), which row_interval.h explains. Both ends of a
+// row's interval of keys are clamped linear functions of the row with slope 1. So hulls and intersections follow from
+// the first and the last row, and counts are sums of arithmetic series. Only rules that list their rows need loops over
+// rows.
 #include "tiling/row_interval.h"
 
 #include <cassert>
@@ -18,7 +19,7 @@ Interval Intersect(Interval a, Interval b) {
   return both.empty() ? Interval{} : both;
 }
 
-// Sum of clamp(i + offset, low, high) over the rows i.
+// Returns the sum of clamp(i + offset, low, high) over the rows i.
 Int128 SumOfClamped(Interval rows, int64_t offset, int64_t low, int64_t high) {
   const int64_t rise = std::clamp(low - offset, rows.begin, rows.end);  // first row above low
   const int64_t flat = std::clamp(high - offset, rise, rows.end);       // first row at high
@@ -62,8 +63,8 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   if (inside.empty()) return {};
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
-  // Rows with keys are one interval: if both end rows have keys, all rows between them have. Listed rows between them
-  // may have none, but then the last row's keys begin at or after the end of the first row's keys.
+  // Rows with keys are one interval: if both end rows have keys, all rows between the two have keys. Listed rows
+  // between the two may have no keys, but then the last row's keys begin at or after the end of the first row's keys.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }
@@ -92,7 +93,7 @@ int64_t RowRule::KeptPairs(Interval rows) const {
 
 bool RowRule::HasEmptyRow() const {
   if (listed != nullptr) return std::any_of(listed->begin(), listed->end(), [](Interval keys) { return keys.empty(); });
-  // Rows with keys are one interval, so an empty row would be at an end.
+  // Rows with keys are one interval. So if some row has no keys, the first or the last row has none.
   return sq > 0 && (Keys(0).empty() || Keys(sq - 1).empty());
 }
 
@@ -104,7 +105,7 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
   for (size_t i = 0; i < keys.size(); ++i) {
     keys[i] = {std::clamp<int64_t>(begins[i], 0, sk), std::clamp<int64_t>(ends[i], 0, sk)};
     if (keys[i].empty()) {
-      keys[i] = {above.end, above.end};  // between its neighbours' keys, so that both ends stay ordered
+      keys[i] = {above.end, above.end};  // between the keys of the rows around it, so that both ends stay ordered
     } else if (keys[i].begin < above.begin || keys[i].end < above.end) {
       *wrong_row = static_cast<int64_t>(i);
       break;
@@ -118,8 +119,8 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
 
 RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
                     bool last_non_empty) {
-  // No distance between a row and a key exceeds the reach, so the reach stands for "no bound". Every input is cut to
-  // it, so sums of a few inputs cannot overflow.
+  // No distance between a row and a key exceeds the reach, so the reach stands for "no bound". Every input is clamped
+  // to the reach, so sums of a few inputs cannot overflow.
   const int64_t reach = sq + sk;
   const int64_t delta = sk - sq;
   const auto saturate = [reach](int64_t x) { return std::clamp(x, -reach, reach); };

@@ -12,8 +12,8 @@ namespace fa::tiling {
 /// Gives every sequence its rule. Some masks have another rule for the first or the last sequence that has rows.
 void SetRowRules(const Mask& mask, std::vector<Sequence>& sequences);
 
-/// The rule of all sequences in words: "no rule" (every row keeps every key), "causal" (the last row sees the last
-/// key), "causal from the first row", "row i: keys i-4 to i+0", "prefix", "listed rows", or "rules that differ".
+/// Returns the rule of all sequences in words: "no rule" (every row keeps every key), "causal" (the last row sees the
+/// last key), "causal from the first row", "row i: keys i-4 to i+0", "prefix", "listed rows", or "rules that differ".
 [[nodiscard]] std::string MaskText(const std::vector<Sequence>& sequences);
 
 }  // namespace fa::tiling

@@ -7,7 +7,8 @@
 namespace fa::tiling {
 namespace {
 
-// Enough to balance any number of workers. Task ids have 32 bits.
+// The most tasks of a plan. This number is enough to balance any number of workers, and the ids of tasks fit into 32
+// bits.
 constexpr int64_t kEnoughTasks = 1 << 16;
 
 }  // namespace

@@ -16,11 +16,12 @@ struct RowsPlan {
   core::TaskGraph graph;
 
   [[nodiscard]] Interval RowsOf(int32_t task) const;
-  /// Tasks in each worker's range, as fractions of the longest range.
+  /// Returns the number of tasks in each worker's range, as a fraction of the number in the longest range.
   [[nodiscard]] std::vector<double> Load() const;
 };
 
-/// Makes tasks of about `chunk` rows, which begin at multiples of it. One worker gets one task.
+/// Makes tasks of about `chunk` rows, which begin at multiples of `chunk`. If there is only one worker, the plan has
+/// one task.
 [[nodiscard]] RowsPlan MakeRowsPlan(int64_t rows, int64_t chunk, int workers);
 
 }  // namespace fa::tiling

@@ -89,7 +89,7 @@ class Simulation {
     return waiting_for_.empty() || waiting_for_[static_cast<size_t>(task)] == 0;
   }
 
-  // Returns the task that the same worker runs next.
+  // Completes a task and returns the task that the same worker runs next.
   int32_t Complete(int32_t task) {
     if (!graph_.has_edges()) return kNone;
     int32_t next = kNone;
@@ -108,7 +108,7 @@ class Simulation {
     return next;
   }
 
-  using Event = std::tuple<int64_t, int, int32_t>;  // end, worker, task
+  using Event = std::tuple<int64_t, int, int32_t>;  // end of the task, its worker, the task
 
   const core::TaskGraph& graph_;
   std::span<const int64_t> durations_;

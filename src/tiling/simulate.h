@@ -9,19 +9,20 @@
 
 namespace fa::tiling {
 
-/// A simulation of so many tasks takes 20 (forward) to 40 ms; with more, the tail is short compared with the whole.
+/// The most tasks of a simulation. With this number a simulation takes 20 ms (forward) to 40 ms. With more tasks, the
+/// time at the end of a run in which some workers wait is short compared with the whole run.
 inline constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 struct Simulated {
   int64_t makespan = 0;       ///< the time at which the last task ends
-  std::vector<int64_t> busy;  ///< per worker: the sum of its tasks' durations
-  std::vector<int> worker;    ///< per task, the worker that runs it
+  std::vector<int64_t> busy;  ///< for each worker, the sum of its tasks' durations
+  std::vector<int> worker;    ///< for each task, the worker that runs it
 };
 
 /// Simulates a run of the graph. Every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
 /// and everything else takes no time. When a worker completes the last predecessor of claimed tasks, it runs the first
-/// of them next. The others are queued and go before new claims, the latest freed first. Discrete events: O((tasks +
-/// edges) log workers).
+/// of them next. The other tasks are queued and run before new claims, the task that was freed last first. The
+/// simulation goes from event to event and takes O((tasks + edges) log workers).
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 
 [[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {

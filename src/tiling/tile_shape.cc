@@ -1,6 +1,6 @@
-// block_k is part of the arithmetic: it says where a row's sums are cut. So it may follow nothing that differs between
-// two machines of one ISA, nor between two calls with equal head sizes. block_q only says which rows share a tile, so
-// it follows the cache and the number of workers.
+// block_k is part of the arithmetic, since block_k decides where a row's sums are cut. So block_k may not depend on
+// anything that differs between two machines of one ISA, or between two calls with equal head sizes. block_q only
+// decides which rows share a tile, so block_q follows the cache and the number of workers.
 #include "tiling/tile_shape.h"
 
 #include <algorithm>
@@ -17,28 +17,28 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels before they are multiplied
 
-// K and V of one key block take a quarter of the 1 MiB of Zen 4 and of server cores with AVX-512. They take half of the
-// 512 KiB of Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the tile and the
-// probabilities of a strip. Haswell to Coffee Lake have 256 KiB in all and were not measured. Half as much loses 4 % on
-// a Zen 3 at D 256.
+// K and V of one key block take a quarter of the 1 MiB of L2 of Zen 4 and of server cores with AVX-512. K and V take
+// half of the 512 KiB of L2 of Zen 2 and 3, Kunpeng 920 and client cores with AVX-512. The rest holds Q and O of the
+// tile and the probabilities of a strip. Haswell to Coffee Lake have 256 KiB of L2 in all and were not measured. A
+// limit of half this size loses 4 % of the speed on a Zen 3 at D 256.
 constexpr int64_t kKeyBlockBytes = 256 << 10;
 
 // The probabilities of a strip stay in the smallest L1 (32 KiB), since the product with V reads them once per eight
-// columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. Fewer than
-// 32 keys spend their time on loading and rescaling O.
+// columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. With fewer
+// than 32 keys, most time goes into loading and rescaling O.
 constexpr int64_t kStripBytes = 32 << 10;
-// If the softmax overlaps the products, three such tiles are in use at a time. They fill the 48 KiB of L1 that every
-// core with a tile unit has.
+// If the softmax overlaps the products, the probabilities of three strips are in use at a time. Together they fill the
+// 48 KiB of L1 that every core with a tile unit has.
 constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 
-// Waking a worker takes some microseconds; a tile shall take at least ten. 1e6 flops are ten microseconds at 100
+// Waking a worker takes some microseconds, so a tile shall take at least ten microseconds. These are 1e6 flops at 100
 // GFLOP/s.
 constexpr double kMinTileFlops = 1e6;
 
-// The cost of a tile besides its own products, in rows: reading its keys into L2. A model: 128 rows lose 3 %, 32 rows
-// 11 %.
+// The cost of a tile besides its own products, which is the time to read the tile's keys into L2. Its unit is the cost
+// of one row. The number is a model: a tile of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
 constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
@@ -76,8 +76,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Pairs of the heaviest tile. With every rule it is the first or the last tile of its head, or the tile before the
-// last, since the last may have few rows.
+// Returns the number of pairs of the heaviest tile. With every rule the heaviest tile is the first or the last tile of
+// its head, or the tile before the last, since the last tile may have few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -92,7 +92,7 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// The predicted share of products in the workers' time.
+// Returns the predicted share of products in the workers' time.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
   const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile
@@ -100,8 +100,8 @@ double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs,
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds
   } else {
-    // Rounds of pairs: a heavy tile goes with a light one (claim_order.cc). Up to two rounds take as long as the
-    // heaviest tile.
+    // Rounds of pairs: a worker runs a heavy tile and a light tile (claim_order.cc). Up to two rounds take as long as
+    // the heaviest tile.
     const double pair_rounds = std::ceil(tiles / (2 * workers));
     makespan = std::max(pair_rounds <= 1 ? tiles / workers : 2 * pair_rounds, heaviest);
   }
@@ -122,12 +122,12 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t strip = machine.strip_rows;
   const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
   const auto choose = [&](int64_t rows) { return CountedRows(problem, machine, rows); };
-  // Q and O of the tile take at most a quarter of L2, so that they stay there together with the key block.
+  // Q and O of the tile take at most a quarter of L2, so that Q and O stay in L2 together with the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
-  // With at least eight tiles per worker, the last round wastes little for any number of rows.
+  // With at least eight tiles per worker, the last round wastes little time for any number of rows per tile.
   if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
     const double pairs = KeptPairs(problem);
     const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));

@@ -9,22 +9,23 @@
 
 namespace fa::tiling {
 
-/// Whether the level's products leave the vectors free, so that one loop runs the softmax of one block and the products
-/// of others.
+/// Returns whether the level's products leave the vectors free, so that one loop runs the softmax of one block and the
+/// products of others.
 [[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated; }
 
-/// Rows of a tile, in whole strips. Forward: so many rows reuse a key block from L2 so often that the time to read it
-/// into L2 vanishes; more rows only add state. Backward: K, V, dK and dV of a column pass from L2 once for all these
-/// rows, and the sums over rows (dK, dV) run over all of them before they are stored.
+/// Rows of a tile, rounded up to whole strips. In a forward, this number of rows reuses a key block from L2 often
+/// enough that the time to read the block into L2 hardly counts. More rows would only add state. In a backward, K, V,
+/// dK and dV of a column are read from L2 once for all these rows. The sums over rows (dK, dV) run over all these rows
+/// before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
-/// Rows of the widest strip of any level, and of the largest tile.
+/// Rows of the widest strip of any level, and rows of the largest tile.
 inline constexpr int64_t kMaxStripRows = 48;
 inline constexpr int64_t kMaxBlockQ = kFullBlockQ + kMaxStripRows - 1;
 /// Keys of the largest block.
 inline constexpr int64_t kMaxBlockK = 256;
 
-/// Rows and keys of a tile. Bits depend on block_k, so it is a function of d, dv, d_rope, dtype and ISA alone. block_q
-/// may follow caches and workers.
+/// Rows and keys of a tile. Bits depend on block_k, so block_k is a function of d, dv, d_rope, dtype and ISA alone.
+/// block_q may follow caches and workers.
 struct TileShape {
   int64_t block_q = 128;
   int64_t block_k = 256;

@@ -8,7 +8,8 @@
 
 namespace fa::tiling {
 
-/// Named buffers with offsets. A plan books them, and Run grants them from one block of memory.
+/// Named buffers, each with its offset in the workspace. A plan adds the buffers by Book, and Run finds them at their
+/// offsets in one block of memory.
 class WorkspacePlan {
  public:
   struct Buffer {
@@ -17,7 +18,8 @@ class WorkspacePlan {
   };
   static constexpr size_t kAlignment = 64;
 
-  /// Books `count` times `bytes` (rounded up to kAlignment) and returns the offset. A sum beyond 63 bits saturates.
+  /// Adds a buffer of `count` times `bytes` bytes and returns the buffer's offset. The next buffer begins at a multiple
+  /// of kAlignment. A sum beyond 63 bits saturates.
   size_t Book(std::string name, size_t bytes, int64_t count = 1);
   [[nodiscard]] size_t total_bytes() const { return total_; }
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }

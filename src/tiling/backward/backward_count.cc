@@ -1,9 +1,10 @@
-// The number of a pair's tiles in closed form. It lets a plan be refused before a single tile is made.
+// This file counts a pair's tiles in closed form, so that a plan which is too large is refused before a single tile is
+// made.
 //
 // The columns that some row visits are one interval. The rows of column c end at min(sq, its last key + 1 - lo) and
 // begin at max(0, its first key - hi). So both ends are linear in c on one side of some column and constant on the
-// other. A sum of linear terms rounded down to row groups is a floor sum. A rule that lists its rows has no such form:
-// its columns are walked.
+// other. A sum of linear terms rounded down to row groups is a floor sum. A rule that lists its rows has no closed
+// form, so a loop walks over its columns.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +18,8 @@ using core::CeilDiv;
 
 __extension__ using Int128 = __int128;
 
-// Sum of floor((a i + b) / m) over 0 <= i < n, with a, b >= 0 and m > 0, by the steps of Euclid's algorithm.
+// Returns the sum of floor((a i + b) / m) over 0 <= i < n, with a, b >= 0 and m > 0, by the steps of Euclid's
+// algorithm.
 double FloorSum(Int128 n, Int128 m, Int128 a, Int128 b) {
   Int128 sum = 0;
   while (n > 0) {
@@ -32,7 +34,7 @@ double FloorSum(Int128 n, Int128 m, Int128 a, Int128 b) {
   return static_cast<double>(sum);
 }
 
-// The columns that some row visits.
+// Returns the columns that some row visits.
 Interval VisitedColumns(const RowRule& rule, int64_t block_k) {
   const int64_t columns = CeilDiv(rule.sk, block_k);
   if (rule.sq == 0 || rule.sk == 0) return {};
@@ -43,13 +45,13 @@ Interval VisitedColumns(const RowRule& rule, int64_t block_k) {
   return {std::min(begin, end), end};
 }
 
-// The number of row groups of one query head that visit each column, summed over `columns`. Some row visits each of
-// them.
+// Returns the number of row groups of one query head that visit a column, summed over `columns`. Every column of
+// `columns` must be visited by some row.
 double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) {
   const int64_t block_k = cut.block_k, block_q = cut.block_q;
   double groups = 0;
   if (columns.empty()) return groups;
-  if (columns.end * block_k > rule.sk) {  // the last column is shorter
+  if (columns.end * block_k > rule.sk) {  // the last column is shorter than block_k
     --columns.end;
     const Interval rows = rule.RowsOfKeys({columns.end * block_k, rule.sk});
     groups += static_cast<double>(CeilDiv(rows.end, block_q) - rows.begin / block_q);

@@ -145,7 +145,7 @@ class PairOrder {
   BackwardPlan& plan_;
   std::vector<Placed> placed_;
   std::vector<Turn> turns_;
-  std::vector<int32_t> band_begin_;  // per band of each pair: its first tile's task id
+  std::vector<int32_t> band_begin_;  // for each band of each pair, the task id of its first tile
   int32_t joins_ = 0;
 };
 

@@ -10,25 +10,25 @@
 
 namespace fa::tiling {
 
-/// One tile of the backward: a column of keys against a group of rows of one query head. It adds to the column's dK and
-/// dV and to the rows' dQ. The first tile of a row group packs Q, dO and the row statistics, and the last one writes
-/// dQ. The first tile of a column packs K and V if needed, and the last one writes dK and dV.
+/// One tile of the backward: a column of keys against a group of rows of one query head. The tile adds to the column's
+/// dK and dV and to the rows' dQ. The first tile of a row group packs Q, dO and the row statistics, and the last one
+/// writes dQ. The first tile of a column packs K and V if needed, and the last one writes dK and dV.
 struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
-  int32_t key_sums = 0;                ///< number of the sums of keys that it adds to, if they outlive the graph
-  int32_t slot = 0;                    ///< number of the buffers of its (sequence, kv head)
-  int64_t row_begin = 0, row_end = 0;  ///< empty: a column that no row visits; its dK and dV are written 0
-  int64_t key_begin = 0, key_end = 0;  ///< empty: rows without keys; their dQ is written 0
+  int32_t key_sums = 0;                ///< number of the tile's sums of keys, if these sums outlive the graph
+  int32_t slot = 0;                    ///< number of the buffers of the tile's (sequence, kv head)
+  int64_t row_begin = 0, row_end = 0;  ///< empty: no row visits the column, whose dK and dV are written 0
+  int64_t key_begin = 0, key_end = 0;  ///< empty: the rows have no keys, and their dQ is written 0
   bool first_of_rows = false, last_of_rows = false;
   bool first_of_column = false, last_of_column = false;
   int64_t cost = 0;  ///< visited (strip, 8 keys) groups
 };
 
-/// The dense backward as plain data, a pure function of (AttentionProblem, Machine). Bits depend on block_k and on the
-/// direction of the columns. Both follow the sequence's own shape and mask and the ISA alone. block_q, slots and claims
-/// change no bits.
+/// The plan of the dense backward as plain data. It is a pure function of (AttentionProblem, Machine). Bits depend on
+/// block_k and on the direction of the columns. Both depend only on the sequence's own shape and mask and on the ISA.
+/// block_q, slots and the order of claims change no bits.
 ///
 /// Task ids: tiles [0, items.size()) in claim order, then joins. A join does no work; it stands between the tiles of a
 /// head and the tiles that reuse its slot.
@@ -51,11 +51,12 @@ struct BackwardPlan {
   int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
   /// Whether the query heads of a pair use the same rows of its slot, one head after the other.
   bool head_by_head = false;
-  /// Per sequence, where its rows begin in a slot. Empty: each sequence has a slot of its own.
+  /// For each sequence, the row of a slot at which the sequence's rows begin. If the list is empty, each sequence has a
+  /// slot of its own.
   std::vector<int64_t> slot_row_of;
   int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< 4 d + ... : 2 * (3 (d + d_rope) + 2 dv) per pair
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< 2 * (3 (d + d_rope) + 2 dv) per pair
   std::vector<double> load;
   double efficiency = 1;
 };

@@ -15,18 +15,19 @@ namespace {
 
 using core::CeilDiv;
 
-// Sums are f32. So are multiplied operands: 16-bit rows are widened to f32. Only on levels with bf16 products of pairs
-// do bf16 operands keep two bytes.
+// Sums are f32. Operands of products are f32 too: 16-bit rows are widened to f32. Only on levels whose instructions
+// multiply pairs of bf16 do bf16 operands keep two bytes.
 constexpr int64_t kFloatBytes = 4, kPairedBytes = 2;
 
 constexpr int64_t kMinBlockK = 32;
 
-// A tile takes at least fifty microseconds, a hundred times the cost of handing it out: 5e6 flops at 100 GFLOP/s.
+// A tile shall take at least fifty microseconds, a hundred times the cost of handing the tile to a worker. Fifty
+// microseconds are 5e6 flops at 100 GFLOP/s.
 constexpr double kMinTileFlops = 5e6;
 
-// A column keeps K, V, dK, dV and a tile's P and dS in L2 while a worker walks it. They take half of the 1 MiB of Zen 4
-// and of server cores with AVX-512. Zen 2 and 3 have 512 KiB in all; there, 192 KiB lose 2 % at D 64 and 128 and 6 % at
-// D 256.
+// A column keeps K, V, dK, dV and a tile's P and dS in L2 while a worker walks it. These bytes take half of the 1 MiB
+// of L2 of Zen 4 and of server cores with AVX-512. Zen 2 and 3 have only 512 KiB of L2. On them, a limit of 192 KiB
+// loses 2 % of the speed at D 64 and 128, and 6 % at D 256.
 constexpr int64_t kMaxColumnBytes = 512 << 10;
 
 int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
@@ -42,8 +43,8 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   return block_k;
 }
 
-// The predicted share of products in the workers' time if `workers` walk one pair together and its rows add their
-// columns in ascending order. Each worker starts one row group after the previous worker.
+// Returns the predicted share of products in the workers' time. `workers` workers walk one pair together, and its rows
+// add their columns in ascending order. Each worker starts one row group after the previous worker.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));
@@ -69,7 +70,7 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     heaviest = &sequence;
   }
   const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), core::RoundUp(longest, strip));
-  // Descending columns all start at once, so smaller tiles would gain nothing.
+  // Descending columns can all start at once, so smaller tiles would gain nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
   const auto use = [&](int64_t block_q) {

@@ -59,7 +59,7 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// Finds the row groups that columns before (after) the made columns visit.
+  /// Finds the row groups that columns before the made columns visit, and those that columns after them visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
@@ -148,8 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// The tile made last is the first of its rows. It takes over the slot rows of the head before, and so waits for that
-  /// head.
+  /// Lets the tile that was made last wait for the head before. That tile is the first tile of its rows, and it takes
+  /// over the slot rows of that head.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);
@@ -157,14 +157,14 @@ class TileMaker {
     WaitFor(before);
   }
 
-  // The tile made last waits for tile `before`.
+  // Lets the tile that was made last wait for tile `before`.
   void WaitFor(int32_t before) {
     result_.tiles.back().waits = true;
     if (before < result_.band_begin.back()) return;
     steps_.back() = std::max(steps_.back(), steps_[static_cast<size_t>(before)] + 1);
   }
 
-  // Strips are clipped to their own keys in steps of kKeyStep.
+  // Computes the cost of a tile. Its strips are clipped to their own keys in steps of kKeyStep.
   void Measure(BackwardItem& item) {
     for (int64_t row = item.row_begin; row < item.row_end; row += cut_.strip_rows) {
       const Interval keys = strip_keys_[static_cast<size_t>(row / cut_.strip_rows)];
@@ -177,9 +177,9 @@ class TileMaker {
     }
   }
 
-  // Adds tiles of rows without keys. They wait only for their slot, and stand in the last band.
+  // Adds tiles of rows without keys. Such tiles wait only for their slot, and they stand in the last band.
   void AddRowsWithoutKeys() {
-    if (row_groups_ == 0) return;  // no rows, for any number of heads
+    if (row_groups_ == 0) return;  // there are no rows, for any number of heads
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (LastOfRows(head, r) != PairTile::kNone) continue;
@@ -193,7 +193,8 @@ class TileMaker {
     }
   }
 
-  // Counting sorts are stable: in a step columns keep their order.
+  // Sorts the tiles of each band by their steps. Counting sorts are stable, so the columns of one step keep their
+  // order.
   void SortBandsBySteps() {
     std::vector<int32_t> moved(result_.tiles.size());
     std::vector<int32_t> next;  // per step of the band, where its next tile goes

@@ -12,7 +12,7 @@ namespace fa::tiling {
 
 /// The order in which the rows of a pair take their columns.
 enum class ColumnOrder : uint8_t {
-  kOfRule,  ///< as ColumnsDescend(rule) says
+  kOfRule,  ///< the order that ColumnsDescend(rule) tells
   kAscending,
   kDescending,
 };
@@ -22,12 +22,12 @@ struct BackwardCut {
   int64_t block_q = 128, block_k = 128;
   int64_t strip_rows = 32;
   int64_t group = 1;  ///< query heads per kv head
-  int64_t band = 1;   ///< columns that are claimed together, in steps
+  int64_t band = 1;   ///< columns of a band, whose tiles are claimed step by step
   /// Whether all columns of a query head come before those of the next head, which takes over the slot's rows. Needs
   /// band 1.
   bool head_by_head = false;
-  /// The columns, by number, whose tiles are made. Which tiles are first and last of a row group still follows from all
-  /// columns.
+  /// The numbers of the columns whose tiles are made. All columns still decide which tiles are the first and the last
+  /// of a row group.
   Interval columns = {0, std::numeric_limits<int64_t>::max()};
   bool rows_without_keys = true;  ///< whether row groups without any column get tiles too
   ColumnOrder order = ColumnOrder::kOfRule;
@@ -45,8 +45,8 @@ struct PairTile {
 
 /// The tiles of a pair in claim order, which is a topological order. Band follows band, in the order in which row
 /// groups add columns. In a band, tiles are ordered by steps: a tile's step is one more than the largest step of the
-/// band's tiles that it waits for. So a band of one column is that column from its first row to its last; with
-/// head_by_head it is the column's part of one query head. Pairs with equal rules have equal tiles.
+/// band's tiles that it waits for. So the tiles of a band of one column run from the column's first row to its last.
+/// With head_by_head such a band is the column's part of one query head. Pairs with equal rules have equal tiles.
 struct PairTiles {
   std::vector<PairTile> tiles;
   std::vector<int64_t> band_begin;  ///< bands() + 1 positions
@@ -55,16 +55,16 @@ struct PairTiles {
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };
 
-/// FLOPs per kept (query head, row, key): five products.
+/// Returns the FLOPs of the five products for each kept (query head, row, key).
 [[nodiscard]] inline double BackwardFlopsPerPair(const AttentionProblem& problem) {
   return 2 * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
 }
 
-/// Whether row groups take their columns from the last key to the first.
+/// Returns whether row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
-/// The number of tiles of a pair with all its columns, including tiles that only write. It may exceed what memory can
-/// hold.
+/// Returns the number of tiles of a pair with all its columns, including tiles that only write. The number may exceed
+/// the tiles for which there is memory.
 [[nodiscard]] double CountPairTiles(const RowRule& rule, const BackwardCut& cut);
 
 [[nodiscard]] PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut);

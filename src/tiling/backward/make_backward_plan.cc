@@ -1,5 +1,5 @@
-// The dense backward in one pass over the keys: tiles (column of keys x group of rows), one f32 accumulator of dQ per
-// row group, and edges that keep every sum in one order, whichever worker computes it.
+// This file plans the dense backward in one pass over the keys. A tile is a column of keys against a group of rows, and
+// each row group has one f32 accumulator of dQ. Edges keep every sum in one order, whichever workers compute its terms.
 #include "tiling/backward/make_backward_plan.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class PairMaker {
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
       : problem_(problem), machine_(machine), cut_(cut), plan_(plan) {}
 
-  /// The heaviest pairs come first, so that no worker is left with a long one at the end.
+  /// Makes all pairs. The heaviest pairs come first, so that no worker is left with a long one at the end.
   std::vector<HeadPair> MakeAll() {
     CheckSize();
     for (size_t s = 0; s < problem_.sequences.size(); ++s) {
@@ -82,11 +82,11 @@ class PairMaker {
   const Machine& machine_;
   const BackwardCut& cut_;
   BackwardPlan& plan_;
-  std::deque<PairTiles> made_;  // the addresses of its elements stay
+  std::deque<PairTiles> made_;  // a deque, since the addresses of its elements must stay
   std::vector<HeadPair> pairs_;
 };
 
-// The time that the edges alone take with any number of workers.
+// Returns the time that a run takes at least because of the edges, with any number of workers.
 int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durations) {
   std::vector<int64_t> start(durations.size(), 0);
   int64_t longest = 0;

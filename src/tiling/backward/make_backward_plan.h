@@ -8,11 +8,11 @@
 
 namespace fa::tiling {
 
-/// For every task, the worker that runs it in the simulation behind `efficiency`. All workers claim from one list, so
-/// the real one is unknown.
+/// Returns, for every task, the worker that runs it in the simulation from which `efficiency` comes. All workers claim
+/// from one list, so the worker of a real run is unknown.
 [[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
 
-/// @throws PlanTooLarge, std::bad_alloc
+/// Makes the plan of the dense backward. @throws PlanTooLarge, std::bad_alloc
 [[nodiscard]] BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

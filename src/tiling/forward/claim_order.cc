@@ -9,9 +9,10 @@
 namespace fa::tiling {
 namespace {
 
-// The order of items in which ranges are cut; empty: as they stand. If row blocks are unequal (causal), the heaviest
-// and the lightest block of a head stand next to each other, then the second of both, and so on. Such pairs weigh about
-// the same, so cuts between them give equal ranges even if a range is one pair.
+// Returns the order of items in which the workers' ranges are cut. An empty order means that items keep their order. If
+// row blocks are unequal (causal), the heaviest and the lightest block of a head stand next to each other, then the
+// second heaviest and the second lightest, and so on. Such pairs weigh about the same, so cuts between them give equal
+// ranges even if a range is one pair.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;
@@ -32,8 +33,8 @@ std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, i
   return order;
 }
 
-// Inside a range a head's heavy tiles come first. So the tiles at the end of the range, which thieves may take, are
-// light.
+// Puts the heavy tiles of a head first inside each range. So the tiles at the end of the range, which thieves may take,
+// are light.
 void PutHeavyFirst(std::span<const HeadTiles> heads, std::span<const int64_t> durations, std::span<const int64_t> cuts,
                    std::span<int32_t> order) {
   if (order.empty()) return;

@@ -13,12 +13,12 @@ namespace fa::tiling {
 struct HeadTiles {
   int64_t item_begin = 0, item_end = 0;
   int64_t row_blocks = 1;
-  bool uneven_rows = false;  ///< row blocks differ in weight, as with a causal mask
+  bool uneven_rows = false;  ///< whether row blocks differ in weight, as with a causal mask
   Interval pack_keys;        ///< key rows to pack; empty: the tiles read K and V in place
 };
 
 /// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan that already has its items.
-/// `durations` holds the predicted time of each item; the times of packs and joins are appended.
+/// `durations` holds the predicted time of each item; the function appends the times of packs and joins.
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations);
 

@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// What a plan of tiles says about itself. The facts refer to the plan.
+/// Returns what a plan of tiles says about itself. The facts refer to the plan.
 [[nodiscard]] PlanFacts FactsOf(const char* op, const AttentionProblem& problem, const Machine& machine,
                                 const ForwardPlan& plan, std::vector<std::string> kernels);
 

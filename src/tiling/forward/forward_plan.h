@@ -10,9 +10,9 @@
 
 namespace fa::tiling {
 
-/// One tile task: rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, against the keys it must
-/// visit. All heads belong to kv head head_kv. Folded row f is row row_begin + f / heads of head head_begin + f %
-/// heads.
+/// One tile: rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, against the keys that these
+/// rows must visit. All heads belong to kv head head_kv. Folded row f is row row_begin + f / heads of head head_begin +
+/// f % heads.
 struct ForwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
@@ -21,9 +21,9 @@ struct ForwardItem {
   int64_t row_begin = 0, row_end = 0;
   Interval keys;      ///< hull of the kept keys
   int64_t cost = 0;   ///< key blocks visited, summed over strips; an empty row block still costs 1
-  int32_t slot = -1;  ///< slot of its packed K and V; -1: they are read in place
-  /// If keys are cut, the item is part `part` of `parts` of merge `merge`. The merge's states begin at first_state, in
-  /// the order of its parts. Items of one merge follow each other.
+  int32_t slot = -1;  ///< slot of its packed K and V; -1: K and V are read in place
+  /// If the keys of the rows are cut into parts, the item is number `part` of the `parts` parts of merge `merge`. The
+  /// merge's states begin at first_state, in the order of its parts. Items of one merge follow each other.
   int32_t part = 0, parts = 1;
   int32_t merge = -1;
   int64_t first_state = -1;
@@ -37,9 +37,9 @@ struct PackItem {
   int32_t slot = 0;
 };
 
-/// The dense forward as plain data: a pure function of (AttentionProblem, Machine).
-/// Task ids: tiles [0, items.size()), then packs, then joins. A join does no work. It stands between the packs and the
-/// tiles of a head, or between the tiles of a head and the packs that reuse its slot.
+/// The plan of the dense forward as plain data. It is a pure function of (AttentionProblem, Machine). Task ids: tiles
+/// [0, items.size()), then packs, then joins. A join does no work. It stands between the packs and the tiles of a head,
+/// or between the tiles of a head and the packs that reuse its slot.
 struct ForwardPlan {
   TileShape shape;
   std::vector<ForwardItem> items;
@@ -48,12 +48,12 @@ struct ForwardPlan {
   bool pack_k = false, pack_v = false;
   bool brings_rows = false;                             ///< BringsRows of the machine, if rows are few
   int64_t merges = 0, states = 0;                       ///< merges and states of tiles whose keys are cut
-  int64_t state_rows = 0;                               ///< most rows of such a tile
+  int64_t state_rows = 0;                               ///< most rows of a tile whose keys are cut
   int64_t kv_slots = 0;                                 ///< heads in flight, <= workers + 1
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
-  std::vector<double> load;                             ///< predicted share of each worker's range, 1 = the longest
-  double efficiency = 1;                                ///< by simulating claims and edges with costs as times
+  std::vector<double> load;                             ///< predicted time of each worker's range; the longest is 1
+  double efficiency = 1;                                ///< from a simulation of claims and edges with costs as times
 };
 
 }  // namespace fa::tiling

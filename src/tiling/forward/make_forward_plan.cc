@@ -1,5 +1,6 @@
-// The dense forward as the NPU schedules it. Items are ordered by (sequence, kv head, query head, row block), and each
-// has the keys it must visit. Workers get contiguous ranges of about equal predicted time.
+// This file plans the dense forward in the way in which the NPU schedules it. Items are ordered by (sequence, kv head,
+// query head, row block), and each item has the keys that its rows must visit. Workers get contiguous ranges of about
+// equal predicted time.
 #include "tiling/forward/make_forward_plan.h"
 
 #include <algorithm>
@@ -20,8 +21,8 @@ namespace {
 
 using core::CeilDiv;
 
-// A head is packed if at least so many strips read it. Conversion costs about as much as one strip's products (see
-// PackDuration), so packing once instead of in every tile pays from a few tiles on.
+// The fewest strips that must read a head before it is packed. Converting the head costs about as much as the products
+// of one strip (see PackDuration). So packing once, instead of converting in every tile, pays from a few tiles on.
 constexpr int64_t kPackStrips = 8;
 // Packs of floats begin at a multiple of the largest group of rows of any level (kMostPairGroup of the kernels).
 constexpr int64_t kPackStep = 32;
@@ -61,8 +62,8 @@ class ItemMaker {
     return 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
   }
 
-  // The fewest states of the tiles of one kv head. Some row block of every chunk of heads visits each part of the keys.
-  // Only row blocks without a second part have no state.
+  // Returns a lower bound for the number of states of the tiles of one kv head. Some row block of every chunk of heads
+  // visits each part of the keys. Only row blocks without a second part have no state.
   [[nodiscard]] int64_t FewestStates(const Sequence& sequence, const RowCut& cut) const {
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
     if (keys.empty()) return 0;
@@ -103,7 +104,8 @@ class ItemMaker {
     }
   }
 
-  // The rows to pack of every head of the sequence: the rows that some strip visits, because only those may be read.
+  // Returns the rows to pack of every head of the sequence. They are the rows that some strip visits, because only such
+  // rows may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
     const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -114,7 +116,7 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Checks the size of a slot. Values are packed as f32; with int8 they are packed as words of at least one byte.
+  // Checks the size of a slot. Its elements are packed as f32. With int8 an element takes at least one byte.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
     const size_t bytes = problem_.dtype == DType::kI8 ? 1 : sizeof(float);
@@ -202,7 +204,7 @@ class ItemMaker {
 
   std::optional<RowRule> measured_;  // the rule that cut_ and blocks_ were made for
   RowCut cut_;
-  std::vector<TileWork> blocks_;  // work of the sequence's row blocks
+  std::vector<TileWork> blocks_;  // the work of the sequence's row blocks
 };
 
 void ScaleDown(std::vector<int64_t>& durations) {

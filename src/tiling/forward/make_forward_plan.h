@@ -6,7 +6,7 @@
 
 namespace fa::tiling {
 
-/// @throws PlanTooLarge, std::bad_alloc
+/// Makes the plan of the dense forward. @throws PlanTooLarge, std::bad_alloc
 [[nodiscard]] ForwardPlan MakeForwardPlan(const AttentionProblem& problem, const Machine& machine);
 
 }  // namespace fa::tiling

@@ -1,13 +1,14 @@
-// Where packed heads lie and when they are packed.
+// This file decides where packed heads lie and when they are packed.
 //
 // A slot is a place for the panels of one head, and there are at most workers + 1 slots. The claim order is also a
-// serial schedule, so a slot's heads follow each other in it, and each worker owns a contiguous range of it. If slots
-// were dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's range. Hence a
-// worker packs the heads that start in its range one after another into its own slot, and waits for no other worker.
+// serial schedule, so the heads of one slot follow each other in that order. Each worker owns a contiguous range of the
+// order. If slots were dealt round robin, worker c's first head would wait for a head in the middle of worker c-1's
+// range. Hence a worker packs the heads that start in its range one after another into its own slot, and waits for no
+// other worker.
 //
-// A range's last head may go on in the next worker's range. That worker takes its part last, when its own heads are
-// done: about then the head is packed. A head that fills whole ranges cannot wait so long. It is packed before
-// everything else, into the slot of a worker whose range it fills and which needs no slot for itself.
+// A range's last head may go on in the next worker's range. That worker runs its part of the head last, when its own
+// heads are done. At about that time the head is packed. A head that fills whole ranges cannot wait until then. It is
+// packed before everything else, into the slot of a worker whose range it fills and which needs no slot for itself.
 #include "tiling/forward/pack_order.h"
 
 #include <algorithm>
@@ -21,9 +22,9 @@ namespace {
 
 using core::CeilDiv;
 
-// Key rows per pack task. With K and V of D = 128 these are 2 MiB of panels, some 0.2 ms; more would only delay the
-// first tile. If packs are few, smaller ones let more workers help. A task of less than 256 rows would take less than
-// 25 us.
+// The most and the fewest key rows of a pack task. With K and V of D = 128, 2048 rows are 2 MiB of panels, which take
+// some 0.2 ms. More rows would only delay the first tile. If packs are few, smaller packs let more workers help. A task
+// of less than 256 rows would take less than 25 us.
 constexpr int64_t kMaxPackRows = 2048;
 constexpr int64_t kMinPackRows = 256;
 
@@ -34,7 +35,7 @@ int64_t ChoosePackRows(std::span<const HeadTiles> heads, int workers) {
   return workers == 1 ? kMaxPackRows : std::clamp(even_rows, kMinPackRows, kMaxPackRows);
 }
 
-// Counts packs and two joins per head.
+// Returns the number of pack tasks and joins. Each packed head has two joins.
 double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   double tasks = 0;
   for (const HeadTiles& head : heads) {
@@ -43,14 +44,14 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   return tasks;
 }
 
-// The time of packing, in strips * keys like TileWork::weight. A strip of 32 rows multiplies 32 * 2 * (d + dv) per key,
-// which takes some 0.14 us at d = dv = 128 and 117 GFLOP/s. Widening a row of K and a row of V writes 1 KiB, which
-// takes 0.1 us at 10 GB/s.
+// Returns the time of packing `rows` rows, in strips * keys like TileWork::weight. A strip of 32 rows multiplies 32 * 2
+// * (d + dv) per key, which takes some 0.14 us at d = dv = 128 and 117 GFLOP/s. Widening a row of K and a row of V
+// writes 1 KiB, which takes 0.1 us at 10 GB/s.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
 
-// Whether the head fills a whole range after the range in which it starts.
+// Returns whether the head fills a whole range after the range in which it starts.
 bool FillsARange(const PackedHead& head, std::span<const int64_t> cuts, size_t worker) {
   for (size_t next = worker + 1; next + 1 < cuts.size() && cuts[next + 1] <= head.item_end; ++next) {
     if (cuts[next] < cuts[next + 1]) return true;
@@ -88,7 +89,7 @@ void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, Fo
   const size_t workers = cuts.size() - 1;
   const bool own_slots = packed.size() <= workers + 1;
   int32_t slots = 0;
-  int64_t last_of_worker = -1;  // packed head that used the worker's slot last
+  int64_t last_of_worker = -1;  // the packed head that used the worker's slot last
   size_t worker = 0;
   for (size_t p = 0; p < packed.size(); ++p) {
     PackedHead& head = packed[p];
@@ -134,7 +135,8 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
     graph.successors.push_back(static_cast<int32_t>(to));
     ++graph.predecessor_count[static_cast<size_t>(to)];
   };
-  // Tasks ascend by id, as the CSR form needs them: tiles, packs, joins.
+  // The loops below go over tasks by ascending id (tiles, packs, joins), because the lists of successors stand in this
+  // order.
   const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
   auto owner = packed.begin();
   for (int64_t item = 0; item < items; ++item) {
@@ -187,7 +189,7 @@ void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead
   auto next_packed = packed.begin();
   for (size_t worker = 0; worker + 1 < cuts.size(); ++worker) {
     const int64_t begin = cuts[worker], end = cuts[worker + 1];
-    // The rest of a head that an earlier worker packs. It is claimed last.
+    // The rest of a head that an earlier worker packs is claimed last.
     const int64_t rest_end = std::min(end, head == heads.begin() ? begin : std::max(begin, (head - 1)->item_end));
 
     for (auto p = next_packed; p != packed.end() && p->item_begin < end; ++p) {

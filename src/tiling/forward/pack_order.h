@@ -11,7 +11,7 @@
 namespace fa::tiling {
 
 /// A head whose K or V is packed. Its packs [pack_begin, pack_end) precede join_in, which precedes its tiles. If packed
-/// head `successor` reuses the slot, join_out stands between these tiles and the successor's packs.
+/// head `successor` reuses the slot, join_out stands between the tiles of this head and the packs of the successor.
 struct PackedHead {
   int64_t head = 0;  ///< index into the HeadTiles
   int64_t item_begin = 0, item_end = 0;
@@ -28,14 +28,15 @@ struct PackedHead {
                                                    ForwardPlan& plan, std::vector<int64_t>& durations);
 
 /// Gives each packed head a slot; `cuts` are the workers' ranges of tiles. If workers + 1 slots suffice, each head has
-/// its own. Otherwise each worker has one, for the heads that start in its range, one after the other. Fills in
-/// plan.kv_slots and the slots of packs and items.
+/// a slot of its own. Otherwise each worker has one slot, for the heads that start in its range, one after the other.
+/// Fills in plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
 /// Adds joins and edges to plan.graph, and zeros as the joins' times to `durations`.
 void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations);
 
-/// Makes graph.order and graph.range_begin from the ranges `cuts` of the tiles in `item_order` (empty: as they stand).
+/// Makes graph.order and graph.range_begin from the ranges `cuts` of the tiles in `item_order`. An empty item_order
+/// means that the tiles keep their order.
 void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead> packed,
                     std::span<const int32_t> item_order, std::span<const int64_t> cuts, core::TaskGraph& graph);
 

@@ -11,7 +11,8 @@
 
 namespace fa::tiling {
 
-/// What such a plan says about itself. The facts refer to the plan and to what the problem refers to.
+/// Returns what a plan of the indexer's gradients says about itself. The facts refer to the plan, and to the objects to
+/// which the problem refers.
 /// @param sums  tasks that clear and write the sums to which the plan's tasks add
 [[nodiscard]] PlanFacts FactsOf(const IndexerGradProblem& problem, const Machine& machine, const IndexerGradPlan& plan,
                                 const KeySumPlan& sums, std::vector<std::string> kernels);

@@ -12,7 +12,7 @@
 
 namespace fa::tiling {
 
-/// Gradients of the indexer as the planner sees them: sizes, and the keys of a token.
+/// A call for gradients of the indexer as the planner sees it: its sizes, and the keys that each token may select.
 struct IndexerGradProblem {
   static constexpr int64_t kEveryKey = std::numeric_limits<int64_t>::max();
 
@@ -24,11 +24,12 @@ struct IndexerGradProblem {
   bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before it uses them
 };
 
-/// How such gradients are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block of keys at a time.
+/// The plan by which gradients of the indexer are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block
+/// of keys at a time.
 struct IndexerGradPlan {
   const char* op = "";
-  int64_t block_k = 0;             ///< keys of one step: their rows, products and gradients
-  int64_t tokens_per_task = 1;     ///< at most so many
+  int64_t block_k = 0;             ///< keys of one step, in which a task takes their rows, products and gradients
+  int64_t tokens_per_task = 1;     ///< most tokens of a task
   std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, as one task; empty: one token per task
   int64_t units = 0;               ///< tasks of tokens
   double flops = 0;

@@ -18,12 +18,14 @@ struct IndexerItem {
   int64_t first_token = 0;  ///< number of the first row's token, counted through all sequences
 };
 
-/// The tasks of an indexer's forward, which uses each token's row of scores: it selects keys, or takes statistics. The
-/// grouping of tokens and the cut of keys change no bit, because scores do not depend on each other.
+/// The tasks of an indexer's forward. The forward computes a row of scores for each token, and then selects keys from
+/// the row or takes the row's statistics. The grouping of tokens and the cut of keys change no bit, because scores do
+/// not depend on each other.
 struct IndexerPlan {
   std::vector<IndexerItem> items;  ///< one task each
-  /// Whether keys are cut. Then scores lie in the workspace, and one task per token uses its row after the tasks of its
-  /// keys. Otherwise an item has all keys that its tokens may see, and the item's task uses their rows too.
+  /// Whether keys are cut. If so, scores lie in the workspace, and one task per token uses the token's row after the
+  /// tasks that compute the row. Otherwise an item has all keys that its tokens may see, and the item's task also uses
+  /// the rows of scores.
   bool cut = false;
   int64_t group = 0;  ///< most tokens per item
   core::TaskGraph graph;

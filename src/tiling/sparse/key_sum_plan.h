@@ -9,14 +9,15 @@
 namespace fa::tiling {
 
 /// The tasks of a gradient whose tokens add to f32 sums of keys. Some tasks clear the sums, then tasks of tokens add,
-/// then other tasks write the sums. All are one list without edges, claimed from the front.
+/// then other tasks write the sums. All these tasks form one list without edges, which workers claim from the front.
 struct KeySumPlan {
   int64_t columns = 0;  ///< floats per key's sum
-  int64_t units = 0;    ///< tasks of tokens, in order; tasks of one sequence take turns at its keys
-  /// Number of the first key of each sequence; the last entry is the number of all keys.
+  int64_t units = 0;    ///< tasks of tokens, in order; tasks of one sequence take turns at the sequence's keys
+  /// For each sequence the number of its first key, counted through all sequences; the last entry is the number of all
+  /// keys.
   std::vector<int64_t> first_key;
   int64_t keys_per_task = 0;  ///< keys that one task clears or writes
-  int64_t key_tasks = 0;      ///< tasks that clear; as many tasks write
+  int64_t key_tasks = 0;      ///< tasks that clear; the same number of tasks write
   core::TaskGraph graph;
 };
 

@@ -5,11 +5,12 @@
 namespace fa::tiling {
 namespace {
 
-// With 64 heads of 128, the rows and scores of a block take 100 KB of L2. A dense loss takes 130 KB, with the
-// probabilities of 32 tokens, and an attention of 128 heads of 576 takes 500 KB.
+// Keys of a block. With 64 heads of 128, the rows and scores of a block take 100 KB of L2. A dense loss takes 130 KB,
+// which includes the probabilities of 32 tokens. An attention of 128 heads of 576 takes 500 KB.
 constexpr int64_t kBlockKeys = 128;
 
-/// Flops of scores, dq and dk of a (token, key) pair, and of the attention's scores.
+/// Returns the flops of a (token, key) pair: the flops of the indexer's scores, of dq and dk, and of the attention's
+/// scores.
 double FlopsOfPair(const IndexerGradProblem& problem) {
   const int64_t attention = (problem.walks_twice ? 2 : 1) * problem.attention_width;
   return 2 * static_cast<double>(3 * problem.heads * problem.d + attention);

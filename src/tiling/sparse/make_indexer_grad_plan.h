@@ -7,11 +7,11 @@
 
 namespace fa::tiling {
 
-/// The gradients of scores for given gradients of the scores' values.
+/// Plans the gradients of the indexer for given gradients of the selected scores.
 [[nodiscard]] IndexerGradPlan MakeIndexerGradPlan(const IndexerGradProblem& problem, int workers);
-/// The KL loss on selected keys.
+/// Plans the KL loss on selected keys.
 [[nodiscard]] IndexerGradPlan MakeSparseLossPlan(const IndexerGradProblem& problem, int workers);
-/// The KL loss on every key. @param lanes  tokens along a vector, which form a group
+/// Plans the KL loss on every key. @param lanes  tokens along a vector, which form a group
 [[nodiscard]] IndexerGradPlan MakeDenseLossPlan(const IndexerGradProblem& problem, int64_t lanes, int workers);
 
 }  // namespace fa::tiling

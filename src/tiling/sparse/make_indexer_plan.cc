@@ -9,18 +9,19 @@
 namespace fa::tiling {
 namespace {
 
-// A strip of keys is packed once per group. With 16 tokens of 64 heads that takes about a hundredth of the time of
-// their products. Their queries, read once per strip, stay in half of L2.
+// The most and the fewest tokens of a group. A strip of keys is packed once per group. With 16 tokens of 64 heads,
+// packing takes about a hundredth of the time of the products. The group's queries, which are read once per strip, stay
+// in half of L2.
 constexpr int64_t kGroup = 16;
 constexpr int64_t kLeastGroup = 4;
 
-// Enough tasks per worker that the last ones leave no worker idle for long.
+// With this number of tasks per worker, the last tasks leave no worker idle for long.
 constexpr int64_t kTasksPerWorker = 4;
 
-// Keys are not cut into shorter parts: such a task would be all overhead.
+// The fewest keys of a part when keys are cut. The task of a shorter part would be nearly all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// The cost of using a score, in products of one key with one head: a selection reads each score ten times.
+// The cost of using a score, as a number of products of one key with one head. A selection reads each score ten times.
 constexpr double kRowCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -78,7 +79,7 @@ void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
   const double of_pair = static_cast<double>(heads) + (plan.cut ? 0.0 : kRowCost);
   double total = 0;
   for (const IndexerItem& item : plan.items) total += of_pair * Pairs(item);
-  // Sums of loads stay in 64 bits.
+  // Loads are scaled so that their sums stay in 64 bits.
   const double scaled = of_pair / std::max(total / kMaxTotalLoad, 1.0);
   for (const IndexerItem& item : plan.items) add(1 + static_cast<int64_t>(scaled * Pairs(item)));
   while (std::ssize(load_before) <= plan.graph.task_count) add(1);

@@ -10,16 +10,18 @@ namespace {
 
 using core::CeilDiv;
 
-// Gathered rows of K at D = 512 + 64 take 295 KiB in f32, and the probabilities of a strip 24 KiB, which stay in L1.
-// Blocks of 64 keys take as long, forward and backward. With more than 128, the probabilities would not stay in L1.
+// Keys that are gathered at a time. Gathered rows of K at D = 512 + 64 take 295 KiB in f32. The probabilities of a
+// strip take 24 KiB, which stay in L1. Blocks of 64 keys take the same time, in the forward and in the backward. With
+// blocks of more than 128 keys, the probabilities would not stay in L1.
 constexpr int64_t kBlockK = 128;
 
-// Claiming a task takes a fraction of a microsecond; 1e6 flops take some ten.
+// The fewest flops of a task. Claiming a task takes a fraction of a microsecond, and 1e6 flops take some ten
+// microseconds.
 constexpr double kMinTaskFlops = 1e6;
 
-// How many rows ahead a product fetches the values that it reads in place next to a panel of 16 KiB. Shared values are
-// columns of the keys, which scores have brought into L2. Values of their own come from further away: with 8 rows a Zen
-// 5 runs at 50 instead of 64 % of its rate.
+// The number of rows by which a product fetches ahead the values that it reads in place, next to a panel of 16 KiB.
+// Shared values are columns of the keys, which the computation of scores has brought into L2. Values in a tensor of
+// their own come from further away. With 8 rows ahead for them, a Zen 5 runs at 50 % of its peak rate instead of 64 %.
 constexpr int64_t kSharedValuesAhead = 8, kOwnValuesAhead = 32;
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
@@ -31,7 +33,7 @@ void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
 
 int64_t TileColumns(const AttentionProblem& problem) { return problem.d + problem.d_rope + problem.dv; }
 
-/// Begins a plan of either direction; sets the flops of one pass of products.
+/// Begins a plan of the forward or the backward, and sets the flops of one pass of products.
 SparsePlan Begin(const char* op, const SparseProblem& sparse) {
   const AttentionProblem& problem = sparse.attention;
   SparsePlan plan;
@@ -67,7 +69,8 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
     plan.tokens_per_task =
         std::clamp(static_cast<int64_t>(kMinTaskFlops / std::max(flops_of_token, 1.0)), int64_t{1}, most);
     plan.tokens_per_task = std::max(plan.tokens_per_task, CeilDiv(tokens, kMaxTasks));
-    // With few tokens, their heads go to several workers. A mean over heads needs them in one task.
+    // If there are few tokens, the heads of a token go to several workers. A mean over heads needs all heads of a token
+    // in one task.
     const int64_t strips = CeilDiv(heads, machine.strip_rows);
     const int64_t parts = std::min(strips, CeilDiv(4 * machine.workers, tokens));
     if (machine.workers > 1 && !sparse.whole_tokens && parts > 1) {
@@ -86,7 +89,7 @@ SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& ma
   // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO.
   plan.flops = 2 * sparse.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
   CheckWork(plan.flops, machine.workers);
-  // One token per task: a task of several tokens would hold up the tokens after it.
+  // Each task has one token, because a task of several tokens would hold up the tokens after it.
   plan.token_tasks = sparse.sequences.tokens;
   return plan;
 }

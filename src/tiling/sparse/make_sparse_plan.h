@@ -7,7 +7,7 @@
 
 namespace fa::tiling {
 
-/// @param in_place  whether the kernels read rows of keys in place
+/// Plans the forward. @param in_place  whether the kernels read rows of keys in place
 [[nodiscard]] SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& machine, bool in_place);
 [[nodiscard]] SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& machine,
                                                 bool in_place = false);

@@ -11,9 +11,9 @@
 
 namespace fa::tiling {
 
-/// What a plan of sparse attention says about itself. The facts refer to the plan, the graph and what `sparse` refers
-/// to.
-/// @param graph  the graph that runs: the plan's, or that of its KeySumPlan
+/// Returns what a plan of sparse attention says about itself. The facts refer to the plan, to the graph, and to the
+/// objects to which `sparse` refers.
+/// @param graph  the graph that runs: the graph of the plan or of its KeySumPlan
 [[nodiscard]] PlanFacts FactsOf(const SparseProblem& sparse, const Machine& machine, const SparsePlan& plan,
                                 const core::TaskGraph& graph, std::vector<std::string> kernels);
 

@@ -9,18 +9,18 @@
 
 namespace fa::tiling {
 
-/// Most heads of a tile, which share its gathered keys. 144 are whole strips of 16, 24 and 48 lanes, and their Q and O
-/// stay in L2.
+/// Most heads of a tile. The heads share the tile's gathered keys. 144 heads are whole strips of 16, 24 and 48 lanes,
+/// and the Q and O of 144 heads stay in L2.
 inline constexpr int64_t kMaxTileHeads = 144;
 
-/// How a sparse call is cut into tasks. All workers claim from the front of one list, because the cost of a token is
-/// the length of its list of keys, which only Run knows.
+/// The tasks into which a sparse call is cut. All workers claim from the front of one list, because the cost of a token
+/// is the length of its list of keys, which only Run knows.
 struct SparsePlan {
   const char* op = "";
-  int64_t block_k = 0;     ///< keys gathered at a time, a constant: twice as many as one step takes
+  int64_t block_k = 0;     ///< keys gathered at a time: a constant, twice the keys of one step
   int64_t tile_heads = 0;  ///< heads that go through a token's keys together
-  /// How many rows ahead a product of few heads, which reads keys in place, fetches values into L1; 0: it does not
-  /// fetch.
+  /// The number of rows by which a product of few heads fetches values ahead into L1. Such a product reads keys in
+  /// place. 0 means that the product does not fetch ahead.
   int64_t values_ahead = 0;
   int64_t tokens_per_task = 1;  ///< tokens in order, of one sequence or several
   int64_t heads_per_task = 0;

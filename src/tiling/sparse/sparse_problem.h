@@ -16,11 +16,11 @@ struct SparseProblem {
   int64_t block_size = 1;     ///< keys that an entry stands for
   bool has_v = false;         ///< otherwise the values are the first columns of the keys
   bool paged = false;         ///< keys lie in pages
-  bool whole_tokens = false;  ///< one task computes all heads of a token, for their mean
+  bool whole_tokens = false;  ///< one task computes all heads of a token, for the mean over the heads
 
-  /// The largest number of keys of a token.
+  /// Returns the largest number of keys that the token can have.
   [[nodiscard]] int64_t KeysAtMost(const SparseToken& token) const;
-  /// The number of (token, key) pairs, summed over all heads.
+  /// Returns the number of (token, key) pairs, summed over all heads.
   [[nodiscard]] double Pairs() const {
     return sequences.SelectableKeys(entries, block_size) * static_cast<double>(attention.heads);
   }

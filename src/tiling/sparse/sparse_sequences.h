@@ -13,10 +13,10 @@ namespace fa::tiling {
 /// The rows in use of one batch element or one packed sequence.
 struct SparseSequence {
   int64_t sq = 0, sk = 0;
-  int64_t q_offset = 0, k_offset = 0;  ///< TND: its first rows in the tensors; otherwise 0
+  int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in the tensors; otherwise 0
   int64_t first_token = 0;             ///< number of tokens of all sequences before it
 
-  /// Query token t may select the keys below this number, 0..sk.
+  /// Returns the limit of query token t, 0..sk: the token may select the keys below this number.
   [[nodiscard]] int64_t Limit(SparseMask mask, int64_t t) const {
     return mask == SparseMask::kNone ? sk : std::clamp<int64_t>(sk - sq + t + 1, 0, sk);
   }
@@ -24,7 +24,7 @@ struct SparseSequence {
 
 /// One query token: a row of one sequence.
 struct SparseToken {
-  int64_t sequence = 0;  ///< also the batch element
+  int64_t sequence = 0;  ///< number of the sequence, which is also the batch element
   int64_t row = 0;       ///< within the sequence
 };
 
@@ -35,22 +35,24 @@ struct SparseSequences {
   int64_t tokens = 0;
   int64_t max_sk = 0;
   bool packed = false;                         ///< TND
-  int64_t q_rows = 0, k_rows = 0;              ///< of the tensors: S1 and S2, or T; pages: what the table can hold
+  int64_t q_rows = 0, k_rows = 0;              ///< rows of the tensors: S1 and S2, or T; pages: room in the table
   std::vector<int64_t> lengths_q, lengths_kv;  ///< as the caller gave them
 
   [[nodiscard]] SparseToken Token(int64_t token) const;
   [[nodiscard]] int64_t Limit(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].Limit(mask, token.row);
   }
-  /// The number of keys of all tokens if their lists have `entries` blocks of block_size keys. Per token it is the
-  /// smaller of its list and the blocks that hold its keys.
+  /// Returns the number of keys of all tokens together if each token's list has `entries` blocks of block_size keys.
+  /// For each token it takes the smaller of two numbers: the keys of the list, and the keys of the blocks that hold
+  /// what the token may select.
   [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
-  /// The token's row in the tensors, for the token's sequence as batch element.
+  /// Returns the token's row in the tensors. The batch element of this row is the token's sequence.
   [[nodiscard]] int64_t Row(const SparseToken& token) const {
     return list[static_cast<size_t>(token.sequence)].q_offset + token.row;
   }
 
-  /// Calls visit(batch element, rows) for the rows of queries (of keys) that no sequence uses.
+  /// Calls visit(batch element, rows) for the rows of queries that no sequence uses. ForUnusedKeys does the same for
+  /// keys.
   template <typename Visit>
   void ForUnusedQueries(const Visit& visit) const {
     ForUnused(&SparseSequence::sq, &SparseSequence::q_offset, q_rows, visit);

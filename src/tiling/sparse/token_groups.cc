@@ -5,12 +5,12 @@
 namespace fa::tiling {
 namespace {
 
-// Most tokens of a group. Each has a state, 100 KB with 64 heads of 128, which is read and written once per block. That
-// takes a thirtieth of the time of its products.
+// The most and the fewest tokens of a group. Each token has a state, which takes 100 KB with 64 heads of 128. The state
+// is read and written once per block, which takes a thirtieth of the time of the block's products.
 constexpr int64_t kMostTokens = 32;
 constexpr int64_t kLeastTokens = 8;
 
-// Enough tasks per worker that the last ones leave no worker idle for long.
+// With this number of tasks per worker, the last tasks leave no worker idle for long.
 constexpr int64_t kTasksPerWorker = 4;
 
 }  // namespace

@@ -9,16 +9,16 @@
 
 namespace fa::tiling {
 
-/// Tokens `rows` of a sequence, which walk its keys together.
+/// Tokens `rows` of a sequence, which go through the sequence's keys together.
 struct TokenGroup {
   int64_t sequence = 0;
   Interval rows;
   int64_t first_group = 0;  ///< number of the sequence's first group
 };
 
-/// Tokens per group: fewer if there are few tokens for the workers.
+/// Returns the number of tokens per group. The number is smaller if there are few tokens for the workers.
 [[nodiscard]] int64_t TokensOfAGroup(const SparseSequences& sequences, int workers);
-/// All tokens in order, in groups of at most `tokens` of one sequence.
+/// Returns all tokens in order, in groups of at most `tokens` of one sequence.
 [[nodiscard]] std::vector<TokenGroup> MakeTokenGroups(const SparseSequences& sequences, int64_t tokens);
 
 }  // namespace fa::tiling
