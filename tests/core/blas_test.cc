@@ -9,7 +9,7 @@
 namespace fa::core {
 namespace {
 
-// Small integers, so that every sum is exact in any order.
+// Returns small integers, so that every sum is exact in any order.
 std::vector<float> SmallIntegers(size_t count, int seed) {
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>((i * 7 + static_cast<size_t>(seed) * 13) % 11) - 5;

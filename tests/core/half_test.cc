@@ -13,7 +13,7 @@ namespace {
 bool IsNanF16(uint16_t bits) { return (bits & 0x7C00u) == 0x7C00u && (bits & 0x3FFu) != 0; }
 bool IsNanBf16(uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u && (bits & 0x7Fu) != 0; }
 
-// The value of f16 bits by its definition.
+// Returns the value of f16 bits by the definition of the format.
 double DefinedF16(uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int mantissa = bits & 1023;
@@ -50,7 +50,8 @@ TEST(Half, EveryBf16ComesBack) {
   }
 }
 
-// Between two neighbours, values below the middle round down, values above it round up, and the middle rounds to even.
+// Expects that between two neighbours values below the middle round down, values above it round up, and the middle
+// rounds to even.
 template <typename Widen, typename Narrow>
 void ExpectNearestEven(uint16_t low, Widen widen, Narrow narrow) {
   const auto high = static_cast<uint16_t>(low + 1);

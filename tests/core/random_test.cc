@@ -24,7 +24,7 @@ TEST(Philox4x32, GivesThePublishedVectors) {
 
 TEST(PhiloxWord, PutsIndexOffsetAndSeedWhereTheHeaderSays) {
   const PhiloxState state{.seed = 0x299f31d0a4093822, .offset = 0x0370734413198a2e};
-  const uint64_t block = 0x05a308d3243f6a88;  // top bits of an index / 4 are always 0
+  const uint64_t block = 0x05a308d3243f6a88;  // an index has 64 bits, so the top two bits of index / 4 are always 0
   const Words words = Philox4x32({0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0});
   for (uint64_t w = 0; w < 4; ++w) EXPECT_EQ(PhiloxWord(state, 4 * block + w), words[w]);
 }
@@ -77,7 +77,7 @@ TEST_P(FillKeepBitsTest, AgreesWithTheDefinitionBitByBit) {
 
 TEST_P(FillKeepBitsTest, CarriesTheIndexPast32Bits) {
   const PhiloxState state{.seed = 7, .offset = 9};
-  // Blocks 2^32 - 5 ... 2^32 + 10: the block number overflows its low word on the way.
+  // The blocks are 2^32 - 5 ... 2^32 + 10, so the block number overflows its low word on the way.
   const uint64_t first = ((uint64_t{1} << 32) - 5) * 4 + 3;
   std::vector<uint32_t> words(2);
   FillKeepBits(state, KeepThreshold(0.7f), first, 60, words, GetParam());
@@ -109,7 +109,7 @@ TEST_P(FillKeepBitsTest, KeepsTheShareAskedFor) {
   FillKeepBits({.seed = 3, .offset = 0}, KeepThreshold(0.9f), 0, kBits, words, GetParam());
   int64_t kept = 0;
   for (uint32_t word : words) kept += std::popcount(word);
-  // The bound is five standard deviations of a binomial count.
+  // The bound is five standard deviations of the binomial distribution of the count.
   EXPECT_NEAR(static_cast<double>(kept), 0.9 * kBits, 5 * std::sqrt(0.9 * 0.1 * kBits));
 }
 

@@ -127,7 +127,7 @@ TEST(ContextImpl, LendsEachBorrowerItsOwnExecutorAndWorkspaceAndLendsThemAgain) 
   {
     const auto a = impl.BorrowExecutor(), b = impl.BorrowExecutor();
     EXPECT_NE(&*a, &*b);
-    first = &*a;  // returned last
+    first = &*a;  // the workspace that is returned last
     const auto workspace = impl.BorrowWorkspace(), other = impl.BorrowWorkspace();
     EXPECT_NE(&*workspace, &*other);
     first_workspace = &*workspace;
@@ -196,7 +196,7 @@ TEST(Context, RefusesNegativeThreads) {
 
 TEST(Context, DefaultIsOneForTheProcess) { EXPECT_EQ(&Context::Default(), &Context::Default()); }
 
-/// Sets an environment variable while it lives.
+/// Sets an environment variable while the object lives.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

@@ -1,4 +1,4 @@
-// The backward kernels of every line of the registry, compared with double.
+// Compares the backward kernels of every line of the registry with computations in double.
 
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ class BackwardKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
-/// The strips' tile [strip][key][width] of a logical matrix a(key, row), with NaN in lanes that hold no row.
+/// The tile [strip][key][width] that the strips make of a logical matrix a(key, row). Lanes that hold no row are NaN.
 struct StripTiles {
   StripTiles(int64_t width, int64_t rows, int64_t keys, uint32_t seed) : width(width), keys(keys) {
     strips = (rows + width - 1) / width;
@@ -137,7 +137,7 @@ TEST_P(BackwardKernelsTest, ExactOuterProductSkipsMaskedPairsOnly) {
   for (int64_t column = 0; column < columns; ++column) EXPECT_TRUE(std::isfinite(c.at(0, column))) << column;
   EXPECT_TRUE(std::isnan(c.at(1, 4)));
   EXPECT_FALSE(std::isfinite(c.at(1, 5)));
-  EXPECT_TRUE(std::isnan(c.at(2, 5)));  // a pair that is not masked gives 0 * inf
+  EXPECT_TRUE(std::isnan(c.at(2, 5)));  // a pair that is not masked gives 0 * inf, which is NaN
 }
 
 TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) {
@@ -146,8 +146,8 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
     Matrix s(keys, width(), width(), 10), dp(keys, width(), width(), 11);
     Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
     s.at(0, 0) = kMaskedScore;
-    dp.at(0, 0) = kNan;     // NaN of a masked pair, which no kernel may read
-    shift.at(0, 1) = kInf;  // a row without keys, or a lane without a row
+    dp.at(0, 0) = kNan;     // the NaN of a masked pair, which no kernel may read
+    shift.at(0, 1) = kInf;  // inf stands for a row without keys, or for a lane without a row
     const Matrix scores = s, gradients = dp;
     kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());
     EXPECT_EQ(s.at(0, 0), 0.0f);
@@ -256,7 +256,7 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
 
 constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-/// A row of some type with NaN behind it, and its numbers as floats.
+/// A row of a type with NaN behind it, and the numbers of the row as floats.
 struct TypedRow {
   TypedRow(const RowKernels& kernels, DType of, int64_t n, uint32_t seed)
       : dtype(of), bytes(static_cast<size_t>(n + 64) * SizeOf(of), 0xff), numbers(static_cast<size_t>(n)) {
@@ -300,7 +300,8 @@ TEST_P(BackwardKernelsTest, NarrowTakesEveryTypeAndTail) {
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t c = 0; c < n; ++c) {
           const double exact = 2.0 * from.at(r, c);
-          // Half an ulp of the type; f16 subnormals are multiples of 2^-24.
+          // The bound is half an ulp of the type. The absolute term is for f16 subnormals, which are multiples of
+          // 2^-24.
           ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
         }
         ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);

@@ -11,7 +11,7 @@
 
 namespace fa::core::kernels {
 
-/// The bf16 bits of x, rounded towards zero.
+/// Returns the bf16 bits of x, rounded towards zero.
 inline uint16_t BitsOf(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
 inline float FloatOf(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 

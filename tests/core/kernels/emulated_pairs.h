@@ -5,9 +5,9 @@
 
 namespace fa::core::kernels {
 
-/// The kernels of bf16 pairs over a vocabulary that any CPU executes. It is the text of the avx512_bf16 level with 4
-/// lanes, and VDPBF16PS is computed element by element. The bits equal those of VDPBF16PS; only the strips are
-/// narrower.
+/// Returns the kernels of bf16 pairs over emulated instructions, which any CPU executes. Their source is the source of
+/// the avx512_bf16 level, with strips of 4 lanes. VDPBF16PS is computed element by element and gives the same bits as
+/// the instruction.
 [[nodiscard]] const KernelTable& EmulatedPairs();
 
 }  // namespace fa::core::kernels

@@ -1,5 +1,5 @@
-// Products that skip masked pairs give the unmasked elements the bits of the plain products. A value that no row may
-// read contributes exactly nothing, and does not change the order or rounding of other contributions.
+// Tests products that skip masked pairs. The unmasked elements have the bits of the plain products. A value that no row
+// may read contributes exactly nothing, and does not change the order or rounding of other contributions.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@ struct Products {
   [[nodiscard]] bool by_row() const { return strip->state_by_row || strip->any_dtype; }
 };
 
-/// Every kernel set of this CPU whose bits are promised, and the emulated kernel sets.
+/// Returns every kernel set of this CPU whose bits are promised, and the emulated kernel sets.
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
   std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(kAmxEmulated, DType::kBF16)};
@@ -49,7 +49,7 @@ float RoundedToBf16(float x) {
   return x;
 }
 
-/// The bits of values that bf16 holds exactly.
+/// Returns the bits of values that bf16 holds exactly.
 std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
   std::vector<uint16_t> bits;
   for (const float value : values) {
@@ -62,7 +62,7 @@ std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
 
 bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-/// rows x columns of bf16 numbers. Some of them are not finite in `poisoned` and 0 in `clean`.
+/// `rows` rows of `columns` bf16 numbers. Some of the numbers are not finite in `poisoned`, and are 0 in `clean`.
 struct PoisonedRows {
   PoisonedRows(int64_t row_count, int64_t column_count, std::mt19937& random) : rows(row_count), columns(column_count) {
     constexpr float kPoison[] = {kNan, kInf, -kInf};
@@ -81,7 +81,8 @@ struct PoisonedRows {
   std::vector<float> clean, poisoned;
 };
 
-/// Weights of `count` pairs. A third of the pairs is masked: 0 in `plain`, marked in `marked`.
+/// Weights of `count` pairs. A third of the pairs is masked: their weights are 0 in `plain` and marked as masked in
+/// `marked`.
 struct MaskedWeights {
   MaskedWeights(int64_t count, std::mt19937& random) {
     std::normal_distribution<float> normal;
@@ -102,7 +103,7 @@ class ExactProducts : public testing::TestWithParam<Products> {
   [[nodiscard]] static const RowKernels& row_kernels() { return *GetParam().rows; }
   [[nodiscard]] static bool pairs() { return GetParam().pairs(); }
 
-  /// o = alpha o + V^T P.
+  /// Computes o = alpha o + V^T P and returns o.
   [[nodiscard]] static std::vector<float> Product(bool exact, const std::vector<float>& v, std::vector<float> p,
                                                   int64_t keys, int64_t dv, const float* alpha) {
     std::vector<float> o(static_cast<size_t>(kernels().rows * dv), 0.5F), words;
@@ -118,7 +119,7 @@ class ExactProducts : public testing::TestWithParam<Products> {
     return o;
   }
 
-  /// c += A^T B over `count` rows.
+  /// Computes c += A^T B over `count` rows and returns c.
   [[nodiscard]] static std::vector<float> Outer(bool exact, const std::vector<float>& b, const std::vector<float>& a,
                                                 int64_t keys, int64_t count, int64_t columns) {
     const int64_t width = kernels().width, tile = keys * width, strips = (count + width - 1) / width;

@@ -1,4 +1,5 @@
-// Compares `attend` of few rows, which computes scores, softmax and product in one kernel, with double.
+// Compares the function `attend` of few rows, which computes scores, softmax and product in one kernel, with
+// computations in double.
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +16,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// A level, a type of keys and a number of rows. The level has a kernel with the function `attend` for them.
+/// A level, a type of keys and a number of rows for which the level has a kernel with the function `attend`.
 struct Attending {
   Isa isa;
   int64_t rows;
@@ -90,7 +91,7 @@ struct Rows {
 
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// Head sizes, some of which have loops of their own. Rows of V are as long as rows of K, longer and shorter.
+/// Sizes of a head. Some sizes have loops of their own. Rows of V are as long as rows of K, longer or shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
@@ -152,7 +153,7 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
   const StripKernels* kernels_ = nullptr;
 };
 
-/// @return the entries to test; of a level that this CPU lacks only the first entry, which is skipped
+/// @return the entries to test; of a level that this CPU lacks, only the first entry is listed, and its test is skipped
 std::vector<Attending> Tested() {
   std::vector<Attending> tested;
   for (const Attending& each : kAttending) {
@@ -268,8 +269,8 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
 
 const void* const* ListOf(const test::GuardedBuffer& list) { return reinterpret_cast<const void* const*>(list.data()); }
 
-// The byte after the last row is unreadable. So are the rows to fetch ahead and the bytes behind the lists of
-// addresses. Rows of V may be shorter than rows of K.
+// The byte after the last row is unreadable. The rows that are only fetched ahead are unreadable too, and so are the
+// bytes behind the lists of addresses. Rows of V may be shorter than rows of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   constexpr int64_t kAhead = AttendArgs::kMostStep;
   for (const HeadColumns& heads : kHeadColumns) {
@@ -356,8 +357,8 @@ TEST_P(FewRowAttendTest, ARowWithoutFiniteScoresSpoilsNoOther) {
   }
 }
 
-// Scores whose exponents would lose all their digits: the largest scores have the probability 1, all others 0. Every
-// other row has such scores, so that one vector has rows of both kinds.
+// Tests scores whose exponents would lose all their digits if the maximum were not subtracted first. The largest scores
+// have the probability 1, all others 0. Every other row has such scores, so that one vector has rows of both kinds.
 TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   constexpr int64_t kD = 64, kKeys = 44, kEqual = 11;
   const bool f16 = dtype() == DType::kF16;  // f16 scores reach 10^9 only
@@ -400,7 +401,8 @@ TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   }
 }
 
-// All scores of the last row are -inf, so it has no probabilities; or one of them is +inf, so its results are NaN.
+// Tests a last row whose scores are all -inf, so that it has no probabilities. Also tests a last row with one score of
+// +inf, so that its results are NaN.
 TEST_P(FewRowAttendTest, InfiniteScoresAreThoseOfTheirRow) {
   constexpr int64_t kD = 64, kKeys = 40, kInfinite = 21;
   const Rows q(rows(), kD, kD, dtype(), 24), v(kKeys, kD, kD, dtype(), 26);

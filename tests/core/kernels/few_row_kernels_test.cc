@@ -1,4 +1,4 @@
-// The kernels of few rows of every line of the registry, compared with double.
+// Compares the kernels of few rows of every line of the registry with computations in double.
 
 #include <bit>
 #include <cmath>
@@ -53,12 +53,12 @@ struct TypedRows {
     return {dtype == DType::kF32 ? static_cast<const void*>(floats.data()) : halves.data(), dtype, stride};
   }
 
-  /// The 16-bit pattern of an exactly representable normal number, a zero or a NaN.
+  /// Returns the f16 bits of a number that is a NaN, a zero, or a normal number that f16 holds exactly.
   static uint16_t ToF16(float x) {
     if (std::isnan(x)) return 0x7e00;
     if (x == 0) return 0;
     int exponent = 0;
-    const float fraction = std::frexp(std::fabs(x), &exponent);  // in [1/2, 1)
+    const float fraction = std::frexp(std::fabs(x), &exponent);  // the fraction is in [1/2, 1)
     const int bits = ((exponent + 14) << 10) + static_cast<int>((2 * fraction - 1) * 1024);
     return static_cast<uint16_t>((x < 0 ? 0x8000 : 0) | bits);
   }
@@ -171,7 +171,7 @@ TEST_P(FewRowKernelsTest, ExactProductSkipsMaskedPairsOnly) {
   Matrix o(rows(), kDv, kDv, 10);
   kernels().product_exact(v.block(), kKeys, p.data(), kDv, nullptr, o.data());
   EXPECT_TRUE(std::isfinite(o.at(0, 2)));
-  for (int64_t row = 1; row < rows(); ++row) EXPECT_TRUE(std::isnan(o.at(row, 2)));  // 0 * NaN, not masked
+  for (int64_t row = 1; row < rows(); ++row) EXPECT_TRUE(std::isnan(o.at(row, 2)));  // an unmasked 0 * NaN
 }
 
 TEST_P(FewRowKernelsTest, StatesAreAddedAndWrittenInTheirOwnShape) {
@@ -199,7 +199,7 @@ TEST_P(FewRowKernelsTest, StatesAreAddedAndWrittenInTheirOwnShape) {
   }
 }
 
-// The bits of a row do not depend on how many rows its kernels take.
+// Tests that the bits of a row do not depend on how many rows its kernel takes.
 TEST_P(FewRowKernelsTest, ARowHasTheBitsItHasAlone) {
   constexpr int64_t kKeys = 37, kD = 72;
   const KernelTable& table = *GetParam().table;

@@ -1,5 +1,5 @@
-// The indexer's kernels of every level that this CPU has, compared with double: all tails of heads and keys, unused
-// lanes.
+// Compares the indexer's kernels of every level that this CPU has with computations in double. The tests have all tails
+// of heads and keys, and unused lanes.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The levels of this CPU that have kernels of their own.
+/// Returns the levels of this CPU that have kernels of their own.
 std::vector<Isa> IndexerLevels() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {
@@ -50,7 +50,7 @@ TEST_P(IndexerKernelsTest, AddHeadsIsTheWeightedSumOfPositiveScores) {
             want += term;
             magnitude += std::fabs(term);
           }
-          // A chain of `heads` operations, each rounding once (twice without FMA).
+          // The sum is a chain of `heads` operations, each of which rounds once, or twice without FMA.
           ASSERT_NEAR(sum.at(0, lane), want, kEps * static_cast<double>(heads + 1) * magnitude)
               << "width " << width << " heads " << heads << " lane " << lane;
         }
@@ -68,7 +68,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
           for (const bool accumulate : {false, true}) {
             Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
             const Matrix weight(1, heads, heads, 2), before = sum;
-            // The contents of unused lanes must not count, not even times 0.
+            // The contents of unused lanes must not contribute, not even times 0.
             for (int64_t key = 0; key < keys; ++key) {
               for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
             }
@@ -93,7 +93,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
 }
 
 TEST_P(IndexerKernelsTest, KeysAndHeadsAlongTheLanesGiveTheSameBits) {
-  // 70 heads: three tiles of 32 lanes, the last one of 6.
+  // 70 heads fill three tiles of 32 lanes, of which the last has 6 heads.
   constexpr int64_t kHeads = 70, kKeys = 48, kWidth = 32;
   const Matrix s(kHeads, kKeys, kKeys, 1), weight(1, kHeads, kHeads, 2);
   std::vector<float> by_heads(kKeys), by_lanes(kKeys), tile(static_cast<size_t>(kKeys * kWidth));
@@ -153,14 +153,14 @@ TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
 TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
   constexpr int64_t kWidth = 16;
   std::vector<float> x;
-  // All multiples of 1/1024, which include halves and integers, and every 4096th float.
+  // The arguments are all multiples of 1/1024, which include halves and integers, and every 4096th float.
   for (int64_t i = -130 * 1024; i <= 128 * 1024; ++i) x.push_back(static_cast<float>(i) / 1024);
   for (uint32_t bits = 0; bits <= std::bit_cast<uint32_t>(130.0F); bits += 4096) {
     const auto value = std::bit_cast<float>(bits);
     x.push_back(-value);
     if (value <= 128) x.push_back(value);
   }
-  // The floats next to the ends of the range.
+  // The floats next to the ends of the range are tested too.
   for (const float end : {-126.0F, 127.5F}) {
     for (const float to : {-kInf, kInf}) x.push_back(std::nextafter(end, to));
   }
@@ -173,7 +173,8 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
     if (x[i] < -126) {
       ASSERT_EQ(y[i], 0) << "subnormal: x = " << x[i];
     } else if (x[i] <= 127.5F || !std::isinf(y[i])) {
-      // Beyond 127.5 a level overflows if it computes 2^128 times the power of a negative fraction; others do not.
+      // Some levels overflow beyond 127.5, because they compute 2^128 times the power of a negative fraction. Other
+      // levels do not overflow.
       ASSERT_NEAR(y[i], want, 2 * std::ldexp(1.0, std::ilogb(want) - 23)) << "x = " << x[i];
     } else {
       ASSERT_GT(y[i], 0) << "x = " << x[i];
@@ -209,7 +210,7 @@ TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
   }
 }
 
-/// Scores that include ties, both zeros, infinities and NaN.
+/// Returns scores that include ties, both zeros, infinities and NaN.
 std::vector<float> MixedScores(int64_t n) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Matrix values(1, n, n, 11);

@@ -1,4 +1,5 @@
-// The int8 kernels of every line of kernels.inc, compared with plain integer loops: results are exact for every tail.
+// Compares the int8 kernels of every line of kernels.inc with plain integer loops. The results must be exact for every
+// tail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -131,16 +132,16 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
   s[0] = 0;  // lane 0: P = 1, 1/2, 1/4, 0
   s[static_cast<size_t>(width)] = -1;
   s[static_cast<size_t>(2 * width)] = -2;
-  max[1] = kMaskedScore;  // lane 1: no key
+  max[1] = kMaskedScore;  // lane 1 has no key
   kernels().softmax(s.data(), 4, 1, 10, 9, max.data(), sum.data());
   EXPECT_EQ(sum[0], 1.75f);
   EXPECT_EQ(sum[1], 0);
   const auto* words = reinterpret_cast<const uint32_t*>(s.data());
   if (Includes(table().isa, Isa::kNeonDotprod)) {
-    EXPECT_EQ(words[0], 0xf7u | 0xfbu << 8 | 0xfeu << 16);  // -9, -5, -2: signed bytes of -P8
+    EXPECT_EQ(words[0], 0xf7u | 0xfbu << 8 | 0xfeu << 16);  // the signed bytes of -P8: -9, -5 and -2
     EXPECT_EQ(words[1], 0u);
   } else if (table().group == 4) {
-    EXPECT_EQ(words[0], 9u | 5u << 8 | 2u << 16);  // min(10, 9), 5, rint(2.5)
+    EXPECT_EQ(words[0], 9u | 5u << 8 | 2u << 16);  // the bytes min(10, 9), 5 and rint(2.5)
     EXPECT_EQ(words[1], 0u);
   } else {
     EXPECT_EQ(words[0], 9u | 5u << 16);
@@ -169,12 +170,13 @@ TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   EXPECT_EQ(sum_of(kernels()), sum_of(other));
 }
 
-// So a kernel need not clamp probabilities when the quantization factor is at most the limit.
+// Because no probability passes 1, a kernel need not clamp probabilities when the quantization factor is at most the
+// limit.
 TEST_P(Int8KernelsTest, NoProbabilityPassesOne) {
   const int64_t width = kernels().width;
   for (int step = 0; step < 4000; ++step) {
     std::vector<float> s(static_cast<size_t>(4 * width)), max(static_cast<size_t>(width), 0), sum(max);
-    // Scores around 0 and around -1/2, where the polynomial's argument changes its sign.
+    // The scores lie around 0 and around -1/2, where the polynomial's argument changes its sign.
     for (int64_t lane = 0; lane < width; ++lane) {
       const auto distance = static_cast<float>(step * width + lane) * 0x1p-24f;
       s[static_cast<size_t>(lane)] = step % 2 == 0 ? -distance : -0.5f - distance;
@@ -206,7 +208,8 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonBf16);
 }
 
-// This is why tests leave the level out under sanitizers (IsaLevels of tests/support/execution/contexts.h).
+// Because avx512_vnni has no kernels of its own here, tests leave that level out under sanitizers (IsaLevels of
+// tests/support/execution/contexts.h).
 TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
   if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "without avx512_bf16 no test leaves avx512_vnni out";
   EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));

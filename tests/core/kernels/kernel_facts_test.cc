@@ -1,4 +1,4 @@
-// Every level has its facts on any machine, and functions where this CPU has the level.
+// Tests that every level has its facts on any machine, and has its functions where this CPU has the level.
 
 #include "core/kernels/kernel_facts.h"
 
@@ -53,7 +53,7 @@ TEST(KernelFacts, FunctionsAreThereWhereThisCpuHasTheLevel) {
   }
 }
 
-// Heads that few rows are said to attend to have a function.
+// Kernels of few rows have the function `attend` exactly if their facts name head sizes for it.
 TEST(KernelFacts, FewRowsThatAttendHaveTheirLoop) {
   int attending = 0;
   for (const Isa isa : AllIsas()) {

@@ -20,7 +20,7 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr double kEps = std::numeric_limits<float>::epsilon();
 
-/// The compiler's own f16. g++ 12 knows __fp16 on aarch64 only, and _Float16 on x86-64 only.
+/// The f16 type of the compiler. g++ 12 has __fp16 on aarch64 only, and _Float16 on x86-64 only.
 #if defined(__aarch64__)
 using Half = __fp16;
 #else
@@ -33,7 +33,7 @@ struct Level {
   int strip;
 };
 
-/// Every strip kernel set of every level that this CPU has. A set that two levels share comes once.
+/// Returns every strip kernel set of every level that this CPU has. A set that two levels share is listed once.
 inline std::vector<Level> Levels() {
   std::vector<Level> levels;
   std::vector<const KernelTable*> tables;
@@ -70,7 +70,7 @@ class Matrix {
   [[nodiscard]] int64_t stride() const { return stride_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] int64_t columns() const { return columns_; }
-  /// Whether everything outside the elements is still NaN.
+  /// Returns whether everything outside the elements is still NaN.
   [[nodiscard]] bool Intact() const {
     for (size_t i = 0; i < values_.size(); ++i) {
       const int64_t at = static_cast<int64_t>(i) - offset_;

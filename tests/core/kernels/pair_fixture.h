@@ -11,9 +11,9 @@
 
 namespace fa::core::kernels {
 
-/// A test on one strip of bf16 pairs, chosen by number: first the strips of this CPU, then the strips of emulated
-/// words, then those of the emulated tile unit. Emulated words run the text of the VDPBF16PS kernels on any CPU. Tests
-/// of emulated words take their widest strip, because they need several lanes.
+/// A test on one strip of bf16 pairs, chosen by number. The strips of this CPU come first, then the strips of emulated
+/// instructions, then the strips of the emulated tile unit. The emulated instructions run the source of the VDPBF16PS
+/// kernels on any CPU. Tests of emulated instructions take their widest strip, because these tests need several lanes.
 class OnPairs : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -21,7 +21,7 @@ class OnPairs : public testing::TestWithParam<int> {
       GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
     }
   }
-  static constexpr int kStrips = 3;  // numbers per table; strips of the next table follow
+  static constexpr int kStrips = 3;  // numbers per table; the strips of the next table follow
   [[nodiscard]] static const KernelTable& table() {
     switch (GetParam() / kStrips) {
       case 0: return Kernels(DetectIsa(), DType::kBF16);

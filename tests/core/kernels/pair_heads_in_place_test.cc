@@ -1,5 +1,5 @@
-// The strip that reads the rows of keys in place, compared with the strip of the same width on copied rows. All bits
-// are equal, except those of scores of long heads, which the first sums in another order.
+// Compares the strip that reads the rows of keys in place with the strip of the same width on copied rows. All bits are
+// equal, except the bits of scores of long heads, because the strip in place sums these in another order.
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The same rows twice: once next to each other, and once in any order with NaN between them.
+/// The same rows twice: once without gaps, and once in any order with NaN between them.
 class ScatteredRows {
  public:
   ScatteredRows(int64_t rows, int64_t columns, uint32_t seed)
@@ -31,10 +31,10 @@ class ScatteredRows {
       addresses_.push_back(scattered_.row(Place(r)));
       for (int64_t c = 0; c < columns; ++c) Set(r, c, together_.at(r, c));
     }
-    // The addresses that are only fetched ahead may be any.
+    // Addresses that are only fetched ahead may be any readable addresses.
     addresses_.resize(static_cast<size_t>(rows + kAhead), addresses_.back());
   }
-  /// A list of addresses that ends `ahead` rows after the last row.
+  /// Returns a list of addresses that ends `ahead` rows after the last row.
   [[nodiscard]] std::span<const std::byte> ListFor(int64_t ahead) const {
     return std::as_bytes(std::span(addresses_).first(static_cast<size_t>(rows() + ahead)));
   }
@@ -74,7 +74,7 @@ class PairHeadsInPlaceTest : public testing::TestWithParam<bool> {
   [[nodiscard]] static const StripKernels& strip() { return table().narrowest(); }
   [[nodiscard]] static int64_t width() { return strip().width; }
 
-  /// V as the strip's product takes it.
+  /// Returns V in the form that the strip's product takes.
   [[nodiscard]] static std::vector<float> Paired(const ScatteredRows& v, int64_t dv) {
     std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(v.rows(), dv)));
     table().rows->pair_rows(v.together(), v.rows(), dv, words.data(), dv);
@@ -97,7 +97,7 @@ TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_EQ(in_place().softmax, strip().softmax);
 }
 
-/// Scores of all keys by one of the two kernels, both from the same rows of queries.
+/// The scores of all keys by one of the two kernels. Both kernels compute from the same rows of queries.
 struct Scored {
   Matrix s;
   std::vector<float> max;
@@ -180,8 +180,8 @@ TEST_P(PairHeadsInPlaceScores, OfLongHeadsAreTheSumsAndDoNotDependOnTheKeysBesid
                 sum += product;
                 size += std::abs(product);
               }
-              // Each lane adds d / width products with one rounding each. A tree of at most four levels adds the lanes,
-              // one addition the previous score. One more rounding is left for the result.
+              // Each lane adds d / width products and rounds each sum once. A tree of at most four levels adds up the
+              // lanes, and one addition adds the previous score. One more rounding is left for the result.
               const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
               ASSERT_NEAR(have.s.at(key, lane), sum, bound) << d << " " << keys << " key " << key << " lane " << lane;
               max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
@@ -235,7 +235,7 @@ TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
   }
 }
 
-// Tests every tail, and lists of addresses that are too short to fetch ahead.
+// Tests every tail of keys, and lists of addresses that are too short to fetch ahead.
 TEST_P(PairHeadsInPlaceScores, AndProductsReadNothingBehindTheListOfRows) {
   const int64_t d = 4 * 2 * width();
   const Bf16Matrix q(width(), d, d, 1);

@@ -1,5 +1,5 @@
-// The scores and products of bf16 pairs, compared with double. Operands are bf16, so every product of two operands is
-// exact in f32 and only the sums round.
+// Compares the scores and products of bf16 pairs with computations in double. Operands are bf16, so every product of
+// two operands is exact in f32, and only the sums round.
 
 #include <algorithm>
 #include <bit>
@@ -182,7 +182,7 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
       for (int64_t r = 0; r < kRows; ++r) {
         for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
       }
-      // Nothing is laid out after the last group, and the rows of other keys are NaN.
+      // No rows are laid out after the last group, and the rows of other keys are NaN.
       const int64_t laid = std::min(RoundUp(end, group), kRows);
       std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
       rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);

@@ -1,5 +1,5 @@
-// The outer products of bf16 pairs, compared with double. Operands are bf16, so every product of two operands is exact
-// in f32 and only the sums round.
+// Compares the outer products of bf16 pairs with computations in double. Operands are bf16, so every product of two
+// operands is exact in f32, and only the sums round.
 
 #include <bit>
 #include <cmath>
@@ -63,7 +63,7 @@ class OuterCase {
             .c_stride = c.stride(),
             .accumulate = true};
   }
-  /// An element as pair_lanes rounded it.
+  /// Returns an element as pair_lanes rounded it.
   [[nodiscard]] float a(int64_t key, int64_t row) const {
     uint16_t bits;
     const auto* rounded = reinterpret_cast<const char*>(a_.data() + row / width_ * tile());

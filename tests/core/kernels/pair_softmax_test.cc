@@ -1,5 +1,5 @@
-// The softmax of bf16 pairs, and P and dS of their backward, compared with double. Operands are bf16, so every product
-// of two operands is exact in f32 and only the sums round.
+// Compares the softmax of bf16 pairs, and P and dS of the backward, with computations in double. Operands are bf16, so
+// every product of two operands is exact in f32, and only the sums round.
 
 #include <algorithm>
 #include <cmath>
@@ -57,8 +57,8 @@ TEST_P(PairSoftmaxTest, OfLargeScoresIsRelativeToTheMaximum) {
   }
 }
 
-// The exponent of pairs keeps the rounding of factor * max. That moves a bf16 result by less than its own rounding,
-// 2^-9.
+// The exponent of pairs keeps the rounding error of factor * max. This error moves a bf16 result by less than 2^-9,
+// which is the result's own rounding.
 TEST_P(PairSoftmaxTest, OfTheLargestScoreIsOneForAResultOfSixteenBits) {
   constexpr int64_t kKeys = 3;
   std::mt19937 random(63);

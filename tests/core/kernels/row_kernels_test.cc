@@ -1,5 +1,5 @@
-// The row kernels of every level that this CPU has: exp2 over its whole range, dequantizing, widening, and the search
-// for bits.
+// Tests the row kernels of every level that this CPU has: exp2 over its whole range, dequantizing, widening, and the
+// search for bits.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The first registry line of each level, because row kernels do not depend on the strip.
+/// Returns the first registry line of each level, because row kernels do not depend on the strip.
 std::vector<Level> FirstStrips() {
   std::vector<Level> levels = Levels();
   levels.erase(std::remove_if(levels.begin(), levels.end(), [](const Level& level) { return level.strip != 0; }),
@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, RowKernelsTest, testing::ValuesIn(FirstStrips
 
 TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
   std::vector<float> x, y;
-  // Every 4096th float of [-160, 127] and the special values.
+  // The arguments are every 4096th float of [-160, 127] and the special values.
   for (uint32_t bits = 0; bits < 0x43200000u; bits += 4096) {
     float value;
     std::memcpy(&value, &bits, 4);
@@ -38,7 +38,7 @@ TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
   row_kernels().exp2(x.data(), static_cast<int64_t>(x.size()), y.data());
   for (size_t i = 0; i < x.size(); ++i) {
     const double want = std::exp2(static_cast<double>(x[i]));
-    // A normal result is off by at most an ulp. A subnormal one has one more rounding, of 2^-149.
+    // A normal result is off by at most an ulp. A subnormal result has one more rounding, which is of 2^-149.
     const double ulp = std::max(std::ldexp(1.0, std::ilogb(std::max(want, 1e-60)) - 23), std::ldexp(1.0, -149));
     ASSERT_NEAR(y[i], want, 2 * ulp) << "x = " << x[i];
     if (x[i] < -150) {
@@ -58,7 +58,7 @@ TEST_P(RowKernelsTest, DequantizeByColumnAndByRow) {
   constexpr int64_t kRows = 3;
   for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 65}) {
     const int64_t stride = n + 5, to_stride = n + 2;
-    std::vector<int8_t> rows(static_cast<size_t>((kRows - 1) * stride + n));  // ends with the last value
+    std::vector<int8_t> rows(static_cast<size_t>((kRows - 1) * stride + n));  // the buffer ends with the last value
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int8_t>(i * 37 + 128);
     for (const bool by_row : {false, true}) {
       std::vector<float> scale(static_cast<size_t>(by_row ? kRows : n)), offset(scale.size());
@@ -94,7 +94,7 @@ TEST_P(RowKernelsTest, WidenAndTest) {
       }
     }
   }
-  // Every 16-bit pattern: widening is exact.
+  // Every 16-bit pattern is tested, because widening is exact.
   std::vector<uint16_t> patterns(65536);
   for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
   std::vector<float> wide(patterns.size());

@@ -1,4 +1,5 @@
-// No bit depends on where kernels find their rows, nor on the rows that they fetch or multiply meanwhile.
+// Tests that no bit depends on where kernels find their rows, nor on the rows that they fetch or multiply at the same
+// time.
 
 #include <cstring>
 #include <string>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kColumns = 100, kAhead = 3;
 
-/// Random rows of a type. The rows lie in memory in another order than their addresses are listed.
+/// Random rows of a type. The order of the rows in memory differs from the order of their addresses in the list.
 class ScatteredRows {
  public:
   ScatteredRows(DType dtype, int64_t rows, const RowKernels& kernels)
@@ -74,7 +75,7 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   return results;
 }
 
-/// The tables of all levels that this CPU has.
+/// Returns the tables of all levels that this CPU has.
 std::vector<const KernelTable*> Tables() {
   std::vector<const KernelTable*> tables;
   for (const Level& level : Levels()) {

@@ -1,5 +1,5 @@
-// The strips that keep their output state by rows, on every line of the registry, compared bit by bit with the same
-// strips that keep it along the lanes.
+// Compares, on every line of the registry, the strips that keep their output state by rows with the same strips that
+// keep it along the lanes. All bits must be equal.
 
 #include <bit>
 #include <cmath>
@@ -42,7 +42,7 @@ testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   return testing::AssertionSuccess();
 }
 
-/// The same state by rows, as the kernels take it, without gaps between the rows.
+/// Returns the same state by rows, as the kernels take it, without gaps between the rows.
 Matrix ByRow(const Matrix& by_lane) {
   Matrix turned(by_lane.columns(), by_lane.rows(), by_lane.rows(), 0);
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
@@ -51,8 +51,8 @@ Matrix ByRow(const Matrix& by_lane) {
   return turned;
 }
 
-// The head sizes give every number of vectors that a group of columns has on any level, with whole and partial last
-// vectors.
+// With these head sizes a group of columns has every possible number of vectors on every level. The last vector is
+// whole or partial.
 constexpr int64_t kHeads[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 57, 64, 65, 80, 96, 100};
 
 TEST_P(RowStateKernelsTest, TheTableFindsTheStripWithItsStateByRows) {
@@ -107,7 +107,7 @@ TEST_P(RowStateKernelsTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
     v.at(2, 0) = kNan;
     v.at(3, dv - 1) = kInf;
     for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
-    p.at(3, 1) = 0.0f;  // underflowed, not masked: 0 * inf is NaN
+    p.at(3, 1) = 0.0f;  // the pair has underflowed but is not masked, so 0 * inf is NaN
     for (const bool scaled : {false, true}) {
       Matrix lane_state(dv, width(), width(), 9);
       Matrix row_state = ByRow(lane_state);
@@ -141,7 +141,7 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;
-      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 even so
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 all the same
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
       // The bytes between and after the rows are unchanged.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});

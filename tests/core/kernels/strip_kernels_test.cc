@@ -1,5 +1,6 @@
-// Every strip kernel set of the registry, on every level that this CPU has, compared with double: all tails of keys and
-// columns, misaligned rows, strides wider than a row with NaN between the rows, lanes without a row.
+// Compares every strip kernel set of the registry, on every level that this CPU has, with computations in double. The
+// tests have all tails of keys and columns, misaligned rows, and lanes without a row. Strides are wider than a row,
+// with NaN between the rows.
 
 #include <algorithm>
 #include <bit>
@@ -47,7 +48,7 @@ TEST_P(StripKernelsTest, ScoresEqualTheDoubleProductForEveryTail) {
                 want += term;
                 magnitude += std::fabs(term);
               }
-              // A chain of d + 1 operations, each rounding once (twice without FMA).
+              // The score is a chain of d + 1 operations, each of which rounds once, or twice without FMA.
               ASSERT_NEAR(s.at(r, lane), want, kEps * static_cast<double>(d + 1) * magnitude)
                   << "keys " << keys << " d " << d << " key " << r << " lane " << lane;
               largest = std::max(largest, s.at(r, lane));
@@ -92,7 +93,7 @@ TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
 }
 
 TEST_P(StripKernelsTest, ExactProductEqualsTheProductBitForBitWhenAllIsFinite) {
-  // OpenBLAS orders its sums itself. Its level keeps the exact product of the portable level.
+  // OpenBLAS orders its sums itself. The level of OpenBLAS keeps the exact product of the portable level.
   const bool blas = GetParam().table == &PortableBlasKernels();
   const StripKernels& fast = blas ? Kernels(Isa::kPortable).strips[GetParam().strip] : kernels();
   constexpr int64_t kKeys = 19, kDv = 21;
@@ -115,7 +116,7 @@ TEST_P(StripKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
   for (int64_t lane = 0; lane < width(); ++lane) {
     if (lane % 2 == 0) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
   }
-  p.at(3, 1) = 0.0f;  // underflowed, not masked: 0 * inf is NaN
+  p.at(3, 1) = 0.0f;  // the pair has underflowed but is not masked, so 0 * inf is NaN
   Matrix o(kDv, width(), width(), 14);
   kernels().product_exact({v.data(), DType::kF32, kDv}, kKeys, p.data(), kDv, nullptr, o.data());
   for (int64_t lane = 0; lane < width(); ++lane) {
@@ -216,7 +217,7 @@ TEST_P(StripKernelsTest, WriteOutputRoundsOnceAndWritesNothingElse) {
   }
 }
 
-/// Expects that row_max is the largest of `before` and all scores of its lane after a pass that left `s`.
+/// Expects that row_max is the maximum of `before` and all scores of its lane in `s`, which a pass has written.
 void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
   for (int64_t lane = 0; lane < width; ++lane) {
     float want = before;
@@ -230,7 +231,7 @@ TEST_P(StripKernelsTest, MasksSelect) {
     const Matrix before(keys, width(), width(), 40);
     std::vector<int32_t> begin(static_cast<size_t>(width())), end(begin.size());
     std::mt19937 random(41);
-    // Exactly as many bytes as there are keys, and a lane that is not in use.
+    // Each row of the mask has exactly as many bytes as there are keys. One lane is not in use.
     const int64_t count = width() - 1;
     std::vector<std::vector<uint8_t>> bytes(static_cast<size_t>(count),
                                             std::vector<uint8_t>(static_cast<size_t>(keys)));
@@ -291,7 +292,7 @@ TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
 TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
   Matrix s(2, width(), width(), 53);
   for (int64_t lane = 0; lane < width(); ++lane) s.at(0, lane) = 0;
-  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the scale over the cap is no f32
+  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the scale divided by the cap overflows f32
   for (int64_t lane = 0; lane < width(); ++lane) {
     ASSERT_EQ(s.at(0, lane), 0.0f);
     ASSERT_EQ(std::fabs(s.at(1, lane)), 1e-9f);
@@ -314,8 +315,8 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     kernels().passes.scale_scores(scaled.data(), keys, 3.0f, 0.0f, nullptr);
     ExpectRaised(max_of_biased, -kInf, biased, keys, count);
     ExpectRaised(max_of_capped, -kInf, capped, keys, width());
-    // Scores far below the cap, and one score among them that is not, have the bits that they have next to any other
-    // scores.
+    // Scores far below the cap have the same bits next to any other scores, even if one of these scores is not far
+    // below the cap.
     constexpr float kFar = 40.0f;
     Matrix far = before, mixed = before, max_of_far = RowOf(width(), -kInf);
     mixed.at(keys / 2, width() / 2) = 30.0f;
@@ -375,7 +376,7 @@ TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
         for (const int64_t count : {width(), width() - 1, width() / 2, int64_t{1}}) {
           std::vector<std::byte> memory(static_cast<size_t>(((width() - 1) * distance + 200) * element));
           std::vector<const void*> rows;
-          // Numbers that every type holds, and sums that are exact.
+          // These numbers are exact in every type, and so are their sums.
           const auto value = [](int64_t lane, int64_t key, int64_t step) {
             return static_cast<float>((lane * (step == 0 ? 0 : 7) + key * 5) % 31 - 15) * 0.25f;
           };

@@ -1,4 +1,5 @@
-// The softmax of every strip kernel set of the registry, on every level that this CPU has, compared with double.
+// Compares the softmax of every strip kernel set of the registry, on every level that this CPU has, with computations
+// in double.
 
 #include <algorithm>
 #include <bit>
@@ -28,7 +29,7 @@ TEST_P(StripSoftmaxTest, OverBlocksEqualsTheWholeRow) {
     for (int b = 0; b < kBlocks; ++b) {
       raw.emplace_back(keys, width(), width(), 20 + b);
       Matrix& s = raw.back();
-      for (int64_t r = 0; r < keys; ++r) s.at(r, 0) = b == 0 ? -kInf : s.at(r, 0);  // lane 0: no key in block 0
+      for (int64_t r = 0; r < keys; ++r) s.at(r, 0) = b == 0 ? -kInf : s.at(r, 0);  // lane 0 has no key in block 0
     }
     for (int b = 0; b < kBlocks; ++b) {
       Matrix s = raw[static_cast<size_t>(b)];
@@ -45,7 +46,7 @@ TEST_P(StripSoftmaxTest, OverBlocksEqualsTheWholeRow) {
         for (int64_t r = 0; r < keys; ++r) {
           const double x =
               kFactor * (static_cast<double>(raw[static_cast<size_t>(b)].at(r, lane)) - row_max.at(0, lane));
-          // The exponent has the rounding error of factor * max; |factor * s| < 8 here.
+          // The exponent has the rounding error of factor * max, and |factor * s| < 8 in this test.
           ASSERT_NEAR(s.at(r, lane), std::exp2(x), 16 * kEps * std::exp2(x));
         }
       }
@@ -94,14 +95,15 @@ TEST_P(StripSoftmaxTest, WithDropoutSelectsWhatSoftmaxLeaves) {
 }
 
 TEST_P(StripSoftmaxTest, WritesZeroForASubnormalProbability) {
-  // Score 0 is the largest. The others lie at 2^-126, just below it, at the smallest subnormal, and far below.
+  // Score 0 is the largest. The other scores lie at 2^-126, just below 2^-126, at the smallest subnormal number, and
+  // far below it.
   constexpr float kScores[] = {0.0f, -126.0f, -126.01f, -149.0f, -200.0f};
   constexpr int64_t kKeys = 5;
   Matrix s(kKeys, width(), width(), 30), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
   Matrix block_max(1, width(), width(), 0);
   for (int64_t lane = 0; lane < width(); ++lane) {
     for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kScores[r];
-    row_max.at(0, lane) = -130.0f;  // maximum of earlier keys, so that alpha is subnormal too
+    row_max.at(0, lane) = -130.0f;  // the maximum of earlier keys, so that alpha is subnormal too
     block_max.at(0, lane) = 0.0f;
     row_sum.at(0, lane) = 1.0f;
   }
@@ -127,7 +129,8 @@ TEST_P(StripSoftmaxTest, WritesZeroForASubnormalProbability) {
   }
 }
 
-// So a single key that has all the weight gives its row of V, whatever its score and the factor are.
+// The probability of the largest score is exactly 1. So a single key that has all the weight gives its row of V,
+// whatever its score and the factor are.
 TEST_P(StripSoftmaxTest, OfTheLargestScoreIsExactlyOne) {
   constexpr int64_t kKeys = 3;
   std::mt19937 random(63);

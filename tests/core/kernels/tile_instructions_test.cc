@@ -1,5 +1,5 @@
-// The vocabulary of the tile unit. Its emulation equals the operations of Intel's manual, element by element, to the
-// bit. On a CPU that has the unit, the instructions equal the emulation.
+// Tests the instructions of the tile unit. Their emulation equals the operations of Intel's manual, element by element
+// and bit by bit. On a CPU that has the unit, the instructions equal the emulation.
 
 #include <gtest/gtest.h>
 
@@ -38,16 +38,17 @@ namespace instructions {
 #endif
 
 uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
-/// Takes denormals as zeros.
+/// Returns x, or a zero of the sign of x if x is denormal.
 float Flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
-/// Element `i` of a row of bf16.
+/// Returns element `i` of a row of bf16.
 float ElementOf(const std::array<uint32_t, 16>& row, int i) {
   return Flushed(std::bit_cast<float>(i % 2 == 0 ? row[static_cast<size_t>(i / 2)] << 16
                                                  : row[static_cast<size_t>(i / 2)] & 0xffff0000u));
 }
 
-/// TDPBF16PS of Intel's Software Developer's Manual: one chain of FP32 FMAs for even and one for odd elements, then two
-/// additions; DAZ, FTZ, rounding to nearest even.
+/// Computes TDPBF16PS as Intel's Software Developer's Manual defines it. One chain of FP32 FMAs adds the even elements
+/// and another chain the odd elements. Two additions follow. Denormals count as zeros (DAZ, FTZ), and rounding is to
+/// nearest even.
 Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   for (size_t m = 0; m < 16; ++m) {
     for (size_t n = 0; n < 16; ++n) {
@@ -66,7 +67,7 @@ Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   return c;
 }
 
-/// TDPBSSD, TDPBSUD, TDPBUSD of the same manual.
+/// Computes TDPBSSD, TDPBSUD or TDPBUSD as the same manual defines them.
 Tile BytesByTheManual(Tile c, const Tile& a, const Tile& b, bool a_signed, bool b_signed) {
   const auto byte = [](const std::array<uint32_t, 16>& row, size_t i, bool is_signed) -> int64_t {
     const auto value = static_cast<uint8_t>(row[i / 4] >> i % 4 * 8);
@@ -107,7 +108,7 @@ void ExpectSameFloats(const Tile& got, const Tile& want) {
   }
 }
 
-/// Words of random bits.
+/// Returns words of random bits.
 Tile AnyBits(std::mt19937& random) {
   Tile tile;
   for (auto& row : tile.row) {
@@ -115,7 +116,8 @@ Tile AnyBits(std::mt19937& random) {
   }
   return tile;
 }
-/// Words of two bf16 whose exponents differ from 127 by at most `spread`, which makes sums that cancel, and ties.
+/// Returns words of two bf16 whose exponents differ from 127 by at most `spread`. The words make sums that cancel, and
+/// ties.
 Tile Pairs(std::mt19937& random, uint32_t spread) {
   Tile tile = AnyBits(random);
   for (auto& row : tile.row) {
@@ -135,7 +137,7 @@ class TileInstructions : public testing::TestWithParam<bool> {
       GTEST_SKIP() << "this CPU has no tile unit; only its emulation is tested";
     }
   }
-  /// The product, by every combination of tile registers that kernels name. All have to agree.
+  /// Computes the product by every combination of tile registers that the kernels use. All combinations have to agree.
   static Tile Run(Dot dot, const Tile& c, const Tile& a, const Tile& b) {
 #if defined(__x86_64__)
     if (GetParam()) return instructions::RoundTrip(dot, c, a, b);
@@ -159,7 +161,7 @@ TEST_P(TileInstructions, PairsAddAsTheManualSays) {
   }
 }
 
-TEST_P(TileInstructions, PairsOfAnyBitsAddAsTheManualSays) {  // subnormal and infinite numbers, NaN
+TEST_P(TileInstructions, PairsOfAnyBitsAddAsTheManualSays) {  // the bits include subnormal and infinite numbers and NaN
   for (int round = 0; round < 8; ++round) {
     const Tile a = AnyBits(random_), b = AnyBits(random_), c = AnyBits(random_);
     ExpectSameFloats(Run(Dot::kPairs, c, a, b), PairsByTheManual(c, a, b));
@@ -202,7 +204,7 @@ TEST_P(TileInstructions, PairsAreWithinRoundingOfTheProduct) {
           magnitude += std::fabs(term);
         }
       }
-      // 16 additions of each chain, and two more
+      // There are 16 additions of each chain, and two more.
       ASSERT_TRUE(std::fabs(std::bit_cast<float>(got.row[m][n]) - want) <= 18 * 0x1p-24 * magnitude) << m << " " << n;
     }
   }

@@ -1,5 +1,6 @@
-// What only the kernels of the tile unit have, tested over its emulation: groups of rows that products enter in the
-// middle, and three kernels in one loop. pair_kernels_test.cc tests what all kernels of bf16 pairs have.
+// Tests, over the emulation, the properties that only kernels of the tile unit have. Products may begin in the middle
+// of a group of rows, and one loop runs three kernels. pair_kernels_test.cc tests the properties that all kernels of
+// bf16 pairs have.
 
 #include <array>
 #include <cmath>
@@ -125,7 +126,7 @@ TEST(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   }
 }
 
-/// A product, a softmax and scores of three tiles.
+/// A product, a softmax and scores, each of a tile of its own.
 struct Stages {
   Stages(const StripKernels& of, int64_t keys, int64_t d, int64_t dv)
       : q(of.width, d, 10),
@@ -172,7 +173,7 @@ TEST(TileKernels, StagesInOneLoopHaveTheBitsTheyHaveAlone) {
     ASSERT_NE(kernels.overlapped, nullptr);
     for (const int64_t keys : {1, 6, 33, 64, 75}) {
       for (const auto& [d, dv] : {std::pair<int64_t, int64_t>{64, 32}, {33, 49}, {5, 70}}) {
-        for (int without = 0; without < 4; ++without) {  // without the product, softmax or scores; with all
+        for (int without = 0; without < 4; ++without) {  // without the product, softmax or scores, or with all three
           Stages one(kernels, keys, d, dv), alone(kernels, keys, d, dv);
           kernels.overlapped(without == 0 ? nullptr : &one.product, without == 1 ? nullptr : &one.softmax,
                              without == 2 ? nullptr : &one.scores);

@@ -52,8 +52,8 @@ TEST(HighestIsa, EachLevelIncludesTheOnesBeforeIt) {
 
 TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
   EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf1_ecx, 27)), Isa::kPortable);  // no OSXSAVE
-  EXPECT_EQ(HighestIsa(WithStates(0x03)), Isa::kPortable);                          // x87, SSE
-  EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);                              // and AVX
+  EXPECT_EQ(HighestIsa(WithStates(0x03)), Isa::kPortable);                          // x87 and SSE saved
+  EXPECT_EQ(HighestIsa(WithStates(0x07)), Isa::kAvx2);                              // AVX saved too
   EXPECT_EQ(HighestIsa(WithStates(0x67)), Isa::kAvx2);                              // zmm16-31 not saved
   EXPECT_EQ(HighestIsa(WithStates(0xe7)), Isa::kAvx512Bf16);                        // tiles not saved
   EXPECT_EQ(HighestIsa(WithStates(0x200e7)), Isa::kAvx512Bf16);                     // tile data not saved
@@ -61,7 +61,7 @@ TEST(HighestIsa, CountsOnlyRegistersThatTheOperatingSystemSaves) {
 }
 
 TEST(HighestIsa, TilesNeedBothProductsAndThePermission) {
-  for (const int bit : {22, 24, 25}) {  // bf16, tiles, int8
+  for (const int bit : {22, 24, 25}) {  // the bits of bf16, tiles and int8
     const CpuFeatureWords words = Without(&CpuFeatureWords::leaf7_edx, bit);
     EXPECT_EQ(HighestIsa(words), Isa::kAvx512Bf16) << bit;
     EXPECT_STREQ(TileUnitOf(words), "none") << bit;

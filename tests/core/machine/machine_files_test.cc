@@ -1,4 +1,4 @@
-// Other machines than this one, from files as their kernels write them.
+// Tests which machines are read from files as the kernels of other machines write them.
 #include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder with the files of a kernel.
+/// A folder with files as a kernel writes them.
 class FakeKernel {
  public:
   FakeKernel() {
@@ -62,7 +62,8 @@ std::vector<int> Cpus(int count) {
   return cpus;
 }
 
-/// Two packages of two cores of two hardware threads, and a node without processors (memory only).
+/// Writes the files of two packages, each of two cores with two hardware threads. One node has memory but no
+/// processors.
 void PutTwoSockets(FakeKernel& kernel) {
   for (int cpu = 0; cpu < 8; ++cpu) {
     const int core = cpu % 4;
@@ -119,7 +120,7 @@ TEST(ReadMachine, IsOneNodeOfCoresWhereTheFilesAreMissing) {
   EXPECT_EQ(machine.l1_bytes, 0);
 }
 
-// Damaged files: nodes overlap, and some numbers are not numbers.
+// The files are damaged: nodes overlap, and some numbers are not numbers.
 TEST(ReadMachine, CountsEachHardwareThreadOnce) {
   FakeKernel kernel;
   kernel.Put("/sys/devices/system/node/online", "0-1").Node(0, "0-2").Node(1, "1-3");
@@ -155,7 +156,8 @@ TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
   EXPECT_EQ(CpuQuota(kernel.root()), 4);
 }
 
-// Docker with cgroup version 1: the path is the host's, and the container's own group is mounted as the root.
+// Tests Docker with cgroup version 1. The path is a path of the host, and the container's own group is mounted as the
+// root.
 TEST(CpuQuota, IsFoundAtTheRootOfAContainer) {
   FakeKernel kernel;
   kernel.Put("/proc/self/cgroup", "3:cpu:/docker/0123/");

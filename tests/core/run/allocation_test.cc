@@ -15,7 +15,7 @@
 #include "core/run/flow_executor.h"
 #include "core/run/random_graph.h"
 
-// The C library's own entries, under the names that survive a replaced malloc.
+// These are the C library's own functions, under the names that remain when a program replaces malloc.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -34,7 +34,7 @@ void* Counted(void* block) {
 
 }  // namespace
 
-// operator new of libstdc++ ends here, and so do oneTBB's own allocations where libtbbmalloc is not used.
+// operator new of libstdc++ calls these functions, and so do oneTBB's own allocations where libtbbmalloc is not used.
 extern "C" {
 void* malloc(size_t bytes) { return Counted(__libc_malloc(bytes)); }
 void* calloc(size_t count, size_t bytes) { return Counted(__libc_calloc(count, bytes)); }

@@ -1,4 +1,4 @@
-// Tasks that wait for inputs. A hang ends the program by a signal.
+// Tests tasks that wait for inputs. A hang ends the program by a signal.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ using test::StateMemory;
 
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Adds inputs, each given as the list of tasks that wait for it.
+/// Adds inputs to the graph. Each input is given as the list of tasks that wait for it.
 void AddInputs(TaskGraph& graph, const std::vector<std::vector<int32_t>>& inputs) {
   const auto tasks = static_cast<size_t>(graph.task_count);
   graph.predecessor_count.resize(tasks, 0);
@@ -111,8 +111,8 @@ TEST_P(ArrivalsTest, RunTheirTasksOnceInAnyOrder) {
       }
       ++runs[static_cast<size_t>(task)];
     };
-    // The inputs arrive all at the first poll before any task, or one by one, or several at a time with polls between
-    // in which none arrives.
+    // The inputs arrive in one of three ways. All arrive at the first poll before any task, or one by one, or several
+    // at a time. With some seeds, no input arrives at some polls between.
     const size_t at_once = seed % 4 == 0 ? order.size() : 1 + seed % 3;
     size_t opened = 0;
     Inputs inputs;
@@ -208,7 +208,7 @@ TEST_P(ArrivalsTest, AnInputThatDoesNotArriveIsAnError) {
   EXPECT_EQ(runs.load(), 6);
 }
 
-// The results of one round's tasks are sent while other tasks run, and the answer is the next input.
+// When all tasks of a round have run, their results are sent while other tasks run. The answer is the next input.
 TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   constexpr int kRounds = 30, kTasks = 5;
   TaskGraph graph = FlatGraph(kRounds * kTasks, 3);
@@ -245,8 +245,8 @@ TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   EXPECT_EQ(round, kRounds);
 }
 
-// One task is ready at a time, so the caller often finds none. A task that runs on another thread ends when the caller
-// has polled kPolls times meanwhile.
+// One task is ready at a time, so the caller often finds no task. A task that runs on another thread ends after the
+// caller has polled kPolls times.
 TEST_P(ArrivalsTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
   constexpr int kTasks = 20, kPolls = 20;
   for (int run = 0; run < 3; ++run) {

@@ -1,6 +1,6 @@
-// A phase of tasks stands behind one task that waits for the whole previous phase. Workers that leave at this barrier
-// must not keep others from the tasks behind it. If a worker is missing there, a signal ends the program, so that the
-// suite does not hang.
+// Tests a phase of tasks behind one task, the barrier, which waits for the whole previous phase. Workers that leave at
+// the barrier must not keep others from the tasks behind it. If a worker is missing there, a signal ends the program,
+// so that the suite does not hang.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ constexpr int kWorkers = 4;
 constexpr int kRuns = 300;
 constexpr int kLongestBarrier = 3000;
 
-// kWorkers tasks, the barrier, and kWorkers tasks behind it.
+// Returns kWorkers tasks, the barrier, and kWorkers tasks behind it.
 TaskGraph TwoPhases() {
   TaskGraph graph = test::FlatGraph(2 * kWorkers + 1, kWorkers);
   std::vector<std::pair<int32_t, int32_t>> edges;

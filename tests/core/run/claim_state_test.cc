@@ -26,7 +26,8 @@ TEST(ClaimState, WithoutStealingEachWorkersWalkIsItsRangeInPlanOrder) {
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
   std::vector<std::vector<int32_t>> walks(3);
-  // The workers take turns; the longest range is last, so that no worker is done before the others have finished.
+  // The workers take turns. The longest range is last, so that no worker ends before the others have finished their
+  // ranges.
   for (int round = 0; round < 5; ++round) {
     for (int worker = 0; worker < 3; ++worker) {
       const size_t w = static_cast<size_t>(worker);
@@ -46,7 +47,7 @@ TEST(ClaimState, AWorkerThatIsDoneTakesTheBackHalfOfTheLargestRange) {
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
   EXPECT_EQ(claims.Next(0), 5);  // the back half of [0, 10)
-  EXPECT_EQ(claims.Next(0), 6);  // its own range now
+  EXPECT_EQ(claims.Next(0), 6);  // a task of its own range
   EXPECT_EQ(claims.Next(1), 0);  // the owner still walks from the front
   EXPECT_EQ(claims.Next(2), 10);
   for (int32_t task = 7; task < 10; ++task) EXPECT_EQ(claims.Next(0), task);
@@ -59,11 +60,11 @@ TEST(ClaimState, StealsOnTheOwnNodeFirst) {
   graph.range_node = {0, 0, 1, 1};
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
-  EXPECT_EQ(claims.Next(0), 2);  // half of [0, 4) on the own node, although [4, 36) is larger
+  EXPECT_EQ(claims.Next(0), 2);  // half of [0, 4) on the worker's own node, although [4, 36) is larger
   EXPECT_EQ(claims.Next(0), 3);
   EXPECT_EQ(claims.Next(0), 1);
   EXPECT_EQ(claims.Next(0), 0);
-  EXPECT_EQ(claims.Next(0), 20);  // nothing is left on the own node
+  EXPECT_EQ(claims.Next(0), 20);  // no task is left on the worker's own node
 }
 
 TEST(ClaimState, AWorkerBeyondThePlannedRangesTakesSingleTasks) {
@@ -124,7 +125,7 @@ TEST(ClaimState, FreedTasksAreQueuedInOrderAndGoBeforeNewClaims) {
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
   EXPECT_EQ(claims.Next(0), 0);
-  EXPECT_EQ(claims.Next(1), 6);  // claims 3, 4, 5 on the way
+  EXPECT_EQ(claims.Next(1), 6);  // the worker also claims 3, 4 and 5
   EXPECT_FALSE(claims.HasQueued());
   const ClaimState::Released released = claims.Complete(0, 0);
   EXPECT_EQ(released.next, 3);
@@ -144,16 +145,16 @@ TEST(ClaimState, QueuedTasksStayOnTheirNodeWhileTheOtherHasWork) {
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
   EXPECT_EQ(claims.Next(0), 0);
-  EXPECT_EQ(claims.Next(0), 4);  // claims 1, 2, 3
+  EXPECT_EQ(claims.Next(0), 4);  // the worker also claims 1, 2 and 3
   EXPECT_EQ(claims.Complete(0, 0).queued, 2);
   EXPECT_EQ(claims.Next(1), 5);
   EXPECT_EQ(claims.Next(1), 6);
   EXPECT_EQ(claims.Next(1), 7);
-  EXPECT_EQ(claims.Next(1), 2);  // only now a task of the other node
+  EXPECT_EQ(claims.Next(1), 2);  // the worker takes a task of the other node only now
   EXPECT_EQ(claims.Next(0), 3);
 }
 
-// One thread plays all workers in random turns: interleavings of whole steps, repeatable by seed.
+// One thread plays all workers in random turns. So it tests interleavings of whole steps, which a seed repeats.
 TEST(ClaimState, EveryRandomInterleavingRunsEachTaskOnceAfterItsPredecessors) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

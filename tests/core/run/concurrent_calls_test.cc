@@ -1,4 +1,4 @@
-// Calls from several threads, from inside the library's own tasks, and through two contexts.
+// Tests calls from several threads, from inside the library's own tasks, and through two contexts.
 
 #include <gtest/gtest.h>
 

@@ -27,7 +27,8 @@ int CountFaults(core::Executor& executor, const core::TaskGraph& graph) {
   const size_t tasks = static_cast<size_t>(graph.task_count);
   const std::vector<std::vector<int32_t>> predecessors = Predecessors(graph);
   std::vector<std::atomic<int>> runs(tasks);
-  // Plain integers that only the graph's edges order: under ThreadSanitizer a missing order is a race.
+  // Only the graph's edges order accesses to these plain integers. If an edge is not obeyed, ThreadSanitizer reports a
+  // race.
   std::vector<int64_t> depth(tasks, 0);
   std::vector<std::atomic<int>> busy(static_cast<size_t>(executor.workers()));
   std::atomic<int> faults{0};

@@ -87,7 +87,8 @@ TEST_P(ExecutorTest, RunsOneLongChainAcrossTheRanges) {
 }
 
 TEST_P(ExecutorTest, RunsWavesOfManyTasksFreedByOne) {
-  TaskGraph graph = FlatGraph(660, 3);  // The tasks 0, 33, 66 ... free 32 followers each, which free the next of them.
+  // The tasks 0, 33, 66 ... free 32 followers each. The followers together free the next of these tasks.
+  TaskGraph graph = FlatGraph(660, 3);
   std::vector<std::pair<int32_t, int32_t>> edges;
   for (int32_t gate = 0; gate < 660; gate += 33) {
     for (int32_t task = gate + 1; task < gate + 33; ++task) {

@@ -1,5 +1,5 @@
-// Two NUMA nodes made of this machine's hardware threads: each task runs on its node, and callers get their own
-// hardware threads back.
+// Tests an executor on two NUMA nodes made of this machine's hardware threads. Each task runs on its node, and callers
+// get their own hardware threads back.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kWorkers = 4, kTasks = 200;
 
-/// The first hardware thread is one node, all others are the other node. On a machine of one hardware thread both nodes
-/// have it.
+/// Returns a machine of two nodes. The first hardware thread is one node, and all others are the other node. If there
+/// is only one hardware thread, both nodes have it.
 Topology TwoNodesOf(const std::vector<int>& cpus) {
   Topology machine = *Topology::FromSynthetic("numa:2 core:2 pu:1");
   machine.nodes[0].cpus = {cpus.front()};

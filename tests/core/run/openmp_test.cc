@@ -40,7 +40,7 @@ TEST(OpenMp, EveryThreadOfARegionMayCall) {
   EXPECT_EQ(threads, 4);  // the region was parallel
 }
 
-/// OpenMP has as many threads as the executor, and the library shares them.
+/// Tests calls when OpenMP has as many threads as the executor, and the library shares these threads.
 class SharedOpenMp : public testing::Test {
  protected:
   void SetUp() override {
@@ -202,7 +202,8 @@ TEST_F(SharedOpenMp, AnExceptionOfATaskIsTheStatusAndTheNextRunIsRight) {
   auto task = [&](int32_t, int) {
     const int number = ++begun;
     if (number == 50) throw NotedFailure(noted);
-    // However long catching the exception takes, each other thread has begun at most one more task.
+    // Other tasks wait until the run has recorded the exception. So each other thread begins at most one more task,
+    // however long the catching takes.
     while (number > 50 && !noted) std::this_thread::yield();
   };
   const Status status = executor.Run(graph, TaskFunction(task), state.get());
@@ -250,15 +251,15 @@ TEST_F(SharedOpenMp, OneThreadOfTheProgramHasTheTeamUntilItEnds) {
     return tasks;
   };
   EXPECT_EQ(tasks_in_a_region(), kThreads);
-  EXPECT_EQ(tasks_in_a_region(), kThreads);  // the thread before it has ended
+  EXPECT_EQ(tasks_in_a_region(), kThreads);  // the thread of the earlier call has ended
   EXPECT_EQ(TasksInARegion(), kThreads);
   EXPECT_EQ(tasks_in_a_region(), 0);
   EXPECT_EQ(TasksInARegion(), kThreads);
 }
 
 TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
-  // On one CPU the caller has run all tasks before another thread comes. Under an emulator this happens now and then
-  // only.
+  // On one CPU the caller usually runs all tasks before another thread comes. Under an emulator this happens only
+  // sometimes.
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   constexpr int kRuns = 10000;
@@ -268,13 +269,14 @@ TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
     for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
       if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
     }
-    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // for this thread and the threads that it starts
+    // The CPU set holds for this thread and the threads that it starts.
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     omp_set_num_threads(kThreads);
     all_wait_ = false;
     first = TasksInARegion();
     for (int run = 1; run < kRuns && skipped < 2; ++run) skipped += TasksInARegion() == 0 ? 1 : 0;
   }).join();
-  // After a late run at least two runs in a row are not in a region.
+  // After a late run, at least the next two runs are not in a region.
   EXPECT_EQ(skipped, 2);
   EXPECT_EQ(first, kThreads);
 }
@@ -312,7 +314,7 @@ TEST_F(SharedOpenMp, NothingIsSharedWhereTheRuntimeIsNotLoaded) {
   const Result<bool> absent = ShareOpenMpThreads("libno_such_runtime.so.9");
   ASSERT_TRUE(absent.ok());
   EXPECT_FALSE(*absent);
-  EXPECT_EQ(TasksInARegion(), kThreads);  // as before
+  EXPECT_EQ(TasksInARegion(), kThreads);  // the count is the same as before
 
   const Result<bool> other = ShareOpenMpThreads("libc.so.6");
   EXPECT_EQ(other.status().code(), StatusCode::kInvalidArgument);

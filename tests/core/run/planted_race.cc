@@ -43,8 +43,8 @@ bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   return ok && (sum == 3 || !ordered);
 }
 
-/// ThreadSanitizer compares an access with earlier ones that it has noted. If two accesses come within the same few
-/// instructions, it may note both before it compares either. This does not happen to all of a hundred pairs.
+/// ThreadSanitizer compares an access with earlier accesses that it has noted. If two accesses come within the same few
+/// instructions, it may note both before it compares them. It does not miss all of a hundred pairs in this way.
 bool RaceOften(fa::core::Executor& executor) {
   bool ok = true;
   for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;
@@ -52,8 +52,8 @@ bool RaceOften(fa::core::Executor& executor) {
 }
 
 /// Runs graphs without their edges. Tasks then follow the claim order, in which the tasks of one key block start
-/// together. No worker begins before all have come, so that each computes some of these tasks. The relaxed counters
-/// order nothing.
+/// together. No worker begins before all workers have come, so that each computes some of these tasks. The relaxed
+/// counters order nothing.
 class WithoutEdges final : public fa::core::Executor {
  public:
   explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}

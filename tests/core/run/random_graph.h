@@ -12,14 +12,14 @@
 
 namespace fa::test {
 
-/// `tasks` tasks without edges, in even contiguous ranges.
+/// Returns `tasks` tasks without edges, in contiguous ranges of nearly equal size.
 core::TaskGraph FlatGraph(int32_t tasks, int workers);
 
 /// Adds edges, given as (before, after) with before earlier in the claim order.
 void AddEdges(core::TaskGraph& graph, std::vector<std::pair<int32_t, int32_t>> edges);
 
-/// A random graph: shuffled ids and order, uneven ranges (some empty), up to 3 predecessors per task, and sometimes a
-/// task that frees many at once.
+/// Returns a random graph. Ids and order are shuffled, ranges are uneven and some are empty. A task has up to 3
+/// predecessors, and sometimes a task frees many tasks at once.
 core::TaskGraph RandomGraph(uint64_t seed, int32_t tasks, int workers, int nodes = 1);
 
 /// Memory for the run state of one graph.

@@ -1,5 +1,5 @@
-// Calls from inside oneTBB's tasks. ThreadSanitizer does not run them, because it does not see how oneTBB hands over
-// the program's own tasks.
+// Tests calls from inside tasks that the program itself gives to oneTBB. ThreadSanitizer does not run these tests,
+// because it does not see how oneTBB hands over the program's own tasks.
 
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>

@@ -1,7 +1,7 @@
-// Runs for which oneTBB has no threads: its own tasks keep all of them busy, global_control allows none, or a fork left
-// none. The caller must finish such runs alone. A deadlock ends the program by a signal, so that the suite does not
-// hang. ThreadSanitizer does not run these tests: it sees neither forks nor how oneTBB hands over the program's own
-// tasks.
+// Tests runs for which oneTBB has no threads. The program's own tasks keep all threads busy, or global_control allows
+// none, or a fork left none. The caller must finish such runs alone. A deadlock ends the program by a signal, so that
+// the suite does not hang. ThreadSanitizer does not run these tests. It sees neither forks nor how oneTBB hands over
+// the program's own tasks.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ constexpr int kWorkers = 4;
 
 Topology TwoNodes() { return *Topology::FromSynthetic("numa:2 core:2 pu:1"); }
 
-// Runs a graph with tasks on both nodes: with random edges for even seeds, without edges for odd ones.
+// Runs a graph with tasks on both nodes. The graph has random edges if the seed is even, and no edges if it is odd.
 int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
   TaskGraph graph = seed % 2 == 0 ? test::RandomGraph(seed, 60, kWorkers, 2) : test::FlatGraph(60, kWorkers);
   if (graph.range_node.empty()) graph.range_node = {0, 0, 1, 1};
@@ -83,7 +83,7 @@ TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
   EXPECT_TRUE(test::EveryWorkerComes(context_));
 }
 
-// oneTBB takes the smallest allowance of a process.
+// oneTBB limits the threads of a process by the smallest max_allowed_parallelism that any global_control object sets.
 TEST(Allowance, OfASmallContextDoesNotBindALargeOne) {
   alarm(kSecondsToDeadlock);
   const Topology machine = test::FourCores();
@@ -116,8 +116,8 @@ TEST_F(StarvedExecutor, FinishesInAChildThatForkLeftWithoutThreads) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Several callers in a process that never has a thread of oneTBB: executors come and go with their undelivered
-// messages.
+// Tests several callers in a process that never has a thread of oneTBB. Executors are made and destroyed with messages
+// that were not delivered.
 TEST_F(StarvedExecutor, CanBeDestroyedWithUndeliveredMessages) {
   const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
   for (uint64_t round = 0; round < 20; ++round) {
