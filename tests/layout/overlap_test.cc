@@ -12,7 +12,7 @@
 namespace fa::layout {
 namespace {
 
-// Only addresses are compared; no memory is read.
+// Returns an address that is only compared; no memory is read.
 const std::byte* Address(int64_t bytes) { return reinterpret_cast<const std::byte*>(0x10000000 + bytes); }
 
 TensorView View(int64_t byte_offset, DType dtype, Dims shape, Dims stride) {
@@ -89,7 +89,7 @@ class RandomViews {
 TEST(Overlap, AgreesWithEnumerationOnRandomStridedViews) {
   RandomViews views;
   int yes = 0;
-  int interleaved = 0;  // ranges intersect, elements do not
+  int interleaved = 0;  // ranges intersect, but elements do not
   for (int i = 0; i < 10000; ++i) {
     const TensorView a = views.Next(4, 60, 40);
     const TensorView b = views.Next(4, 60, 40);
@@ -137,7 +137,7 @@ TEST(Overlap, AgreesWithEnumerationOnAllTinyViews) {
   }
 }
 
-// q, k and v as slots of one [B,S,3,N,D] buffer.
+// Returns q, k or v as one of the three slots of a [B,S,3,N,D] buffer.
 TensorView PackedSlot(int slot, int64_t batch, int64_t rows, int64_t heads, int64_t d) {
   const int64_t row = 3 * heads * d;
   return View(slot * heads * d * 2, DType::kBF16, {batch, heads, rows, d}, {rows * row, d, row, 1});
@@ -163,7 +163,7 @@ TEST(Overlap, PackedSlotsOneElementTooWideOverlap) {
 }
 
 TEST(Overlap, HeadsInterleavedElementwiseAreApart) {
-  // [S, D, N] storage seen as two tensors of the even and odd heads.
+  // The storage is [S, D, N]. One tensor has its even heads, the other its odd heads.
   const TensorView even = View(0, DType::kF32, {1000, 128}, {1024, 8});
   const TensorView odd = View(4, DType::kF32, {1000, 128}, {1024, 8});
   EXPECT_FALSE(Overlap(even, odd));
@@ -183,13 +183,13 @@ TEST(Overlap, EmptyTensorsOverlapNothing) {
 }
 
 TEST(Overlap, HostileStridesEndSoonAndNeverMissAnOverlap) {
-  // Strides over eight dimensions each, pairwise coprime, give more sums than can be searched.
+  // Each tensor has eight dimensions with pairwise coprime strides. The strides give more sums than can be searched.
   const TensorView a =
       View(0, DType::kU8, {40, 40, 40, 40, 40, 40, 40, 40}, {10007, 20011, 30011, 40009, 50021, 60013, 70001, 80021});
   const TensorView b =
       View(1, DType::kU8, {40, 40, 40, 40, 40, 40, 40, 40}, {11003, 21001, 31013, 41011, 51001, 61001, 71011, 81001});
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_TRUE(Overlap(a, b));  // 40^16 pairs within 2^25 bytes: some coincide
+  EXPECT_TRUE(Overlap(a, b));  // 40^16 pairs of elements lie within 2^25 bytes, so some coincide
   EXPECT_TRUE(OverlapsItself(a));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }

@@ -23,8 +23,8 @@ std::vector<int64_t> LoadsOfParts(const std::vector<int64_t>& before, const std:
   return loads;
 }
 
-// The smallest possible load of the most loaded part, over all contiguous partitions, by dynamic programming over all
-// cuts.
+// Returns the smallest possible load of the most loaded part, over all partitions into contiguous parts. Dynamic
+// programming tries all cuts.
 int64_t LeastGreatestLoad(const std::vector<int64_t>& before, size_t parts) {
   const size_t n = before.size();
   std::vector<int64_t> best(before);  // loads of one part
@@ -102,7 +102,7 @@ TEST(Partition, NodesAreCutBetweenHeadsWhereThatBalances) {
 }
 
 TEST(Partition, NodesAreCutInsideAHeadWhereANodeWouldBeShortOfWork) {
-  // 3 heads over 2 nodes: with whole heads one node would have twice the other's load.
+  // There are 3 heads for 2 nodes. If heads stayed whole, one node would have twice the load of the other.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(96, 10));
   const std::vector<int64_t> cuts = PartitionOverNodes(before, std::vector<int64_t>{0, 32, 64, 96}, 16, 2);
   for (const int64_t load : LoadsOfParts(before, cuts)) EXPECT_EQ(load, 60);

@@ -1,4 +1,5 @@
-// Planning is part of every one-call FlashAttention. So its allocations are bounded, and do not grow with the items.
+// Every one-call FlashAttention makes a plan. So the number of a plan's allocations is bounded, and does not grow with
+// the items.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -38,7 +39,8 @@ TEST(PlanAllocation, ASingleTileTakesAHandful) {
   EXPECT_LE(AllocationsOfPlanning(problem, MakeMachine(2), 1), 16);
 }
 
-// Vectors are reserved or double their size. The queues of a simulation come in blocks of about a hundred tasks.
+// Vectors are reserved or double their size. The queues of a simulation allocate memory for about a hundred tasks at a
+// time.
 TEST(PlanAllocation, AHundredThousandItemsTakeFarFewer) {
   const AttentionProblem causal = MakeProblem(
       {.lengths = {{131072, 131072}}, .heads = 100, .heads_kv = 100, .d = 128, .dv = 128, .mask = Mask::Causal()});

@@ -41,7 +41,7 @@ std::string RefusedForward(const Sizes& sizes, const Machine& machine) {
   return RefusalBy([&] { return MakeForwardPlan(MakeProblem(sizes), machine); });
 }
 
-// Counts column by column, which is the definition of CountPairTiles.
+// Counts the tiles column by column, which is the definition of CountPairTiles.
 double CountOneByOne(const RowRule& rule, const BackwardCut& cut) {
   const auto groups = [&](Interval rows) {
     return rows.empty() ? 0 : (rows.end + cut.block_q - 1) / cut.block_q - rows.begin / cut.block_q;
@@ -67,7 +67,7 @@ TEST(CountPairTiles, AgreesWithOneColumnAfterAnotherForAllSmallRules) {
       for (int64_t lo = -reach; lo <= reach; ++lo) {
         for (int64_t hi = -reach; hi <= reach; ++hi) {
           for (const int64_t prefix : {int64_t{0}, int64_t{1}, int64_t{5}, reach}) {
-            if (prefix > 0 && lo != -reach) continue;  // such a rule has no lower bound
+            if (prefix > 0 && lo != -reach) continue;  // a rule with a prefix has no lower bound
             const RowRule rule{.lo = lo, .hi = hi, .prefix = prefix, .sq = sq, .sk = sk};
             for (const BackwardCut& cut : cuts) {
               ASSERT_EQ(CountPairTiles(rule, cut), CountOneByOne(rule, cut))
@@ -134,7 +134,7 @@ TEST(PlanLimits, BackwardIsRefusedForTheMemoryOfItsTasksAndOfOneSlot) {
 TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
   for (const int exponent : {38, 50, 60}) {
     const int64_t s = Power(exponent);
-    // The keys are cut into 32 parts, whose costs fit 64 bits.
+    // The keys are cut into 32 parts. The costs of the parts fit 64 bits.
     const HangAlarm alarm;
     const ForwardPlan decode = MakeForwardPlan(
         MakeProblem({.lengths = {{1, s}}, .heads = 1, .heads_kv = 1, .d = 1, .dv = 1}), MakeMachine(32));
@@ -184,7 +184,7 @@ TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
 
 TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
   const HangAlarm alarm;
-  Machine wide = MakeMachine(2);  // each tile holds a million heads, so few tiles make 2^33
+  Machine wide = MakeMachine(2);  // a tile holds a million heads, so few tiles hold 2^33
   wide.strip_rows = 1 << 20;
   wide.l2_bytes = Power(50);
   const int64_t heads = Power(33) + 5;
@@ -200,7 +200,8 @@ TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
 }
 
 TEST(PlanLimits, WorkThatNoMachineEndsIsRefusedWithBothNumbers) {
-  // The forward has 2 * (64 + 64) operations for each of the 2^20 * 2^31 pairs of a head, which are 2^59.
+  // The forward has 2 * (64 + 64) operations for each of the 2^20 * 2^31 pairs of a head. These are 2^59 operations per
+  // head.
   const auto sizes = [](int64_t heads) {
     return Sizes{.lengths = {{Power(20), Power(31)}}, .heads = heads, .heads_kv = heads, .d = 64, .dv = 64};
   };

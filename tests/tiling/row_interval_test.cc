@@ -1,4 +1,4 @@
-// The mask algebra, compared with dense masks that are written pair by pair from the definitions of the modes.
+// Compares the mask algebra with dense masks that are written pair by pair from the definitions of the modes.
 #include "tiling/row_interval.h"
 
 #include <gtest/gtest.h>
@@ -19,10 +19,11 @@ constexpr int64_t kMaxDistance = 11;
 
 struct ModeCase {
   Mask mask;
-  bool first = false, last = false;  // whether the element is the first or the last non-empty one
+  bool first = false, last = false;  // whether the batch element is the first or the last non-empty one
 };
 
-// The definition of the kept pairs, one line per mode. Distances are small enough here for plain arithmetic.
+// Returns whether the mode keeps a pair, by the definition, one line per mode. Distances are small enough here for
+// plain arithmetic.
 bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, int64_t sk) {
   const int64_t delta = sk - sq;
   const int64_t pre = mode.mask.pre(), next = mode.mask.next();
@@ -44,7 +45,7 @@ Mask MaskOfSparseMode(int64_t mode, int64_t pre, int64_t next) {
   return Mask::FromSparseMode(mode, pre, next, {}, false).value();
 }
 
-// Every kind of mask with every small pre, next and prefix.
+// Returns every kind of mask with every small pre, next and prefix.
 std::vector<ModeCase> AllModes(int64_t sk) {
   std::vector<ModeCase> modes{{Mask::None()}, {Mask::Causal()}, {Mask::CausalTopLeft()}};
   for (int64_t prefix = 0; prefix <= sk; ++prefix) modes.push_back({Mask::Prefix({prefix})});
@@ -72,7 +73,7 @@ void ForAllSizes(Visit visit) {
   }
 }
 
-// The distinct rules that the modes give for a size. Everything else follows from these rules.
+// Returns the distinct rules that the modes give for a size. All other properties of a mode follow from its rule.
 std::vector<RowRule> DistinctRules(int64_t sq, int64_t sk) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   std::vector<RowRule> rules;
@@ -97,7 +98,7 @@ void ForAllIntervals(int64_t size, Visit visit) {
   }
 }
 
-// Counts kept pairs one by one, from Keys alone, as a table [rows above i][keys left of j].
+// Counts kept pairs one by one, from Keys alone. The table has the count of [rows above i][keys left of j].
 class DenseMask {
  public:
   explicit DenseMask(const RowRule& rule) {
@@ -118,7 +119,7 @@ class DenseMask {
   int64_t before_[kMaxSize + 1][kMaxSize + 1] = {};
 };
 
-// The smallest interval with all x in [0, size) for which `holds`, or {0, 0} if there are none.
+// Returns the smallest interval that has all x in [0, size) for which `holds`, or {0, 0} if there is no such x.
 template <typename Holds>
 Interval HullWhere(int64_t size, Holds holds) {
   Interval hull{size, 0};
@@ -250,7 +251,7 @@ TEST(ListedRows, AreTakenIfNoRowWithKeysIsBeforeOneAboveIt) {
     int64_t got = 0;
     const RowRule rule = ListedRowRule(begins, ends, sk, &got);
     if (got != want) {
-      // A row without keys counts as ending where the row above ends, and no later row may begin before that.
+      // A row without keys counts as if it ended where the row above ends. No later row may begin before that end.
       bool gap = false;
       for (size_t i = 0; i < begins.size(); ++i) gap = gap || begins[i] >= ends[i];
       ASSERT_TRUE(gap && want < 0) << got << " " << want;
@@ -326,7 +327,7 @@ TEST(RowInterval, RectanglesBeyondTheMatrixAreCutToIt) {
   EXPECT_EQ(rule.Classify({0, 4}, {6, 256}), TileClass::kNone);
 }
 
-// Extreme distances mean "no bound" or "no key". They give the masks of pre, next = +-(sq + sk).
+// Extreme distances mean "no bound" or "no key". They give the same masks as pre, next = +-(sq + sk).
 TEST(RowInterval, ExtremeDistancesSaturate) {
   const int64_t extremes[] = {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::min() + 1,
                               std::numeric_limits<int64_t>::max() - 1, std::numeric_limits<int64_t>::max()};

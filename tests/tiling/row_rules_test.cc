@@ -48,7 +48,7 @@ TEST(MaskText, SaysTheRule) {
   EXPECT_EQ(TextOf(Mask::CausalTopLeft(), 4, 6), "causal from the first row");
   EXPECT_EQ(TextOf(Mask::CausalTopLeft(), 6, 6), "causal");
   EXPECT_EQ(TextOf(Mask::Band(2, 1), 6, 6), "row i: keys i-2 to i+1");
-  EXPECT_EQ(TextOf(Mask::Band(2, 0), 4, 6), "row i: keys i+0 to i+2");  // i+2 is the place of row i
+  EXPECT_EQ(TextOf(Mask::Band(2, 0), 4, 6), "row i: keys i+0 to i+2");  // row i stands at key i+2
   EXPECT_EQ(TextOf(Mask::Band(100, 1), 6, 6), "row i: keys to i+1");
   EXPECT_EQ(TextOf(Mask::Band(1, 100), 6, 6), "row i: keys from i-1");
   EXPECT_EQ(TextOf(Mask::Causal(), 0, 6), "no rule");

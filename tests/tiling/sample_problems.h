@@ -13,7 +13,7 @@
 
 namespace fa::tiling {
 
-/// Sizes of a call as tests write them. `lengths` has (sq, sk) per sequence.
+/// The sizes of a call in the form that tests write. `lengths` has (sq, sk) of each sequence.
 struct Sizes {
   std::vector<std::pair<int64_t, int64_t>> lengths;
   int64_t heads = 1, heads_kv = 1;
@@ -22,19 +22,19 @@ struct Sizes {
   bool dense = true;  ///< K and V can be read in place
 };
 
-/// A rule that lists the keys of each row. Some rows have no keys.
+/// Returns a rule that lists the keys of each row. Some rows have no keys.
 [[nodiscard]] RowRule RandomListedRule(std::mt19937_64& random, int64_t sq, int64_t sk);
 
 [[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);
 
-/// Up to 6 sequences of up to 400 rows and keys, some of length 0, with any mode or listed rows, with or without GQA,
-/// with or without packing.
+/// Returns a random problem of up to 6 sequences with up to 400 rows and keys, some of length 0. The mask has any mode
+/// or listed rows. The problem may have GQA and may pack keys.
 [[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
 
-/// An AVX-512 machine, or a synthetic one with more workers and nodes than any test machine has.
+/// Returns an AVX-512 machine, or a synthetic one with more workers and nodes than any test machine has.
 [[nodiscard]] Machine MakeMachine(int workers, int nodes = 1);
 
-/// Sizes and mask rule of a problem in words, for messages.
+/// Returns the sizes and the mask rule of a problem in words, for messages.
 [[nodiscard]] std::string Text(const AttentionProblem& problem);
 
 }  // namespace fa::tiling

@@ -38,13 +38,13 @@ TEST(Simulate, BalancedRangesRunSideBySide) {
 }
 
 TEST(Simulate, AnIdleWorkerTakesTheBackHalfOfTheLargestRange) {
-  // Worker 1 has no tasks. At 0 worker 0 has claimed task 0, and {1..5} are left. Worker 1 takes their back half, {4,
-  // 5}, and runs it up to the front. Both workers end after 3 tasks.
+  // Worker 1 has no tasks in its own range. At time 0 worker 0 has claimed task 0, and {1..5} are left. Worker 1 takes
+  // the back half, {4, 5}. Later it takes task 3 too. Both workers end after 3 tasks.
   EXPECT_EQ(SimulateMakespan(Graph(6, {0, 6, 6}), std::vector<int64_t>(6, 10)), 30);
 }
 
 TEST(Simulate, ATaskClaimedEarlyRunsWhenItsPredecessorEnds) {
-  // Worker 1's task 1 waits for task 0, its task 2 does not.
+  // Task 1 of worker 1 waits for task 0, but task 2 does not wait.
   EXPECT_EQ(SimulateMakespan(Graph(3, {0, 1, 3}, {{0, 1}}), std::vector<int64_t>{10, 5, 3}), 15);
 }
 

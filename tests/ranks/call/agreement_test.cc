@@ -1,4 +1,4 @@
-// What all ranks must agree on before any tensor moves.
+// Tests the facts on which all ranks must agree before any tensor moves.
 #include "ranks/call/agreement.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-/// The message that every rank gets when the last rank has the facts `other`.
+/// Returns the message that every rank gets when the last rank has the facts `other`.
 std::vector<std::string> Agree(const RankFacts& facts, const RankFacts& other) {
   std::vector<std::string> messages(kRanks);
   test::ThreadRanks(kRanks).Run([&](const std::shared_ptr<Transport>& transport) {

@@ -1,4 +1,4 @@
-// fa::RowsHeld, compared with the definition of the cuts, and refusals of wrong shards.
+// Compares fa::RowsHeld with the definition of the cuts, and tests that it refuses wrong shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

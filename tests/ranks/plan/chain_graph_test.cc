@@ -1,4 +1,4 @@
-// The graphs of all ranks together: each waits for sums of the others.
+// Tests the graphs of all ranks together. Each graph waits for sums of the other ranks.
 
 #include "ranks/plan/chain_graph.h"
 
@@ -85,9 +85,9 @@ class Chains {
   std::vector<int64_t> no_slots_;
 };
 
-/// Runs the graphs of all ranks by the executor's rule. Workers share a list of claims. A worker that completes a task
-/// runs the first task that it frees, and queues the others; the earliest queued task runs first. When a block's tiles
-/// have run, its sums leave for the next block.
+/// Runs the graphs of all ranks by the executor's rule. The workers of a rank share a list of claims. A worker that
+/// completes a task runs the first task that it frees, and queues the others. The earliest queued task runs first. When
+/// the tiles of a block have run, the sums of the block leave for the next block.
 class Ranks {
  public:
   using Duration = std::function<double(const BackwardItem&)>;
@@ -106,7 +106,7 @@ class Ranks {
     }
   }
 
-  /// @return when the last task has ended; -1 if some task never ran
+  /// @return the time at which the last task has ended; -1 if some task never ran
   double Run() {
     for (int rank = 0; rank < std::ssize(ranks_); ++rank) Feed(rank);
     while (!events_.empty()) {
@@ -133,7 +133,7 @@ class Ranks {
   struct Rank {
     const ChainGraph* graph = nullptr;
     std::vector<int32_t> waits, left;
-    std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> queue;  // earliest first
+    std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> queue;  // the earliest task is at the front
     std::vector<bool> claimed;
     int32_t next_claim = 0;
     int64_t ran = 0;
@@ -164,7 +164,8 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, the first of them goes there.
+  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, the first freed task is stored
+  // there instead.
   void Release(int r, int32_t of, int32_t* next) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const core::TaskGraph& graph = rank.graph->plan.graph;
@@ -251,9 +252,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// Whatever times the tiles take, and in whatever order they run, every column has the additions of one process: heads
-// first, then rows ascending, on one rank after another. Every row group takes its columns in one direction. One chunk
-// at a time uses a copy of K and V.
+// The tiles take any times and run in any order. Every column has the additions of one process all the same: heads
+// first, then rows ascending, on one rank after another. Every row group takes its columns in one direction. Only one
+// chunk at a time uses a copy of K and V.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   for (const Case& of : SmallCases()) {
     const Chains chains(of);
@@ -334,12 +335,12 @@ TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {
   }
 }
 
-// The time that the plan predicts from blocks, compared with the time of all tiles of all ranks by the executor's rule.
+// Compares the time that the plan predicts from blocks with the time of all tiles of all ranks by the executor's rule.
 TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 2, .ranks = 4, .workers = 8}};
-  if (Sanitized()) cases.resize(1);  // the other cases repeat its accesses
+  if (Sanitized()) cases.resize(1);  // the other cases make the same accesses
   for (const Case& of : cases) {
     for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
       Case masked = of;

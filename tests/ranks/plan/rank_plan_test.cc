@@ -180,7 +180,7 @@ std::string RefusalOf(const RankCall& call) {
   return "not refused";
 }
 
-// Two ranks hold the rows of each sequence in turn, so the sums have more chunks than messages have tags.
+// Two ranks hold the rows of each sequence in turn, so there are more chunks of sums than tags for their messages.
 TEST(RankPlan, AutoTakesHeadsWhereTheSumsOfASequenceAreTooMany) {
   constexpr int64_t kSequences = 700, kRows = 1024, kKeys = 6 * kRows;
   const std::vector<std::pair<int64_t, int64_t>> lengths(kSequences, {kRows, kKeys});
@@ -238,7 +238,8 @@ TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
   EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
 }
 
-// With more heads in flight chunks are finer, and there may be too many blocks where one head's blocks fit.
+// With more heads in flight, chunks are finer. There may then be too many blocks for the memory, although the blocks of
+// one head would fit.
 TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
   RankCall call = WeakScalingCall(16);
   call.backward = true;
@@ -271,14 +272,14 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_EQ(one.heads_in_flight, 1);
   EXPECT_GT(chosen.heads_in_flight, 1);
   EXPECT_GT(chosen.efficiency, one.efficiency);
-  // Ranks of few threads have little memory for more than one head of long sequences, and need more heads less.
+  // Ranks of few threads need several heads less. They have little memory for more than one head of long sequences.
   call = WeakScalingCall(64);
   call.backward = true;
   call.workers = 2;
   const RankPlan few = MakeRankPlan(call);
   EXPECT_EQ(few.heads_in_flight, 1);
   EXPECT_GE(few.efficiency, 0.9);
-  // One head keeps one thread busy.
+  // One head is enough to keep one thread busy.
   call = WeakScalingCall(2);
   call.backward = true;
   call.workers = 1;
@@ -287,7 +288,7 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_GE(single.efficiency, 0.95);
 }
 
-// The staged rows of a rank grow with the heads in flight. So a plan never chooses all heads by itself.
+// The memory for the staged rows of a rank grows with the heads in flight. So a plan never chooses all heads by itself.
 TEST(RankPlan, NeverChoosesAllHeads) {
   for (const auto& [heads_kv, most] : {std::pair{1, 1}, {2, 1}, {3, 2}, {8, 4}}) {
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
@@ -349,7 +350,7 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   call.rows_may_move = true;
   const RankPlan plan = MakeRankPlan(call);
   EXPECT_TRUE(plan.as_one_process);
-  // The third sequence begins at row 201. The cuts lie at its rows 55, 311 and 567, but rows that are added at once end
+  // The third sequence begins at row 201. The cuts lie at its rows 55, 311 and 567. Rows that kernels add at once end
   // at its rows 64, 320 and 576.
   EXPECT_EQ(plan.moved_rows, 9 + 9 + 9);
   EXPECT_THAT(plan.q.Of(1), testing::ElementsAre(PlacedRows{{265, 521}, 0}));
@@ -369,7 +370,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
-// Two intervals that touch in reverse order divide rows as a cut between ranks does, but no row moves to another rank.
+// Two intervals that touch in reverse order divide rows in the same way as a cut between ranks. But no row moves to
+// another rank.
 TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   Sizes sizes;
   sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};
@@ -392,7 +394,7 @@ TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   EXPECT_THAT(plan.q.Of(0), testing::ElementsAre(PlacedRows{{129, 256}, 0}, PlacedRows{{0, 129}, 127}));
   EXPECT_TRUE(ComputesCopies(call, plan, 0));
   EXPECT_FALSE(ComputesCopies(call, plan, 1));
-  // The bytes of q and dq, out and its gradient, and two statistics, for all heads.
+  // The bytes hold q and dq, out and its gradient, and two statistics, for all heads.
   const AttentionProblem& problem = call.problem;
   const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
   const int64_t of_row = problem.heads * (element * (2 * problem.d + 2 * problem.dv) + 2 * statistic);

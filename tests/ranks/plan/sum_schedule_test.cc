@@ -23,7 +23,7 @@ Sequence MakeSequence(const Mask& mask, int64_t sq, int64_t sk) {
   return sequence;
 }
 
-/// Whether one of the rows keeps one of the keys.
+/// Returns whether one of the rows keeps one of the keys.
 bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const Interval kept = sequence.rule.Keys(row);
@@ -32,9 +32,9 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
   return false;
 }
 
-// Expects the chains of one process. The blocks of a chunk have ascending heads and rows, and each sends to the next.
-// The blocks of rows take their chunks in one direction. For every head, each part that keeps a key of a chunk has a
-// block.
+// Expects that the schedule has the chains of one process. The blocks of a chunk have ascending heads and rows, and
+// each block sends to the next one. The blocks of the same rows take their chunks in one direction. For every head,
+// each part that keeps a key of a chunk has a block.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
@@ -90,7 +90,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
       EXPECT_EQ(of_chunk[c].back().to, -1);
       EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
-    // The chains of heads end on the rank where the chain of the chunk ends.
+    // The chain of each head ends on the rank where the chain of the chunk ends.
     for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);
@@ -145,8 +145,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
   }
 }
 
-// Rank 0 has the first and the last block of a unit, rank 1 the middle one. Neither can do anything else while it
-// waits, in any unit.
+// Rank 0 has the first and the last block of a unit, and rank 1 has the middle one. While a rank waits for the other,
+// it has no other work in any unit.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -181,7 +181,7 @@ SumSchedule CausalSchedule(int64_t rows, int ranks, int workers, int64_t heads_k
   return schedule;
 }
 
-// The pairs of all query heads, divided evenly among all workers.
+// Returns the pairs of all query heads per worker, if they are divided evenly among all workers.
 double Ideal(int64_t rows, int ranks, int workers, int64_t heads_kv) {
   return static_cast<double>(4 * heads_kv * rows * (rows + 1) / 2) / ranks / workers;
 }
@@ -233,7 +233,7 @@ TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   }
 }
 
-/// Two ranks hold the rows of each cut sequence in turn, 128 at a time. Rank 0 alone holds one more sequence.
+/// Two ranks hold the rows of each cut sequence in turn, 128 rows at a time. Rank 0 alone holds one more sequence.
 SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence can have
   std::vector<Sequence> sequences;
@@ -251,7 +251,8 @@ SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   return MakeSumSchedule({.sequences = sequences, .of = {0, cut_sequences + 1}, .q = q});
 }
 
-// The number of a chunk is the tag of its messages. Two chunks with one number would take each other's sums.
+// The number of a chunk is the tag of its messages. If two chunks had the same number, a rank could take the sums of
+// one for the sums of the other.
 TEST(SumSchedule, NumbersChunksThatTravel) {
   const SumSchedule schedule = ScheduleOfCutSequences(3);
   std::set<int32_t> numbers, of_blocks;

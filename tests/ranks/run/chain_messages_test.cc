@@ -1,4 +1,4 @@
-// The messages of sums without a backward. Ranks are threads, and tiles add one number to a column's sum, so that the
+// Tests the messages of sums without a backward. Ranks are threads. Tiles add one number to a column's sum, so that the
 // order of additions shows.
 #include "ranks/run/chain_messages.h"
 
@@ -157,7 +157,7 @@ Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals
   return ended;
 }
 
-/// Runs all ranks. A task of rank 1 throws. Every message is sent and received even so.
+/// Runs all ranks. A task of rank 1 throws. Every message is sent and received all the same.
 std::vector<Status> RunAll(const Unit& unit, bool can_test, int64_t throws_at, Finals& finals) {
   std::vector<Status> ended(static_cast<size_t>(unit.ranks()));
   ThreadRanks all(unit.ranks(), can_test);

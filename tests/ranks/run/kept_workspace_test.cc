@@ -1,5 +1,5 @@
-// If an error of the transport ends a run, messages are still under way. The workspace then stays with the transport:
-// no other call uses it, and it is not freed before the transport is.
+// If an error of the transport ends a run, messages are still under way. The workspace of the run then belongs to the
+// transport. No other call uses the workspace, and it is freed only with the transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
 
-/// The transport of rank 0, in a call where all ranks send the same. Its messages arrive late: when Arrive is called.
+/// The transport of rank 0 in a call in which all ranks send the same. Its messages arrive late, which is when Arrive
+/// is called.
 class Late final : public Transport {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -81,7 +82,7 @@ class KeptWorkspace : public testing::TestWithParam<Strategy> {
     ASSERT_TRUE(transport->expects());
     transport->Arrive();
     problem.ForgetOutputs();
-    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // runs with workspaces of the pool
+    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // the run uses workspaces of the pool
     EXPECT_TRUE(transport->AsArrived());
   }
 };
@@ -100,7 +101,7 @@ TEST_P(KeptWorkspace, OfTheCallerBeginsAnew) {
     return plan.Run(args, workspace);
   });
   EXPECT_EQ(workspace.size(), 0u);
-  // The size is smaller than before, so the old memory would have been reused.
+  // The new size is smaller than the old one. So Reserve would have reused the old memory, had the workspace kept it.
   ASSERT_TRUE(workspace.Reserve(4096).ok());
   std::fill_n(workspace.data(), workspace.size(), std::byte{0});
   EXPECT_TRUE(transport->AsArrived());

@@ -1,5 +1,5 @@
-// A transport moves messages only while it is called. So every rank that has a message under way tests one between its
-// tiles.
+// A transport moves messages only while one of its functions is called. So every rank that has a message under way
+// calls Test for a message between its tiles.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -30,7 +30,8 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 3;
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// A causal case with as many kv heads as query heads. With a contiguous cut, rank 0 receives no rows and no sums.
+/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, rank 0 receives no rows and no
+/// sums.
 BackwardCase CausalCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.heads_kv = c.forward.heads;
@@ -96,8 +97,8 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_GT(all_.tests(rank), 0) << rank;
 }
 
-/// What two ranks share. Rank 0 sends sums and receives none. Rank 1 takes no sums until rank 0, in its second unit,
-/// has tested the sums of its first unit.
+/// The state that two ranks share. Rank 0 sends sums and receives none. Rank 1 receives no sums until rank 0 is in its
+/// second unit and has tested the sums of its first unit.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;
@@ -143,8 +144,8 @@ class Watched final : public Transport {
   }
 
  private:
-  // Two units in flight have tags for the rows that each receives and for the results that each sends back. The sums of
-  // parameters have one tag, and the tags of sums follow.
+  // Each of two units in flight has a tag for the rows that it receives and a tag for the results that it sends back.
+  // The sums of parameters have the next tag. The tags of the other sums follow.
   static constexpr int kTagOfFirstResults = 2, kFirstTagOfSums = 5;
 
   std::shared_ptr<Transport> transport_;

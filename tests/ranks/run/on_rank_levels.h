@@ -9,7 +9,7 @@
 #include "support/cases/rank_rows.h"
 #include "support/execution/contexts.h"
 
-/// What the tests of forward and backward over ranks have in common.
+/// The parts that the tests of forward and backward over ranks share.
 namespace fa::test {
 
 /// A test that runs on every level of RankLevels().
@@ -21,7 +21,7 @@ class OnRankLevels : public testing::TestWithParam<Isa> {
   }
 };
 
-/// One sequence of which every rank has rows, under a mask of any mode.
+/// Returns a case of one sequence of which every rank has rows, under a mask of any mode.
 inline ForwardCase LongForwardCase(DType dtype, int mode, int64_t rows) {
   ForwardCase c;
   c.dtype = dtype;

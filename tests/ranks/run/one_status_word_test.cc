@@ -1,6 +1,6 @@
 // A run exchanges tensors and one status word per rank, and nothing else. After the ranks have agreed to run, no rank
-// fails for lack of threads. A rank whose task throws sends NaN, so that no other rank waits for its results or takes
-// them for valid.
+// fails for lack of threads. If a task of a rank throws, the rank sends NaN in place of its results. So no other rank
+// waits for these results or takes them for valid.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -128,13 +128,13 @@ TEST_P(OneStatusWord, IsAllThatARunExchangesButTensors) {
         const int64_t between = all.gathers(rank);
         EXPECT_EQ(between - before, 1);
         EXPECT_TRUE(plan->Run(args).ok());
-        EXPECT_EQ(all.gathers(rank) - between, sums ? 2 : 1);  // one gather for dsink
+        EXPECT_EQ(all.gathers(rank) - between, sums ? 2 : 1);  // the second gather is of dsink
       }
     });
   }
 }
 
-// An executor for which there is no memory, or which finds no memory for its threads.
+// An executor that finds no memory for itself or for its threads.
 class NoThreads final : public core::Executor {
  public:
   Status Run(const core::TaskGraph& /*graph*/, core::TaskFunction /*task*/, std::byte* /*state*/) override {
@@ -165,7 +165,7 @@ TEST_P(OneStatusWord, ARankWithoutThreadsComputesAlone) {
   }
 }
 
-/// Throws in place of a task.
+/// An executor that runs some tasks and throws in place of the others.
 class Throws final : public core::Executor {
  public:
   explicit Throws(std::atomic<int64_t>& tasks_left) : tasks_left_(tasks_left) {}
@@ -215,7 +215,7 @@ TEST_P(OneStatusWord, ATaskThatThrowsSpoilsWhatItsRankSends) {
         }
       }
     }
-    // A forward whose rows stay sends no results to other ranks.
+    // In a forward by sequence, rows stay with their ranks, so no rank sends results to other ranks.
     EXPECT_EQ(spoilt > 0, backward || std::get<Strategy>(GetParam()) == Strategy::kHeads);
   }
 }

@@ -21,7 +21,7 @@
 #include "support/execution/thread_transport.h"
 #include "support/sanitizer.h"
 
-/// The backward over ranks, which are threads, and the same call in one process.
+/// Runs the backward over ranks, which are threads, and the same call in one process.
 namespace fa::test {
 
 inline SequenceShards ShardsOf(const BackwardCase& c, SequenceShards::Cut cut, SequenceShards::Strategy strategy) {
@@ -118,7 +118,7 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
 }
 
 /// Returns MakeBackwardValues(c), and keeps the values of the last kKept cases. The tests of all levels run the same
-/// case one after another, so later levels find its values.
+/// case one after another, so the later levels reuse its values.
 inline BackwardValues ValuesOf(const BackwardCase& c) {
   constexpr size_t kKept = 64;
   static std::deque<std::pair<ForwardCase, BackwardValues>> kept;

@@ -1,4 +1,4 @@
-// The backward over ranks, which are threads, compared bit by bit with the same call in one process.
+// Compares the backward over ranks, which are threads, bit by bit with the same call in one process.
 #include "ranks/run/ranked_backward.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,8 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   }
 }
 
-// Messages arrive only between blocks, or at any time, on one thread and on several.
+// A transport that can only wait delivers messages between blocks, another one at any time. Both are tested on one
+// thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const BackwardCase c = LongCase(dtype, 3);
@@ -52,7 +53,7 @@ TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   }
 }
 
-// The columns of a block start one after the other, so its tiles have fewer rows than the tiles of one process.
+// The columns of a block start one after the other, so the block's tiles have fewer rows than the tiles of one process.
 TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     BackwardCase c = LongCase(dtype, 0);
@@ -111,13 +112,13 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Kernels of pairs add 2 rows of a sequence at once, AMX kernels 32. If a cut divides such rows, the rank that holds
-// the first of them computes them all.
+// Kernels of pairs add 2 rows of a sequence at once, and AMX kernels 32. If a cut divides such a group of rows, the
+// rank that holds its first row computes the whole group.
 TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
   c.forward.lengths = {{101, 2, 250, 33, 2}, {101, 5, 250, 40, 0}};
-  // Cuts at 128, 256 and 384 divide the third sequence at rows 25 and 153, the fourth at row 31.
+  // The cuts at 128, 256 and 384 divide the third sequence at rows 25 and 153, and the fourth at row 31.
   c.forward.tail_q = 3;
   c.forward.d_rope = 8;
   c.forward.sink = true;
@@ -133,8 +134,8 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
 }
 
-// Two intervals of one rank touch in reverse order and divide rows that are added at once. No row moves to another
-// rank, but these rows have another place among the rows that the rank computes.
+// Two intervals of one rank touch in reverse order and divide rows that kernels add at once. No row moves to another
+// rank. But these rows have another place among the rows that the rank computes.
 TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInReverse) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -192,8 +193,8 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
     const BackwardCase c = RandomBackwardCase(seed);
     if (!TakenOverRanks(c.forward)) continue;
     ++taken;
-    // Random cases are short. Intervals cut them even so; 16-bit rows are cut only where no kernel adds several rows at
-    // once.
+    // Random cases are short. Intervals cut them all the same. 16-bit rows are cut only where no kernel adds several
+    // rows at once.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
@@ -221,7 +222,7 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
     c.forward.pse = pse;
     if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
     const BackwardProblem problem(c);
-    const int64_t gathered = 2 * c.forward.heads * 4;  // dsink from both other ranks, and to them
+    const int64_t gathered = 2 * c.forward.heads * 4;  // a rank gets dsink from two ranks and sends it to them
     for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
       for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
         ThreadRanks all(3);

@@ -1,4 +1,4 @@
-// Biases and their gradients in the backward over ranks have the bits of one process.
+// Tests that biases and their gradients in the backward over ranks have the bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 class RankedBiasGradient : public RankedBackward {};
 
-/// A gradient that is summed over the batch is summed in f32, in the order of the batch, whatever the type of the bias.
+/// The gradient of a bias that the batch shares is summed in f32, in the order of the batch, whatever the type of the
+/// bias.
 TEST_P(RankedBiasGradient, WritesOwnRowsOfTheGradientOfABias) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const bool of_batch : {false, true}) {
@@ -72,7 +73,7 @@ TEST_P(RankedBiasGradient, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
   }
 }
 
-/// The gradient of a bias that the batch shares adds the sums of the batch elements in their order.
+/// If the batch shares a bias, its gradient adds the sums of the batch elements in their order.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     for (const bool of_batch : {false, true}) {
@@ -95,7 +96,8 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   }
 }
 
-/// The chains of a key's batch elements end on other ranks. Some keys are kept by no row, and some rows have no keys.
+/// For each batch element, the chain of a key may end on another rank. Some keys are kept by no row, and some rows have
+/// no keys.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesWhereKeysAreNotSeen) {
   BackwardCase c = OneRowCase(DType::kF32, 5);
   c.forward.lengths = EqualLengths(3, 400, 700);
@@ -160,7 +162,8 @@ TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   }
 }
 
-/// Biases of packed sequences lie one after another, each with the rank's own rows. A mask of TND is passed whole.
+/// Biases of packed sequences lie one after another, and a rank passes its own rows of each. A rank passes the whole
+/// mask of TND.
 TEST_P(RankedBiasGradient, TakesBiasMaskAndSlopesOfPackedSequences) {
   for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
     BackwardCase c = LongCase(DType::kF32, 3);

@@ -15,7 +15,7 @@
 #include "support/execution/thread_transport.h"
 #include "support/sanitizer.h"
 
-/// The forward over ranks, which are threads, and the same call in one process.
+/// Runs the forward over ranks, which are threads, and the same call in one process.
 namespace fa::test {
 
 inline SequenceShards ShardsOf(const ForwardCase& c, SequenceShards::Cut cut, SequenceShards::Strategy strategy) {

@@ -1,4 +1,5 @@
-// Bias, slopes and masks of the forward over ranks: which rows a rank passes, and the bits of one process.
+// Tests bias, slopes and masks of the forward over ranks: which rows a rank passes, and that the bits are the bits of
+// one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ using testing::HasSubstr;
 
 class RankedForwardBias : public OnRankLevels {};
 
-/// The bytes that every rank sends.
+/// Returns the bytes that every rank sends.
 std::vector<int64_t> BytesSent(const ForwardCase& c, const SequenceShards& shards, int ranks, Isa isa) {
   const ForwardProblem problem(c);
   ThreadRanks all(ranks);
@@ -52,7 +53,7 @@ TEST_P(RankedForwardBias, TakesOneRowOfABiasForAllQueriesWithBothStrategies) {
   }
 }
 
-// A rank with one row of its own passes a bias of one row, even if the other ranks pass more.
+// A rank with one row of its own passes a bias of one row, even if the other ranks pass biases of more rows.
 TEST_P(RankedForwardBias, ReadsOneRowOfABiasAsTheOtherRanksDo) {
   for (const PseForm pse : {PseForm::kFull, PseForm::kRow}) {
     ForwardCase c = BiasedCase(pse, MaskForm::kNone);
@@ -71,7 +72,7 @@ TEST_P(RankedForwardBias, TakesBiasMaskAndSlopesOfPackedSequences) {
     one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
     one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3);
     if (pse != PseForm::kFull) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kHeads), 2);
-    // A rank holds its intervals in another order.
+    // A rank holds its intervals in an order that is not ascending.
     c.lengths.sk = c.lengths.sq;
     SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kAuto);
     shards.intervals = {{{384, 512}, {0, 128}}, {{640, 725}, {128, 384}, {512, 640}}};
@@ -79,7 +80,7 @@ TEST_P(RankedForwardBias, TakesBiasMaskAndSlopesOfPackedSequences) {
   }
 }
 
-/// A row finds its bias row among the 1024 by its place in the whole sequence.
+/// A compressed bias has 1024 rows. Each query finds its row of the bias by its place in the whole sequence.
 TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     ForwardCase c = CompressedCase(dtype);

@@ -1,4 +1,4 @@
-// Errors of the forward over ranks are the same on every rank, and nothing is written.
+// Tests that errors of the forward over ranks are the same on every rank, and that nothing is written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -135,7 +135,7 @@ TEST_P(RankedForwardErrors, RanksThatReadABiasOtherwiseAreOneError) {
                                                "1024 rows (compressed) (rank 0)"));
 }
 
-// Rank 0 has one row, so its bias of one row can be read in both ways.
+// Rank 0 has one row. So its bias of one row can be read as its own row, or as one row for all queries.
 TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
   ForwardCase c = BiasedCase(PseForm::kFull, MaskForm::kNone);
   c.lengths = EqualLengths(1, 9, 9);
@@ -156,7 +156,8 @@ TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
                                                "the rows of its queries (rank 1)"));
 }
 
-// If there are many ranks, their descriptions of the call arrive in pieces, and the last lines come in a later one.
+// If there are many ranks, their descriptions of the call arrive in pieces. The last lines of a description come in a
+// later piece.
 TEST_P(RankedForwardErrors, ManyRanksFindTheOneThatDiffers) {
   ForwardCase c = LongForwardCase(DType::kF32, 3);
   c.lengths = EqualLengths(1, 16, 16);

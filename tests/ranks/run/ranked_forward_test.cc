@@ -1,4 +1,4 @@
-// The forward over ranks, which are threads, compared bit by bit with the same call in one process.
+// Compares the forward over ranks, which are threads, bit by bit with the same call in one process.
 #include "ranks/run/ranked_forward.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,8 @@ TEST_P(RankedForward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Few rows have kernels of their own, and long keys are cut into parts. Both choices follow the whole sequence.
+// Few rows have kernels of their own, and long keys are cut into parts. Both choices depend on the whole sequence, not
+// on a rank's rows.
 TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   for (const int64_t sq : {int64_t{12}, int64_t{130}, int64_t{257}}) {
     ForwardCase c = LongForwardCase(DType::kF32, 3);
@@ -99,8 +100,8 @@ TEST_P(RankedForward, ChoosesKernelsByTheWholeSequence) {
   }
 }
 
-// The kernels of few rows with attend sum keys in another order than tiles. The keys that they take follow from the
-// rows of the whole sequence, whichever rows a rank has.
+// The function `attend` of the kernels of few rows sums keys in another order than tiles. The keys that `attend` takes
+// follow from the rows of the whole sequence, whichever rows a rank has.
 TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   struct Few {
     int64_t group, sq, before_the_cut;
@@ -111,8 +112,8 @@ TEST_P(RankedForward, AttendsToWhatEveryRowOfTheWholeSequenceKeeps) {
   };
   constexpr int64_t kUnit = 128;
   for (const Few few : {Few{1, 8, 4}, Few{1, 5, 4}, Few{1, 2, 1}, Few{2, 4, 1}, Few{4, 2, 1}}) {
-    // Keys are cut into parts of 512. The windows begin in the first part, in the second, or such that the last row's
-    // begins with the second part.
+    // Keys are cut into parts of 512. The windows begin in the first part or in the second. With one window, the last
+    // row's keys begin exactly with the second part.
     for (const Window window : {Window{3, 1004}, Window{3, few.sq}, Window{3, 72}, Window{3, 64 + few.sq},
                                 Window{4, 1004, 150}, Window{4, 1004, 1003 - 512}, Window{4, 1004, 1003 - 511},
                                 Window{4, 1004, 1003 - 510 - few.sq}, Window{4, 300, 100}, Window{5, 600}}) {
@@ -139,8 +140,8 @@ TEST_P(RankedForward, TakesEveryFeatureOfTheOneProcessCall) {
     const ForwardCase c = RandomForwardCase(seed);
     if (!TakenOverRanks(c)) continue;
     ++taken;
-    // Random cases are short. Intervals cut them at any row even so, because the bits of a forward's row do not depend
-    // on other rows.
+    // Random cases are short. Intervals cut them at any row all the same, because the bits of a row of the forward do
+    // not depend on other rows.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
@@ -190,13 +191,13 @@ TEST_P(RankedForward, PlansRunManyTimesAndSayWhatTheyDo) {
     EXPECT_GT(infos[rank].flops, 0);
     ASSERT_TRUE(infos[rank].ranks.has_value());
     const RanksInfo& ranks = *infos[rank].ranks;
-    // Describe() states in words what info() has of all ranks.
+    // Describe() states in words the values of info() for all ranks.
     EXPECT_THAT(texts[rank], HasSubstr("strategy " + ranks.strategy + ", " + std::to_string(ranks.units) +
                                        " units of up to " + std::to_string(ranks.heads_in_flight) + " kv heads"));
     EXPECT_THAT(texts[rank], HasSubstr("this rank: " + std::to_string(ranks.sent_bytes[rank]) + " bytes sent, " +
                                        std::to_string(ranks.received_bytes[rank]) + " bytes received, " +
                                        std::to_string(ranks.staged_bytes[rank]) + " bytes staged"));
-    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // with heads: all kv heads of a rank
+    EXPECT_EQ(ranks.heads_in_flight, ranks.strategy == "heads" ? 1 : 2);  // heads: all kv heads of a rank are in flight
     EXPECT_TRUE(ranks.as_one_process);
     EXPECT_GT(ranks.seconds, 0);
     EXPECT_GT(ranks.efficiency, 0);

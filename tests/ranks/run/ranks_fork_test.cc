@@ -1,5 +1,5 @@
-// Forks of a process whose threads are the ranks, after a call over ranks and during one. A child calls in one process
-// and over ranks of its own, and ends like any other process.
+// Tests forks of a process whose threads are the ranks, after a call over ranks and during one. A child makes a call in
+// one process and a call over ranks of its own. Then it ends like any other process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -75,8 +75,8 @@ class RanksFork : public ::testing::TestWithParam<Setting> {
  protected:
   RanksFork() : want_(OutputsOf(problem_, context_)) {}
 
-  /// Whether a call over ranks, which are new threads, has the bits of one process. Rank 0 calls `before` as Observed
-  /// does.
+  /// Returns whether a call over ranks, which are new threads, has the bits of one process. Rank 0 calls `before` in
+  /// the way that Observed describes.
   [[nodiscard]] bool RanksAreRight(const std::function<void()>& before = [] {}) const {
     const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .strategy = GetParam().strategy};
     problem_.ForgetOutputs();
@@ -97,7 +97,7 @@ class RanksFork : public ::testing::TestWithParam<Setting> {
     return failed == 0 && SameBits(want_, problem_.Outputs());
   }
 
-  /// The calls of a child, in its parent's context.
+  /// Makes the calls of a child, in its parent's context.
   /// @return 0, or the number of the check that failed
   [[nodiscard]] int CallInAChild() const {
     problem_.ForgetOutputs();
@@ -121,7 +121,7 @@ TEST_P(RanksFork, AfterACallOverRanksChildrenCall) {
   EXPECT_TRUE(RanksAreRight());
 }
 
-// A rank's own thread forks. The other rank is at any point of its work.
+// The thread of a rank forks. The other rank is at any point of its work.
 TEST_P(RanksFork, BeforeEachMessageOfARankChildrenCall) {
   int messages = 0;
   EXPECT_TRUE(RanksAreRight([&] { ExpectChildren("before message " + std::to_string(++messages)); }));

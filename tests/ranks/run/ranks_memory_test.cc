@@ -1,5 +1,6 @@
-// A call over ranks while memory is short. The allocations of all ranks fail in turn, once or from then on. Each rank
-// gets a status and none waits for ever. No memory is lost, and the next call has the bits of one process.
+// Tests a call over ranks while memory is short. Each allocation of the ranks fails in turn, either alone or with all
+// later ones. Each rank gets a status, and none waits for ever. No memory is lost, and the next call has the bits of
+// one process.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -148,15 +149,15 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
     EXPECT_GT(shortages, 10);
   }
 
-  // Each rank has a context, so that the memory that a context keeps does not depend on which ranks work at the same
-  // time.
+  // Each rank has a context of its own. So the memory that a context keeps does not depend on which ranks work at the
+  // same time.
   std::unique_ptr<Context> contexts_[kRanks];
 };
 
 TEST_P(RanksMemory, EveryRankOfAForwardGetsAStatus) { EveryRankGetsAStatus<Forward>(); }
 TEST_P(RanksMemory, EveryRankOfABackwardGetsAStatus) { EveryRankGetsAStatus<Backward>(); }
 
-/// The transport of rank 0, in a call where all ranks send the same. Its collectives take no memory.
+/// The transport of rank 0 in a call in which all ranks send the same. Its collectives allocate no memory.
 class Echo final : public Transport {
  public:
   explicit Echo(int ranks) : ranks_(ranks) {}
@@ -180,8 +181,8 @@ class Echo final : public Transport {
   int ranks_, gathered_ = 0;
 };
 
-// Ranks wait in collectives for a rank that has no memory, with MPI for ever. So this rank tells the others before it
-// returns.
+// In a collective, ranks wait for a rank that has no memory; with MPI they wait for ever. So that rank tells the others
+// before it returns.
 TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
   const ForwardProblem problem(SmallCase());
   const AttentionArgs args = problem.args();
@@ -196,7 +197,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
       ok = PlanFlashAttention(args, options, Uncut(), alone, contexts_[0].get()).ok();
       failed = failing.failed();
     }
-    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or one and the text of an error
+    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or one status and the text of an error
     told += ok ? 0 : 1;
   }
   EXPECT_GT(told, 10);
@@ -210,7 +211,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   for (int64_t place = 1, failed = 1; failed > 0; ++place) {
     ASSERT_LT(place, kMostPlaces);
     const auto alone = std::make_shared<Echo>(1);
-    const auto context = std::move(Context::Create({.threads = 1})).value();  // without workspaces yet
+    const auto context = std::move(Context::Create({.threads = 1})).value();  // the context has no workspaces yet
     const auto plan = PlanFlashAttention(args, options, Uncut(), alone, context.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     (void)alone->TakeGathered();
@@ -226,7 +227,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   EXPECT_GT(errors, 0);
 }
 
-// If there are more ranks than one message has room for, their texts come in pieces.
+// If there are more ranks than one message has room for, the texts of the ranks come in pieces.
 TEST(RanksAgreement, AnyNumberOfRanksHearsAnError) {
   const ForwardProblem problem(SmallCase());
   const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .heads_in_flight = -1};

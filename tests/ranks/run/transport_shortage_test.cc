@@ -1,5 +1,5 @@
-// A transport finds no memory at one step of a call over ranks, which are threads. No rank hangs, and every rank gets
-// an error or its own right rows.
+// A transport finds no memory at one step of a call over ranks, which are threads. No rank hangs. Every rank gets an
+// error, or computes its own rows correctly.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ constexpr int64_t kMostSteps = 2000;
 constexpr int64_t kReserve = 1;  // the step after the first agreement
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// A case of two units, after which dsink is summed.
+/// Returns a case of two units, after which dsink is summed.
 BackwardCase SmallCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.lengths = EqualLengths(1, 700, 700);
@@ -53,7 +53,7 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
     shards.heads_in_flight = 1;
     return shards;
   }
-  /// Whether both tensors have the same rows of the rank.
+  /// Returns whether both tensors have the same rows of the rank.
   static bool Same(const TensorView& a, const TensorView& b, int rank) {
     const std::vector<int64_t> rows = RowsOfRank(Shards(), Shards().sq, rank, kRanks);
     RankTensors of_a(rows, rows), of_b(rows, rows);

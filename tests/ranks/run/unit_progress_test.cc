@@ -45,7 +45,7 @@ class TestedTransport final : public Transport {
   bool can_test_;
 };
 
-/// Polls `progress`, which reports no arrival.
+/// Polls `progress` once, and expects that it reports no arrival.
 Status Poll(UnitProgress& progress) {
   auto arrived = [](int32_t /*arrival*/) { ADD_FAILURE() << "an arrival"; };
   return progress.Poll(core::OnArrival(arrived));

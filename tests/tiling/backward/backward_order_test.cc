@@ -1,5 +1,5 @@
-// Claims of the backward. In every order that the edges allow, a slot belongs to one pair at a time. In a simulation
-// the workers of large machines stay busy.
+// Tests in which order the tasks of the backward are claimed. In every order that the edges allow, a slot belongs to
+// one pair at a time. In a simulation the workers of large machines stay busy.
 #include "tiling/backward/backward_order.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
 }
 
-// Watches the slots as their buffers would: a tile must find its slot free or held by its own pair.
+// Watches the slots as their buffers would be used. A tile must find its slot free or held by its own pair.
 class SlotWatch {
  public:
   explicit SlotWatch(const BackwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.slots)) {
@@ -122,7 +122,7 @@ TEST(BackwardOrder, ThreadsRunEveryTaskOnceAndAfterItsPredecessors) {
 TEST(BackwardOrder, WithAsManyHeadsAsWorkersEachWorkerWalksItsOwn) {
   const BackwardPlan plan = MakeBackwardPlan(Heads(4, 1024, Mask::Causal()), MakeMachine(2));
   EXPECT_EQ(plan.slots, 2);
-  // Columns of two heads take turns, each from its first row to its last.
+  // Two heads take turns, column by column. Each column is walked from its first row to its last.
   for (size_t t = 1; t < plan.items.size(); ++t) {
     const BackwardItem &before = plan.items[t - 1], &item = plan.items[t];
     if (before.last_of_column) {
@@ -138,7 +138,8 @@ TEST(BackwardOrder, WithAsManyHeadsAsWorkersEachWorkerWalksItsOwn) {
 TEST(BackwardOrder, OneHeadIsClaimedInBandsOfAsManyColumnsAsWorkers) {
   const BackwardPlan plan = MakeBackwardPlan(Heads(1, 2048, Mask::Causal()), MakeMachine(4));
   ASSERT_EQ(plan.block_q, plan.block_k);
-  // The band of the last four columns: first their diagonals, then the tiles one below the diagonal.
+  // The band of the last four columns begins with the tiles on the diagonal. The tiles one row group below the diagonal
+  // follow.
   std::vector<std::pair<int64_t, int64_t>> tiles;  // column, row group
   for (size_t t = 0; t < 7; ++t) {
     tiles.emplace_back(plan.items[t].key_begin / plan.block_k, plan.items[t].row_begin / plan.block_q);
@@ -172,8 +173,8 @@ struct TaskCase {
   double efficiency;
 };
 
-// The chain of a column, and the wait for it, limit the workers that one head can use. These cases are within the
-// limit.
+// The chain of a column, and the wait for the chain, limit the number of workers that one head can use. The cases here
+// are within the limit.
 TEST(BackwardOrder, WorkersStayBusy) {
   const Mask full, causal = Mask::Causal(), window = Mask::Band(1023, 0);
   const TaskCase cases[] = {
@@ -203,8 +204,8 @@ TEST(BackwardOrder, BeyondWhatIsSimulatedTheEdgesBoundTheEfficiency) {
   EXPECT_NEAR(one.efficiency, columns * row_groups / (1024 * (columns + row_groups - 1)), 1e-9);
 }
 
-// Two chains of two tasks. Each worker takes the front of the list. Task 2 goes to the worker that comes first, and
-// runs after task 0.
+// There are two chains of two tasks. Each worker takes the front of the list. Task 2 goes to the worker that comes
+// first, and runs after task 0.
 TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
   core::TaskGraph graph;
   graph.task_count = 4;
@@ -221,7 +222,7 @@ TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
 
 TEST(Simulate, FreedTasksGoBeforeNewClaimsAndTheLatestFirst) {
   core::TaskGraph graph;
-  graph.task_count = 5;  // 0 -> {1, 2, 3}; task 4 is free, and last in the list
+  graph.task_count = 5;  // task 0 frees 1, 2 and 3; task 4 is free, and last in the list
   graph.range_begin = {0, 5, 5};
   graph.shared_claims = true;
   graph.predecessor_count = {0, 1, 1, 1, 0};

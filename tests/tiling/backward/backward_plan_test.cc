@@ -1,5 +1,5 @@
-// Properties that every plan of the backward must have. There is a tile exactly where the mask keeps a pair, and every
-// row and every key has one order of additions. Nothing that bits depend on changes with the machine.
+// Tests properties that every plan of the backward must have. There is a tile exactly where the mask keeps a pair.
+// Every row and every key has one order of additions. No choice on which bits depend changes with the machine.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::vector<std::vector<int32_t>> TilesBy(const BackwardPlan& plan, bool columns
   return result;
 }
 
-// The documented order of additions of each column: query heads ascending, and rows ascending within a head.
+// Returns the documented order of additions of each column: query heads ascending, and rows ascending within a head.
 std::vector<std::vector<int32_t>> ColumnChains(const BackwardPlan& plan) {
   std::vector<std::vector<int32_t>> chains = TilesBy(plan, /*columns=*/true);
   for (std::vector<int32_t>& chain : chains) {
@@ -67,8 +67,8 @@ std::vector<std::vector<int32_t>> ColumnChains(const BackwardPlan& plan) {
   return chains;
 }
 
-// The documented order of additions of each row group: columns ascending, or from the last one if the first row does
-// not see the last column.
+// Returns the documented order of additions of each row group. Columns ascend, but if the first row does not see the
+// last column, they descend.
 std::vector<std::vector<int32_t>> RowChains(const AttentionProblem& problem, const BackwardPlan& plan) {
   std::vector<std::vector<int32_t>> chains = TilesBy(plan, /*columns=*/false);
   for (std::vector<int32_t>& chain : chains) {
@@ -252,7 +252,7 @@ TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
   });
 }
 
-// The chains of a plan without task ids: the terms of every sum, in order.
+// Returns the chains of a plan without task ids, which are the terms of every sum in order.
 template <typename Chains>
 auto Contents(const BackwardPlan& plan, const Chains& chains) {
   using Tile = std::tuple<int32_t, int32_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
@@ -400,8 +400,8 @@ TEST(BackwardPlan, RowsWithoutKeysAndColumnsWithoutRowsAreOnlyWritten) {
         EXPECT_TRUE(item.first_of_rows && item.last_of_rows && item.cost == 0);
       }
     }
-    // Sequence 0 has two columns per kv head. In sequence 3 rows keep the keys from 150 on, and rows from 150 on keep
-    // none.
+    // Sequence 0 has two columns per kv head that no row keeps. In sequence 3, rows keep the keys from 150 on, and the
+    // rows from 150 on keep no keys.
     EXPECT_EQ(keys_only, 2 * 2 + 2 * 1);
     const int64_t row_groups = (300 + plan.block_q - 1) / plan.block_q,
                   with_keys = (150 + plan.block_q - 1) / plan.block_q;

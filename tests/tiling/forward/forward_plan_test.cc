@@ -1,5 +1,5 @@
-// Properties that every plan of the forward must have. One tile visits each (row, key, head) that the mask keeps, and
-// one tile writes each row. Nothing that bits depend on changes with the machine.
+// Tests properties that every plan of the forward must have. One tile visits each (row, key, head) that the mask keeps,
+// and one tile writes each row. No choice on which bits depend changes with the machine.
 
 #include <gtest/gtest.h>
 
@@ -132,7 +132,7 @@ TEST(ForwardPlan, TheOrderIsAPermutationThatKeepsEveryEdge) {
   });
 }
 
-// The bits of a row depend on the key blocks that it walks.
+// The bits of a row depend on the key blocks that the row walks.
 TEST(ForwardPlan, KeyBlocksDoNotDependOnMachineOrBatch) {
   std::mt19937_64 random(11);
   for (int n = 0; n < 100; ++n) {
@@ -309,7 +309,7 @@ TEST(ForwardPlan, OneHeadOnTwoNodesIsSplitRatherThanLeavingANodeIdle) {
 }
 
 TEST(ForwardPlan, HugeTilesAreMeasuredWithoutOverflow) {
-  const int64_t keys = int64_t{1} << 40;  // more work would be refused
+  const int64_t keys = int64_t{1} << 40;  // with more keys the work would be refused
   for (const int workers : {1, 8}) {
     const ForwardPlan plan = MakeForwardPlan(
         MakeProblem({.lengths = {{100000, keys}}, .d = 1, .dv = 1, .mask = Mask::Causal()}), MakeMachine(workers));

@@ -1,5 +1,5 @@
-// Packing: which heads are packed, that a tile finds complete panels in its slot in any order that the edges allow, and
-// that workers run without waiting in the claim order.
+// Tests which heads are packed. In any order that the edges allow, a tile finds complete panels in its slot. In the
+// claim order, workers run without waiting.
 #include "tiling/forward/pack_order.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ AttentionProblem PackedProblem(std::vector<std::pair<int64_t, int64_t>> lengths,
                       .dense = false});
 }
 
-// Runs a plan's tasks in any order that the edges allow, and checks each slot as the tasks would use it.
+// Runs a plan's tasks in any order that the edges allow. Checks that each slot holds the panels that its tasks need.
 class SlotMachine {
  public:
   explicit SlotMachine(const ForwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.kv_slots)) {
@@ -192,8 +192,8 @@ TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
 }
 
-// Without waits for another worker's slot, the efficiency of a walk through the ranges is near the balance of the
-// loads.
+// If workers need not wait for slots of other workers, the efficiency of a walk through the ranges is near the balance
+// of the loads.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   for (const int workers : {2, 4, 16, 64}) {
     for (const int64_t heads : {3, 16, 40, 200}) {
@@ -207,8 +207,8 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   }
 }
 
-// Each long sequence fills whole ranges, after a range that starts with short sequences. Its panels must not wait for
-// these.
+// Each long sequence fills whole ranges, and follows a range that starts with short sequences. The panels of the long
+// sequence must not wait for the short ones.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

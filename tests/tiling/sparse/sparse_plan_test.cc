@@ -1,4 +1,4 @@
-// Plans of the sparse operators, from sizes alone.
+// Tests plans of the sparse operators, which are made from sizes alone.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -14,7 +14,7 @@
 namespace fa::tiling {
 namespace {
 
-/// Sequences of (queries, keys), one after another.
+/// Returns sequences of (queries, keys), one after another.
 SparseSequences Sequences(const std::vector<std::pair<int64_t, int64_t>>& sizes) {
   SparseSequences sequences;
   for (const auto& [sq, sk] : sizes) {
@@ -63,7 +63,7 @@ TEST(IndexerGradPlan, CountsTheProductsOfEachPairOfATokenAndAKey) {
   loss.walks_twice = true;
   const IndexerGradPlan dense = MakeDenseLossPlan(loss, 16, 2);
   EXPECT_EQ(dense.flops, 2 * (products + 2 * 8 * 80) * (40 * 700 + 9 * 300));
-  EXPECT_EQ(dense.units, 4);  // groups of 16 tokens, of 40 tokens and of 9
+  EXPECT_EQ(dense.units, 4);  // groups of 16 tokens: three of the 40 tokens, one of the 9
   EXPECT_EQ(dense.tokens_per_task, 16);
 }
 
@@ -124,7 +124,7 @@ TEST(IndexerPlan, ItemsCoverWhatEachTokenMaySelectOnce) {
         EXPECT_EQ(item.keys.begin % 16, 0);
         for (int64_t i = 0; i < item.rows.size(); ++i) {
           int64_t& of_token = keys[static_cast<size_t>(item.first_token + i)];
-          EXPECT_EQ(of_token, item.keys.begin);  // in order, without gaps
+          EXPECT_EQ(of_token, item.keys.begin);  // the tokens' keys are in order and without gaps
           of_token = item.keys.end;
         }
       }
