@@ -14,7 +14,7 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__
 namespace fa::test {
 namespace {
 
-// The note is plain memory, which a signal handler may read.
+// The note is plain memory, so a signal handler may read it.
 std::array<char, 4096> note;
 std::size_t note_size = 0;
 

@@ -5,7 +5,7 @@
 
 namespace fa::test {
 
-/// Notes one line of text, which goes to stderr if a signal or a sanitizer ends the program before the next note.
+/// Notes one line of text. The line goes to stderr if a signal or a sanitizer ends the program before the next note.
 void NoteForACrash(const std::string& text);
 
 }  // namespace fa::test

@@ -5,7 +5,7 @@
 
 namespace fa::test {
 
-/// Makes calls of one family, from seed FA_FUZZ_SEED (default 1) on: FA_FUZZ_CASES of them, or as many as take
+/// Makes calls of one family, from seed FA_FUZZ_SEED (default 1) on. It makes FA_FUZZ_CASES of them, or as many as take
 /// FA_FUZZ_SECONDS. The default is `usual`, or a quarter of it under a sanitizer. Stops at the first call that fails
 /// and prints its seed. If none fails, prints the first seed and the number of calls.
 ///

@@ -1,4 +1,4 @@
-// Random calls of every operator against guard pages (fuzz_driver.h).
+// Tests random calls of every operator against guard pages (fuzz_driver.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

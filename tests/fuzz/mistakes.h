@@ -11,16 +11,16 @@
 
 namespace fa::test {
 
-/// A change of one argument of a valid call. The destructor undoes it.
+/// A change of one argument of a valid call. The destructor undoes the change.
 class Mistake {
  public:
-  /// Changes one argument so that a call that is still valid reads and writes only memory that its tensors have.
+  /// Changes one argument. If the call is still valid, it reads and writes only memory that its tensors have.
   Mistake(FuzzCall* call, RandomChoices* random);
   ~Mistake();
   Mistake(const Mistake&) = delete;
   Mistake& operator=(const Mistake&) = delete;
 
-  /// "k.shape[1]=7, was 8".
+  /// Returns the change in words, such as "k.shape[1]=7, was 8".
   [[nodiscard]] const std::string& what() const { return what_; }
 
  private:

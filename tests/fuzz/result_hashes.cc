@@ -1,5 +1,5 @@
 // result_hashes [FIRST_SEED [CASES]] prints one line per random call, level of this CPU and number of threads. The line
-// has a hash of all bytes of the outputs, and one of the text of the plan. Two builds that print the same lines give
+// has a hash of all bytes of the outputs, and a hash of the text of the plan. Two builds that print the same lines give
 // the same bits.
 #include <cinttypes>
 #include <cstdio>
@@ -15,7 +15,7 @@
 namespace fa::test {
 namespace {
 
-/// FNV-1a.
+/// Computes the hash FNV-1a.
 class Hash {
  public:
   void Add(const void* data, size_t bytes) {

@@ -1,5 +1,5 @@
-// Allocations of MPI do not count as the library's. The test and libfa_mpi find these definitions of MPI's functions
-// before those of MPI's own library.
+// Makes allocations of MPI not count as allocations of the library. The test and libfa_mpi find the functions of MPI
+// that this file defines before the functions of MPI's own library.
 #include <mpi.h>
 
 #include "support/allocation_counter.h"

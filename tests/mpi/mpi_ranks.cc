@@ -1,6 +1,6 @@
-// Forward and backward over the processes of mpirun, compared with one process. Every rank also computes the whole call
+// Compares forward and backward over the processes of mpirun with one process. Every rank also computes the whole call
 // alone, and compares the bytes of its own rows. Some transports run short of memory. The exit status says whether all
-// was right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
+// results were right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -109,9 +109,9 @@ void CallOverACommunicator(int rank, int ranks) {
         "backward over a communicator: " + status.message());
 }
 
-/// What the last rank does differently.
+/// A way in which the last rank's call differs from the others.
 struct Fault {
-  // The message on all ranks, which follows the number of the last rank.
+  // The message on all ranks. In the message it follows the number of the last rank.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -184,7 +184,7 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  BackwardCase packed;  // cuts between rows that kernels of pairs add at once
+  BackwardCase packed;  // the cuts are between rows that kernels of pairs add at once
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;
   packed.forward.sink = true;
@@ -219,7 +219,7 @@ void MakeTransportsWithoutMemory() {
   }
 }
 
-/// An output of a rank's run, and the same rows of one process.
+/// An output of a rank's run, and the same rows computed in one process.
 struct Output {
   MutableTensorView own;
   TensorView want;
@@ -236,7 +236,7 @@ using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&,
                                            Context*);
 
 /// Allocations of the library on rank 0 fail in turn during a run, the first sixteen one by one. The run's messages
-/// need no allocation, and the rank computes without the threads that it does not get. So no rank is left waiting.
+/// need no allocation. The rank computes without the threads for which there is no memory. So no rank is left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {
@@ -244,7 +244,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
   for (int64_t place = 1; short_of_memory; place += 1 + place / 16) {
-    const auto context = std::move(Context::Create({.threads = threads})).value();  // without workspaces yet
+    const auto context = std::move(Context::Create({.threads = threads})).value();  // the context has no workspaces yet
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
     for (const Output& output : outputs) output.Forget();
@@ -322,7 +322,7 @@ void RunAllWithoutMemory(int64_t sequence, int threads, std::initializer_list<Se
   }
 }
 
-/// After an error of a transport no message arrives any more, and every later call returns the same error.
+/// Tests that after an error of a transport no message arrives any more, and every later call returns the same error.
 void ATransportThatFailedLetsGo() {
   constexpr int kTag = 3;
   int rank = 0, ranks = 1;

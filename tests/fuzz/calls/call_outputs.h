@@ -13,7 +13,7 @@ namespace fa::test {
 class CallOutputs {
  public:
   explicit CallOutputs(FuzzCall* call);
-  /// The name of the first output whose bits differ, or "". Any NaN equals any other.
+  /// Returns the name of the first output whose bits differ, or "" if none differs. Any NaN equals any other.
   [[nodiscard]] std::string FirstDifference(const CallOutputs& other) const;
 
  private:
@@ -25,7 +25,7 @@ class CallOutputs {
   std::vector<Output> outputs_;
 };
 
-/// The outputs of a run that starts with poisoned outputs. The run must succeed.
+/// Returns the outputs of a run that starts with poisoned outputs. The run must succeed.
 [[nodiscard]] CallOutputs OutputsOf(FuzzCall* call, Context* context);
 
 }  // namespace fa::test

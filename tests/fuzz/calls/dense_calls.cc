@@ -1,4 +1,4 @@
-// Calls of dense attention, forward and backward.
+// Makes random calls of dense attention, forward and backward.
 #include "fuzz/calls/families.h"
 #include "support/cases/random_backward_case.h"
 #include "support/cases/random_forward_case.h"

@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// Valid calls that depend on the seed alone: RandomForwardCall and so on.
+/// Each function returns a valid call that depends on the seed alone. The functions are RandomForwardCall and so on.
 #define FA_DECLARE(name, function, args, options, text) \
   [[nodiscard]] std::unique_ptr<FuzzCall> Random##name##Call(uint64_t seed);
 FA_OPERATORS(FA_DECLARE)
@@ -28,7 +28,7 @@ struct Family {
   std::unique_ptr<FuzzCall> (*make)(uint64_t seed);
 };
 
-/// Every operator.
+/// The families of all operators.
 inline constexpr Family kFamilies[] = {
 #define FA_FAMILY(name, function, args, options, text) {#name, Random##name##Call},
     FA_OPERATORS(FA_FAMILY)

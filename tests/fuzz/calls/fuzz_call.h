@@ -23,12 +23,11 @@
 
 namespace fa::test {
 
-/// The byte that fills the memory for a Run beforehand. Without a value the run takes a workspace of the context's
-/// pool.
+/// The byte that fills the workspace before a Run. Without a value, the run takes a workspace of the context's pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
-/// Aligned memory of some size, which ends less than an alignment before a page that cannot be read. Overrun() checks
-/// the bytes between.
+/// Aligned memory of some size. It ends less than one alignment before a page that cannot be read. Overrun() returns
+/// whether the bytes between were written.
 class ExactWorkspace {
  public:
   ExactWorkspace(size_t bytes, uint8_t fill)
@@ -47,7 +46,8 @@ class ExactWorkspace {
   size_t bytes_;
 };
 
-/// One call of an operator as the fuzzer sees it: arguments that it may change, and tensors in guarded buffers.
+/// One call of an operator as the fuzzer sees it. The fuzzer may change the arguments. The tensors lie in guarded
+/// buffers.
 class FuzzCall {
  public:
   FuzzCall() = default;
@@ -56,33 +56,34 @@ class FuzzCall {
   FuzzCall& operator=(const FuzzCall&) = delete;
 
   [[nodiscard]] virtual std::string Describe() const = 0;
-  /// The fields of the arguments that hold a tensor, including absent tensors, whose data is null.
+  /// Returns the fields of the arguments that hold a tensor. They include absent tensors, whose data is null.
   [[nodiscard]] virtual std::vector<TensorField> Tensors() = 0;
-  /// The fields that hold lengths.
+  /// Returns the fields that hold lengths.
   [[nodiscard]] virtual std::vector<LengthsField> Lengths() = 0;
   /// Restores the arguments of the case.
   virtual void Restore() = 0;
-  /// Before each Run: restores the inputs that an in-place output has overwritten.
+  /// Restores the inputs that an in-place output has overwritten. It must be called before each Run.
   virtual void RestoreInputs() {}
-  /// Runs the call with the arguments as they are. The workspace has exactly the bytes that the plan wants, and lies
-  /// before a page that cannot be read.
+  /// Runs the call with its present arguments. The workspace has exactly the bytes that the plan wants, and lies before
+  /// a page that cannot be read.
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
-  /// A plan of the call; nothing if the operator has no plans.
+  /// Returns a plan of the call, or nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
-  /// A function that runs one plan of the call. PlanRuns makes the plan at once.
+  /// A function that runs one plan of the call. PlanRuns makes the plan and returns such a function.
   using PlannedRun = std::function<Status(Workspace& workspace)>;
   [[nodiscard]] virtual Result<PlannedRun> PlanRuns(Context* /*context*/) const {
     return Status::Internal("an operator without plans");
   }
-  /// Remembers every buffer of the case; the elements of its outputs may change.
+  /// Remembers every buffer of the case. Afterwards only the elements of its outputs may change.
   [[nodiscard]] virtual Snapshot TakeSnapshot() const = 0;
   /// Compares the case's outputs with the reference in double.
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
-  /// Whether tensors may be moved to other memory, which is false if an output is in place of an input.
+  /// Returns whether tensors may be moved to other memory. They may not if an output is in place of an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
 };
 
-/// A call of an operator that has plans. Problem has the tensors of a case: args(), options(), TakeSnapshot().
+/// A call of an operator that has plans. Problem has the tensors of a case, and the functions args(), options() and
+/// TakeSnapshot().
 template <typename Problem, typename Case>
 class PlannedCall : public FuzzCall {
  public:

@@ -1,4 +1,4 @@
-// Calls of prompt and decode attention.
+// Makes random calls of prompt and decode attention.
 #include "fuzz/calls/families.h"
 #include "ops/inference/decode/int8_decode.h"
 #include "ops/inference/decode/random_decode_case.h"
@@ -25,7 +25,7 @@ class AnyDecodeCall : public PlannedCall<Problem, Case> {
   explicit AnyDecodeCall(const Case& c) : PlannedCall<Problem, Case>(c, PlanDecodeAttention, DecodeAttention) {
     AnyDecodeCall::Restore();
   }
-  /// The arguments span views of their own, which may change.
+  /// Restores the arguments. The lists of keys and values are copies in this object, so that they may change.
   void Restore() override {
     PlannedCall<Problem, Case>::Restore();
     DecodeAttentionArgs& args = this->args_;

@@ -1,4 +1,4 @@
-// Merges, and dropout masks, which have no plans.
+// Makes random calls that merge results or make dropout masks. Dropout masks have no plans.
 
 #include <algorithm>
 

@@ -15,7 +15,8 @@ TensorView WithStrides(TensorView view) {
   return view;
 }
 
-/// Strides of the outer dimensions in a random order from the inside out. A gap follows each dimension.
+/// Returns strides for the outer dimensions, which lie in a random order from the inside out. A gap follows each
+/// dimension.
 Dims RandomStrides(const Dims& shape, RandomChoices* random) {
   Dims stride = shape;
   const int inner = shape.rank() - 1;

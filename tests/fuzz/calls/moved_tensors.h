@@ -12,17 +12,17 @@
 
 namespace fa::test {
 
-/// The elements of a view in row-major order, without gaps.
+/// Returns the elements of a view in row-major order, without gaps.
 [[nodiscard]] std::vector<std::byte> ElementsOf(const TensorView& view);
-/// Whether the bits are the same; any NaN equals any other.
+/// Returns whether the bits are the same. Any NaN equals any other.
 [[nodiscard]] bool SameElements(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b);
 
-/// Copies of a call's tensors in guarded buffers of their own. The arguments of the call then name the copies.
+/// Copies of a call's tensors in guarded buffers of their own. The arguments of the call point to the copies.
 class MovedTensors {
  public:
   /// Moves a tensor to one end of a buffer, with random gaps and a random order of its dimensions.
   void Move(const TensorField& field, RandomChoices* random);
-  /// As Move, but all elements along `dimension` equal the first one, by a stride of 0 or by copies.
+  /// Works like Move, but all elements along `dimension` equal the first one, by a stride of 0 or by copies.
   void Broadcast(const TensorField& field, int dimension, bool by_stride, RandomChoices* random);
   /// Poisons the moved outputs, which may change, and remembers all other bytes, which must stay as they are.
   void TakeSnapshot();

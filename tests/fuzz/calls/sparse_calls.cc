@@ -1,4 +1,4 @@
-// Calls of sparse attention, forward and backward.
+// Makes random calls of sparse attention, forward and backward.
 #include "fuzz/calls/families.h"
 #include "ops/sparse/random_sparse_case.h"
 #include "ops/sparse/sparse_expectation.h"

@@ -1,4 +1,4 @@
-// Errors as data: if any argument of any operator is wrong, the status carries the name of that argument.
+// Tests errors as data: if an argument of an operator is wrong, the status carries the name of that argument.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace fa::test {
 namespace {
 
 constexpr uint64_t kCases = 12;       // cases of each family
-constexpr uint64_t kMostCases = 400;  // at most so many, until every argument was given
+constexpr uint64_t kMostCases = 400;  // the most cases that are made until every argument was given
 
-/// Fields of an operator that calls of the family never have, because only int8 queries, or only other queries, take
-/// them.
+/// Returns the fields of an operator that calls of the family never have. Only int8 queries, or only queries of other
+/// types, take such fields.
 std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};
@@ -29,14 +29,14 @@ std::set<std::string> NeverGiven(std::string_view family) {
   return {};
 }
 
-/// The argument of a field: "k" for "k[1]", which is a tensor of a list.
+/// Returns the name of the argument of a field. For "k[1]", which is a tensor of a list, the name is "k".
 std::string ArgumentOf(const std::string& field) { return field.substr(0, field.find('[')); }
 
 /// The fields that a status should name, the fields that cases had, and the fields whose mistakes were refused.
 struct Names {
   std::set<std::string> wanted, given, refused;
 
-  /// Whether another case is to be made.
+  /// Returns whether another case is to be made.
   [[nodiscard]] bool WantMore(uint64_t seed) const {
     return seed <= kCases ||
            (seed <= kMostCases && !std::includes(given.begin(), given.end(), wanted.begin(), wanted.end()));
@@ -46,7 +46,7 @@ struct Names {
     given.insert(field);
     const Status status = call->Run(ContextOf(Isa::kPortable, 1), {});
     call->Restore();
-    if (status.ok()) return;  // not read, because of another argument
+    if (status.ok()) return;  // the field was not read because of another argument
     refused.insert(field);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_EQ(status.argument(), field) << status.message() << "\n " << call->Describe();
@@ -91,7 +91,7 @@ TEST_P(ArgumentNames, OfLengthsThatAreNone) {
   EXPECT_EQ(names.refused, names.given);
 }
 
-// The last family makes dropout masks, which are no tensors with a type.
+// The last family is left out. It makes dropout masks, which are no tensors with a type.
 INSTANTIATE_TEST_SUITE_P(All, ArgumentNames, ::testing::ValuesIn(kFamilies, kFamilies + std::size(kFamilies) - 1),
                          FamilyName);
 

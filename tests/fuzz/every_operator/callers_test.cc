@@ -1,4 +1,5 @@
-// Several callers at once on one context, each with another operator or case: each gets the bits that it gets alone.
+// Tests several callers at once on one context, each with another operator or case. Each caller gets the bits that it
+// gets alone.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,7 +13,7 @@
 namespace fa::test {
 namespace {
 
-/// A caller's call, and the outputs that it has alone.
+/// A caller's call, and the outputs that the call has when it runs alone.
 struct Caller {
   std::unique_ptr<FuzzCall> call;
   CallOutputs alone;

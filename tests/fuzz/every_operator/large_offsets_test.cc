@@ -1,5 +1,5 @@
-// Offsets past 2^31 elements in every tensor of every operator. The tensors of small calls spread over terabytes of
-// address space, of which only the touched pages exist.
+// Tests offsets past 2^31 elements in every tensor of every operator. The tensors of small calls spread over terabytes
+// of address space, but memory exists only for the touched pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,16 +15,18 @@
 namespace fa::test {
 namespace {
 
-/// Elements between neighbours along every outer dimension. It is no multiple of a page, so neighbours lie at different
-/// places in their pages.
+/// The number of elements between neighbours along every outer dimension. It is no multiple of a page, so neighbours
+/// lie at different places in their pages.
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
 /// The most elements over which a tensor spreads. All tensors of a call then span some terabytes of the 128 that a
 /// process has.
 constexpr int64_t kLargestSpan = int64_t{1} << 39;
-/// The most far neighbours under an emulator, which notes every page (support/cases/sparse_memory.cc).
+/// The largest number of far neighbours under an emulator, which keeps a note of every page
+/// (support/cases/sparse_memory.cc).
 constexpr int64_t kMostFarNeighbours = 8;
 
-/// Strides of at least kPast31 for as many of the outermost dimensions as fit kLargestSpan, and dense strides inside.
+/// Returns strides that fit kLargestSpan. As many of the outermost dimensions as possible have strides of at least
+/// kPast31. The inner dimensions have dense strides.
 Dims FarStrides(const Dims& shape) {
   const int inner = shape.rank() - 1;
   for (int last = inner - 1; last >= 0; --last) {
@@ -39,7 +41,7 @@ Dims FarStrides(const Dims& shape) {
   return DenseStride(shape);
 }
 
-/// A stride of kPast31 for the outermost dimension with few neighbours, and dense strides for the others.
+/// Returns a stride of kPast31 for the outermost dimension that has few neighbours, and dense strides for the others.
 Dims OneFarStride(const Dims& shape) {
   for (int x = 0; x < shape.rank() - 1; ++x) {
     if (shape[x] < 2 || shape[x] > kMostFarNeighbours) continue;

@@ -1,4 +1,4 @@
-// A thousand threads at once, on one context, while contexts are made and destroyed.
+// Tests a thousand threads at once on one context, while contexts are made and destroyed.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Every operator with OpenBLAS as the product engine of the portable level (FA_PORTABLE_BLAS=1). Its results have the
-// promised accuracy, but not the promised bits.
+// Tests every operator when OpenBLAS computes the products of the portable level (FA_PORTABLE_BLAS=1). The results have
+// the promised accuracy, but not the promised bits.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace fa::test {
 namespace {
 
-/// A context of the portable level that is made while FA_PORTABLE_BLAS=1.
+/// Returns a context of the portable level that is made while FA_PORTABLE_BLAS=1.
 std::unique_ptr<Context> ContextOfBlas() {
   setenv("FA_PORTABLE_BLAS", "1", 1);
   ContextOptions options;

@@ -1,5 +1,5 @@
-// Every operator on an invented machine of two NUMA nodes: two arenas give the bits of one thread. A deadlock ends the
-// program by a signal, so that the suite does not hang.
+// Tests every operator on an invented machine of two NUMA nodes. Two arenas give the bits of one thread. A deadlock
+// ends the program by a signal, so that the suite does not hang.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -20,7 +20,7 @@ constexpr unsigned kSecondsToDeadlock = 300;
 constexpr uint64_t kFirstSeed = 1001;
 constexpr int kDenseCases = 4;
 
-/// A context of four threads on two nodes. hwloc takes the description for the machine.
+/// Returns a context of four threads on two nodes. hwloc reads HWLOC_SYNTHETIC as the description of the machine.
 std::unique_ptr<Context> ContextOfTwoNodes() {
   setenv("HWLOC_SYNTHETIC", "numa:2 core:64 pu:1", 1);
   ContextOptions options;
@@ -42,7 +42,7 @@ class TwoArenas : public EveryOperator {
       alone_.push_back(OutputsOf(calls_.back().get(), ContextOf(context_->isa(), 1)));
     }
   }
-  /// Whether call `at` has in the two arenas the bits that it has alone.
+  /// Returns whether call `at` has, in the two arenas, the bits that it has on one thread.
   [[nodiscard]] bool GivesItsBits(int at) const {
     FuzzCall* call = calls_[static_cast<size_t>(at)].get();
     call->TakeSnapshot().Forget();

@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// A file that the valid lines read, with all elements 1.
+/// A file that the valid lines read. All its elements are 1.
 struct CommandFile {
   const char* name;
   char type;  ///< f: float32, i: int32, b: bool, 8: int8, x: not a .npy file
@@ -16,10 +16,10 @@ struct CommandFile {
 };
 [[nodiscard]] const std::vector<CommandFile>& CommandFiles();
 
-/// The words after "fa" of a valid line that the input chooses, some of them changed to other options, values, files
-/// and bytes. No word has a '/', and a benchmark is refused before it measures.
+/// Returns the words after "fa" of a valid line that the input chooses. Some words are changed to other options,
+/// values, files and bytes. No word has a '/', and a benchmark is refused before it measures.
 [[nodiscard]] std::vector<std::string> CommandWords(InputBytes& input);
-/// Whether a run of these words would take gigabytes because they ask for it.
+/// Returns whether a run of these words would take gigabytes because the words ask for them.
 [[nodiscard]] bool AsksForGigabytes(const std::vector<std::string>& words);
 
 }  // namespace fa::test

@@ -30,7 +30,7 @@ void WriteFile(const CommandFile& file) {
   npy::Save(file.name, array);
 }
 
-/// The folder in which the process runs the commands, with the files that they read.
+/// The folder in which the process runs the commands. It has the files that the commands read.
 class CommandFolder {
  public:
   CommandFolder() {
@@ -41,7 +41,7 @@ class CommandFolder {
     (void)folder_.Write("text", "1 2 3\n");
     files_ = Contents();
   }
-  /// Whether no file was added, removed or changed.
+  /// Returns whether no file was added, removed or changed.
   [[nodiscard]] bool IsUntouched() const { return Contents() == files_; }
   [[nodiscard]] bool Has(const std::string& part_of_a_name) const {
     const std::vector<std::string> names = folder_.Names();
@@ -64,8 +64,8 @@ class CommandFolder {
   std::map<std::string, std::string> files_;
 };
 
-/// While it lives, it takes what the process prints. The file descriptors stay as they are, so a sanitizer's report is
-/// seen.
+/// While the object lives, it takes the text that the process prints. The file descriptors stay as they are, so a
+/// sanitizer's report is seen.
 class Printed {
  public:
   Printed() : out_(std::tmpfile()), err_(std::tmpfile()) {
@@ -84,7 +84,7 @@ class Printed {
   Printed(const Printed&) = delete;
   Printed& operator=(const Printed&) = delete;
 
-  /// The text on stderr as a terminal would show it, where progress is erased.
+  /// Returns the text on stderr as a terminal would show it after progress lines are erased.
   [[nodiscard]] static std::string Errors() {
     std::string text(static_cast<size_t>(std::ftell(stderr)), ' ');
     std::rewind(stderr);

@@ -18,11 +18,11 @@ constexpr aclDataType kTypes[] = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT8,   
                                   ACL_INT64, ACL_UINT8,   ACL_BOOL, ACL_DOUBLE, ACL_DT_UNDEFINED};
 constexpr const char* kLayouts[] = {"BNSD", "BSND", "BSH", "SBH", "TND", "", "BNSD "};
 
-/// Handles that two threads share: live, destroyed and stale ones.
+/// Handles that two threads share. Some of them are live, others destroyed or stale.
 template <typename Handle>
 using Slots = std::array<std::atomic<Handle>, kSlots>;
 
-/// One run of two threads. Memory lives until all streams have ended their work.
+/// One run of two threads. The memory lives until all streams have ended their work.
 class Run {
  public:
   void Thread(std::span<const uint8_t> bytes) {
@@ -77,7 +77,7 @@ class Run {
     }
   }
 
-  /// A tensor that fits the buffer whatever its type is.
+  /// Returns a tensor that fits the buffer whatever its type is.
   aclTensor* NewTensor(InputBytes& input) {
     int64_t shape[4];
     const size_t rank = input.Below(5);

@@ -68,7 +68,7 @@ void FuzzTables(std::span<const uint8_t> bytes) {
     Require(status.code() == StatusCode::kInvalidArgument, status.message());
     Require(untouched.FirstDifference(CallOutputs(&call)).empty(), "refused, but wrote: " + call.Describe());
   }
-  while (!changes.empty()) changes.pop_back();  // in reverse order, because two changes may be of one place
+  while (!changes.empty()) changes.pop_back();  // restores in reverse order, because two changes may be of one place
 }
 
 }  // namespace fa::test

@@ -12,10 +12,11 @@ namespace fa::test {
 // Each function takes one input of a fuzzer, which may be any bytes. It ends the process by a signal if the library
 // breaks a promise.
 
-/// Takes the bytes as a .npy file, which is read or refused with a reason. What was read is written, and reads again
-/// alike. Then takes the same bytes as the text of a header.
+/// Reads the bytes as a .npy file, which is accepted or refused with a reason. An accepted file is written, and reads
+/// again alike. Then reads the same bytes as the text of a header.
 void FuzzNpy(std::span<const uint8_t> input);
-/// Makes a valid call of an operator and changes its tensors and lengths to any values. Its plan is made or refused.
+/// Makes a valid call of an operator and changes its tensors and lengths to any values. A plan of the call is made or
+/// refused.
 void FuzzPlans(std::span<const uint8_t> input);
 /// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. The call runs and
 /// writes only its outputs, or is refused and writes nothing.
@@ -41,10 +42,10 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
 #endif
 };
 
-/// Ends the process with the text unless `holds`.
+/// Ends the process with the text as its message unless `holds`.
 void Require(bool holds, const std::string& text);
 
-/// Takes values from the front of an input, and zeros behind its end.
+/// Takes values from the front of an input. Behind the input's end it takes zeros.
 class InputBytes {
  public:
   explicit InputBytes(std::span<const uint8_t> bytes) : rest_(bytes) {}
@@ -58,9 +59,9 @@ class InputBytes {
     rest_ = rest_.subspan(size);
     return value;
   }
-  /// A value less than `count`, which is at most 256.
+  /// Returns a value less than `count`, which is at most 256.
   [[nodiscard]] size_t Below(size_t count) { return Take<uint8_t>() % count; }
-  /// A number that is mostly small, or at one end of the range.
+  /// Returns a number that is mostly small, or at one end of the range.
   [[nodiscard]] int64_t Number();
 
  private:
