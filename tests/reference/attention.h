@@ -10,8 +10,8 @@
 
 namespace reference {
 
-/// Values over (batch element b, head n, row i, key j), any of which may be broadcast:
-/// values[offset[b] + n*head[b] + i*row[b] + j].
+/// Values over (batch element b, head n, row i, key j). The value is values[offset[b] + n*head[b] + i*row[b] + j], so
+/// any of these dimensions but the keys may be broadcast.
 template <typename T>
 struct PairValues {
   std::vector<T> values;
@@ -29,8 +29,8 @@ struct Seed {
   uint64_t seed = 0, offset = 0;
 };
 
-/// One dense attention call. Tensors are canonical: one batch element after another, each [heads, rows, size]. Values
-/// are double, whatever the type under test is.
+/// One dense attention call. A tensor has one batch element after another, each [heads, rows, size]. Values are double,
+/// whatever the type under test is.
 struct Problem {
   int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
   Lengths lengths = {};
@@ -41,10 +41,10 @@ struct Problem {
   MaskRule mask = {};
   PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
   PseType pse_type = PseType::kNone;
-  PairValues<double> pse = {};  ///< of types 0 and 1
+  PairValues<double> pse = {};  ///< the bias of types 0 and 1
   bool pse_compressed =
       false;  ///< pse has the last 1024 rows; earlier rows find their bias by their distance from the diagonal
-  std::vector<double> slopes = {};  ///< of types 2 and 3: [B, N]
+  std::vector<double> slopes = {};  ///< slopes of types 2 and 3: [B, N]
   int64_t q_start = 0, kv_start = 0;
   double keep_prob = 1;
   std::vector<uint8_t> drop_bits = {};  ///< LSB first, 1 = keep
@@ -52,23 +52,24 @@ struct Problem {
   std::vector<double> sink = {};  ///< [N] or empty
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
-  /// The number of rows of all batch elements before b. There a tensor of `size` columns and `n` heads has n * size *
-  /// rows elements.
+  /// Returns the number of rows of all batch elements before b. A tensor of `size` columns and `n` heads has n * size *
+  /// rows elements before b.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
-  /// Start of row i of head n of batch element b in q or out (`columns` = d or dv) and in a statistic (`columns` = 1).
+  /// Returns the start of row i of head n of batch element b. The row is in q or out (`columns` = d or dv) or in a
+  /// statistic (`columns` = 1).
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
-  /// Start of key j of kv head n_kv of batch element b in k or v.
+  /// Returns the start of key j of kv head n_kv of batch element b in k or v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
 };
 
-/// Whether query i of head n sees key j by the rule and the dense mask.
+/// Returns whether query i of head n sees key j by the rule and the dense mask.
 [[nodiscard]] bool Keeps(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Where pair (i, j) reads pse.values. The pair must be kept.
+/// Returns the index at which pair (i, j) reads pse.values. The mask must keep the pair.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
 /// Sums of magnitudes that a rounding-error analysis needs (support/compare/tolerance.h). P is normalised, and z is the
-/// factor of dropout. Each has the shape of out or of max.
+/// factor of dropout. Each sum has the shape of out or of max.
 struct Magnitudes {
   std::vector<double> abs_out;     ///< sum_j P z |v|
   std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)
@@ -85,27 +86,28 @@ struct ForwardResult {
   Magnitudes magnitudes;              ///< written by Forward only
 };
 
-/// Attention in double by plain loops.
+/// Computes attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// A naive forward, with which the library's accuracy is compared: the same loops in f32 from inputs of `format`. They
-/// process whole rows, round P to a 16-bit format before it meets V, and round the output once.
+/// Computes a naive forward, with which the library's accuracy is compared. It runs the same loops in f32 from inputs
+/// of `format`. The loops process whole rows, round P to a 16-bit format before they multiply it by V, and round the
+/// output once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
   std::vector<double> dq, dk, dv, dq_rope, dk_rope;  ///< like q, k, v, q_rope, k_rope
-  std::vector<double> dpse;                          ///< like pse.values; broadcast dimensions summed
+  std::vector<double> dpse;                          ///< like pse.values, summed over broadcast dimensions
   std::vector<double> dslopes;                       ///< like slopes: [B, N]
   std::vector<double> dsink;                         ///< [N]
 };
 
-/// Gradients of sum(out * d_out) in double. `forward` gives out, max and sum: exact ones from Forward, or rounded ones
-/// from a library.
+/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. These are exact if they come
+/// from Forward, and rounded if they come from a library.
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// A naive backward, with which the library's accuracy is compared: in f32, with P and dS rounded to a 16-bit format
-/// before their products, and gradients rounded once.
+/// Computes a naive backward, with which the library's accuracy is compared. It runs in f32. P and dS are rounded to a
+/// 16-bit format before their products, and gradients are rounded once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

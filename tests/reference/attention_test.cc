@@ -1,5 +1,5 @@
-// Checks the reference without a second implementation, by pictures of the masks in the vendor's documents, values
-// worked out by hand, and finite differences.
+// Checks the reference without a second implementation. The checks use pictures of the masks in the vendor's documents,
+// values worked out by hand, and finite differences.
 #include "reference/attention.h"
 
 #include <gtest/gtest.h>
@@ -131,7 +131,7 @@ TEST(NaiveForward, DiffersFromDoubleByRoundingOnly) {
   }
 }
 
-/// Random problems. Each option is on in some of them.
+/// A generator of random problems. Each option is on in some of them.
 class RandomProblem {
  public:
   explicit RandomProblem(int seed) : random_(static_cast<unsigned>(seed)) {}
@@ -174,7 +174,7 @@ class RandomProblem {
  private:
   int64_t Pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  /// Adds a mask that drops one pair in three, each drawn by itself.
+  /// Adds a mask that drops one pair in three. Each pair is drawn independently.
   void AddDenseMask(Problem* p) {
     for (int64_t b = 0; b < p->batch(); ++b) {
       p->dense_mask.offset.push_back(static_cast<int64_t>(p->dense_mask.values.size()));
@@ -215,8 +215,8 @@ double Loss(const Problem& problem, const std::vector<double>& d_out) {
   return loss;
 }
 
-/// Compares with central differences. Their error, h^2 f''' / 6 + eps |f| / h, is about 1e-9 at h = 1e-5 for values
-/// around 1.
+/// Compares a gradient with central differences. The error of the differences, h^2 f''' / 6 + eps |f| / h, is about
+/// 1e-9 at h = 1e-5 for values around 1.
 void ExpectGradient(Problem* problem, const std::vector<double>& d_out, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -269,7 +269,7 @@ TEST(NaiveBackward, DiffersFromDoubleByRoundingOnly) {
   const ForwardResult forward = Forward(p);
   const Gradients exact = Backward(p, forward, {1});
   const Gradients naive = NaiveBackward(p, forward, {1}, Format::kBF16);
-  // dq cancels, because the gradients of a softmax add to 0. So its error is the error of terms of size 20.
+  // dq cancels, because the gradients of a softmax add up to 0. So the error of dq is the error of terms of size 20.
   EXPECT_NE(naive.dq[0], exact.dq[0]);
   EXPECT_NEAR(naive.dq[0], exact.dq[0], 4 * UnitRoundoff(Format::kBF16) * 20);
   EXPECT_NEAR(naive.dv[1], exact.dv[1], 4 * UnitRoundoff(Format::kBF16));

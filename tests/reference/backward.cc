@@ -1,4 +1,5 @@
-// dV = drop(P)^T dO, dP = drop(dO V^T), dS = P (dP - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q, pair by pair.
+// Computes dV = drop(P)^T dO, dP = drop(dO V^T), dS = P (dP - rowsum(dO O)), dQ = scale dS K and dK = scale dS^T Q,
+// pair by pair.
 #include <cfloat>
 #include <cmath>
 

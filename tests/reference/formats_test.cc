@@ -52,7 +52,7 @@ TEST(Formats, KnownValues) {
   EXPECT_EQ(UnitRoundoff(Format::kF32), std::ldexp(1, -24));
 }
 
-// The known answers are in the authors' distribution (kat_vectors).
+// The known answers are from kat_vectors of Random123, which the authors of Philox distribute.
 TEST(Philox, KnownAnswers) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -64,7 +64,7 @@ TEST(Philox, KnownAnswers) {
 TEST(Philox, KeepsTheShareAskedFor) {
   int kept = 0;
   for (uint64_t flat = 0; flat < 100000; ++flat) kept += PhiloxKeeps(7, 3, 0.25, flat) ? 1 : 0;
-  EXPECT_NEAR(kept, 25000, 6 * std::sqrt(100000 * 0.25 * 0.75));  // six standard deviations
+  EXPECT_NEAR(kept, 25000, 6 * std::sqrt(100000 * 0.25 * 0.75));  // the bound is six standard deviations
 }
 
 }  // namespace

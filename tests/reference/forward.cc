@@ -1,5 +1,5 @@
-// O = drop(softmax(S)) V, one row at a time: first all scores of the row, then their maximum, their sum, and the
-// weighted values.
+// Computes O = drop(softmax(S)) V, one row at a time. For each row all scores come first, then their maximum, their
+// sum, and the weighted values.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 constexpr double kNoKeysMax = -static_cast<double>(FLT_MAX);
 constexpr double kNoKeysSum = static_cast<double>(FLT_MAX);
 
-/// Which values are rounded. In double no value is.
+/// The rounding of values. In double no value is rounded.
 struct Rounding {
   bool on = false;
   Format format = Format::kF32;
@@ -26,7 +26,8 @@ struct RowAddress {
   int64_t b, n, i;
 };
 
-/// The largest magnitude of each row of v. An infinite value spoils its own column only.
+/// Returns the largest magnitude of each row of v. Infinite values do not count, because each spoils its own column
+/// only.
 std::vector<double> LargestOfRows(const Problem& p) {
   std::vector<double> largest(p.v.size() / static_cast<size_t>(std::max<int64_t>(p.dv, 1)));
   for (size_t row = 0; row < largest.size(); ++row) {
@@ -75,7 +76,7 @@ void ForwardRow(const Problem& p, RowAddress at, Rounding rounding, const std::v
   std::vector<Score<Real>> scores;
   ScoresOfRow<Real>(p, at.b, at.n, at.i, &scores);
   result->lse[statistic] = -std::numeric_limits<double>::infinity();
-  if (p.lengths.sk[at.b] == 0) return;  // all zeros
+  if (p.lengths.sk[at.b] == 0) return;  // the row is all zeros
   if (scores.empty() && !has_sink) {
     result->max[statistic] = kNoKeysMax;
     result->sum[statistic] = kNoKeysSum;

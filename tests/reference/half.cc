@@ -13,9 +13,9 @@ struct Shape {
   [[nodiscard]] int smallest_exponent() const { return 1 - bias(); }
   /// The number of fraction bits of a double that a normal number of a 16-bit format lacks.
   [[nodiscard]] int dropped_bits() const { return 52 - fraction_bits; }
-  /// How much larger the exponent bits of a normal number are in a double.
+  /// Returns how much larger the exponent bits of a normal number are in a double than in the 16-bit format.
   [[nodiscard]] int64_t exponent_offset() const { return 1023 - bias(); }
-  /// The smallest subnormal number, 2^(smallest_exponent - fraction_bits), and its inverse.
+  /// The smallest subnormal number, 2^(smallest_exponent - fraction_bits), and the inverse of this number.
   [[nodiscard]] double unit() const { return fraction_bits == 10 ? 0x1p-24 : 0x1p-133; }
   [[nodiscard]] double per_unit() const { return fraction_bits == 10 ? 0x1p24 : 0x1p133; }
 };
@@ -55,8 +55,8 @@ uint16_t Encode16(Format format, double value) {
   const double units = magnitude * shape.per_unit();  // exact, or infinite if it overflows
   // nearbyint rounds ties to even. A carry out of the subnormal numbers gives the smallest normal number.
   if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));
-  // Rounds to nearest even: adds just under half of the last kept bit, and a little more if that bit is odd, so that
-  // larger remainders carry. A carry into the next binade is the carry of the integer.
+  // Rounds to nearest even by an addition of just under half of the last kept bit. If that bit is odd, a little more is
+  // added, so that larger remainders carry. A carry into the next binade is the carry of the integer.
   const auto exact = std::bit_cast<int64_t>(magnitude);
   const int64_t last = exact >> shape.dropped_bits() & 1;
   const int64_t rounded = (exact + (int64_t{1} << (shape.dropped_bits() - 1)) - 1 + last) >> shape.dropped_bits();

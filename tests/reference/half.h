@@ -5,7 +5,7 @@
 
 namespace reference {
 
-/// The number formats of tensors by their definitions (sign, exponent, fraction), without code of the library.
+/// The number formats of tensors. They follow the definitions (sign, exponent, fraction), without code of the library.
 enum class Format : uint8_t { kF32, kF16, kBF16 };
 
 /// The exact value of a 16-bit pattern.
@@ -16,7 +16,7 @@ enum class Format : uint8_t { kF32, kF16, kBF16 };
 [[nodiscard]] double RoundTo(Format format, double value);
 /// The unit roundoff: half the distance between 1 and the next number.
 [[nodiscard]] double UnitRoundoff(Format format);
-/// Half the smallest positive number, which is the rounding error next to 0.
+/// Returns half the smallest positive number, which is the rounding error next to 0.
 [[nodiscard]] double SmallestError(Format format);
 
 }  // namespace reference

@@ -6,14 +6,15 @@
 
 namespace reference {
 
-/// The structural masks by the number of their sparse mode.
+/// The rules of the structural masks, each given by the number of its sparse mode.
 struct MaskRule {
   int mode = 1;       ///< 0..8, or kRows
-  bool band = false;  ///< mode 0 with a mask: pre and next hold
+  bool band = false;  ///< for mode 0 with a mask: pre and next hold
   int64_t pre = 0, next = 0;
   std::vector<int64_t> prefix = {};  ///< for modes 5 and 6, one entry per batch element
   static constexpr int kRows = 9;    ///< not a sparse mode: keeps row_begin <= j < row_end
-  /// Bounds of the rows of all batch elements, one element after another. Bounds of only one element hold for all.
+  /// The bounds of the rows of all batch elements, one element after another. If there are bounds of only one element,
+  /// they hold for all.
   std::vector<int64_t> row_begin = {}, row_end = {};
 
   bool operator==(const MaskRule&) const = default;
@@ -26,7 +27,7 @@ struct Lengths {
   bool operator==(const Lengths&) const = default;
 };
 
-/// Whether the rule keeps query i, key j of batch element b.
+/// Returns whether the rule keeps the pair of query i and key j of batch element b.
 [[nodiscard]] bool RuleKeeps(const MaskRule& rule, const Lengths& lengths, int64_t b, int64_t i, int64_t j);
 
 }  // namespace reference

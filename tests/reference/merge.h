@@ -5,17 +5,17 @@
 
 namespace reference {
 
-/// One row of a result over a part of the keys.
+/// One row of a result whose keys are a part of all keys.
 struct PartialRow {
   std::vector<double> out;
   double max = 0, sum = 0;
 
-  /// Whether the row has no keys: its sum is 0, or its max is -FLT_MAX and its sum FLT_MAX.
+  /// Returns whether the row has no keys. Then its sum is 0, or its max is -FLT_MAX and its sum FLT_MAX.
   [[nodiscard]] bool absent() const;
 };
 
-/// The row over the keys of both. A row without keys leaves the other as it is. If both have none, the result is 0,
-/// -FLT_MAX, FLT_MAX.
+/// Returns the row over the keys of both. If one row has no keys, the result is the other row. If both have none, out
+/// is 0, max is -FLT_MAX and sum is FLT_MAX.
 [[nodiscard]] PartialRow Merge(const PartialRow& prev, const PartialRow& cur);
 
 }  // namespace reference

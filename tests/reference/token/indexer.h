@@ -15,14 +15,14 @@ struct IndexerProblem {
   Selection selection = {};  ///< the forward does not read its lists
   std::vector<double> q = {}, k = {}, weights = {};
 
-  /// q . k of packed rows; `magnitude`, if not null, gets the sum of the terms' magnitudes.
+  /// Returns q . k of packed rows. `magnitude`, if not null, gets the sum of the terms' magnitudes.
   [[nodiscard]] double Product(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
-  /// sum over the heads of weight * max(0, product).
+  /// Returns the sum over the heads of weight * max(0, product).
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 
-/// The first `slots` of the keys 0, 1, ... by their scores, in the order of the operator: descending scores, equal
-/// scores by ascending key, -0 equal to +0, NaN last. Fewer scores than slots give fewer keys.
+/// Returns the first `slots` of the keys 0, 1, ... in the order of the operator. Scores descend, equal scores are
+/// ordered by ascending key, -0 equals +0, and NaN comes last. Fewer scores than slots give fewer keys.
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 
 struct IndexerResult {
@@ -32,8 +32,8 @@ struct IndexerResult {
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);
 
-/// Maximum and sum of a softmax over every key below the limit, or 0 and 0 for a row without keys. If a score is NaN,
-/// both are NaN.
+/// The maximum and the sum of a softmax over every key below the limit. Both are 0 for a row without keys, and NaN if a
+/// score is NaN.
 struct IndexerStatistics {
   std::vector<double> max, sum;  ///< [tokens]
 };
@@ -44,11 +44,11 @@ struct IndexerGradients {
   std::vector<double> dq, dk, dweights;  ///< like q, k, weights
 };
 
-/// Adds the gradients that d_score causes, which is the gradient of the score of one token with one key, both packed.
+/// Adds the gradients that d_score causes. d_score is the gradient of the score of one token with one key, both packed.
 void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key, double d_score,
                       IndexerGradients* gradients);
 
-/// Gradients of sum(values * d_values) over the entries of the selection. d_values is [tokens, slots].
+/// Computes the gradients of sum(values * d_values) over the entries of the selection. d_values is [tokens, slots].
 [[nodiscard]] IndexerGradients IndexerBackward(const IndexerProblem& problem, const std::vector<double>& d_values);
 
 }  // namespace reference

@@ -7,7 +7,7 @@
 namespace reference {
 namespace {
 
-/// p and y below this count as this value, but only in the loss.
+/// A p or y below this value counts as this value, but only in the loss.
 constexpr double kSmallest = 1e-8;
 
 double HeadMean(const LossProblem& problem, int64_t token, int64_t key) {

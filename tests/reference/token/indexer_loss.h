@@ -9,8 +9,8 @@
 
 namespace reference {
 
-/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss is over the
-/// entries of attention.selection, a dense one over every key below the limit.
+/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss adds up over the
+/// entries of attention.selection, a dense loss over every key below the limit.
 struct LossProblem {
   SparseProblem attention = {};  ///< its v is not read
   IndexerProblem indexer = {};   ///< its lists are not read
@@ -31,7 +31,7 @@ struct LossResult {
   IndexerGradients gradients = {};
 };
 
-/// One row of the loss: the target, the indexer's distribution and the scores of its keys.
+/// One row of the loss: the target p, the indexer's distribution y and the scores of the row's keys.
 struct LossRow {
   std::vector<double> p, y, score;
   double p_sum = 0;  ///< sum of the head means; the L1 target is divided by it

@@ -13,9 +13,9 @@ struct SelectedKey {
   int64_t slot, key;
 };
 
-/// Which keys each query token may see, and the lists that choose among them. Tokens and keys are packed: sequence b
-/// has the tokens FirstToken(b), FirstToken(b) + 1, ... and the keys FirstKey(b), ... Within a sequence, t and key
-/// numbers count from 0.
+/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed. Sequence b
+/// has the tokens FirstToken(b), FirstToken(b) + 1, ... and the keys FirstKey(b), FirstKey(b) + 1, ... Within a
+/// sequence, the numbers of tokens and keys count from 0.
 struct Selection {
   Lengths lengths = {};
   bool causal = true;  ///< limit(t) = keys - queries + t + 1, otherwise all keys
@@ -28,12 +28,12 @@ struct Selection {
   [[nodiscard]] int64_t keys() const { return FirstKey(batch()); }
   [[nodiscard]] int64_t FirstToken(int64_t b) const;
   [[nodiscard]] int64_t FirstKey(int64_t b) const;
-  /// Token t may see the keys below this number, which is never negative.
+  /// Returns the number below which token t may see keys. It is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
-  /// The keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries are
-  /// read, up to the first -1. An entry that is no block below the limit is skipped.
+  /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
+  /// are read, up to the first -1. An entry that is no block below the limit is skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
-  /// Every key below the limit, as if the list named them in order.
+  /// Returns every key below the limit, as if the list named them in order.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;
 };
 

@@ -8,19 +8,19 @@
 
 namespace reference {
 
-/// Attention of every token to the keys of its list. Tensors are packed, [tokens, heads, size] and
-/// [keys, heads_kv, size], in double whatever the type under test is.
+/// Attention of every token to the keys of its list. Tensors are packed: [tokens, heads, size] and [keys, heads_kv,
+/// size]. Values are double, whatever the type under test is.
 struct SparseProblem {
   int64_t heads = 1, d = 1, d_rope = 0, dv = 1;
   int64_t heads_kv = 1;  ///< more than one only in the attention of a dense indexer loss
   Selection selection = {};
   double scale = 1;
-  bool merged = false;  ///< without v; values are the first dv columns of k
+  bool merged = false;  ///< v is absent; values are the first dv columns of k
   std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
   std::vector<double> sink = {};  ///< [heads], or empty: scores of one more key whose value is 0
 
-  /// scale * (q . k + q_rope . k_rope) of packed rows. `magnitude`, if not null, gets the sum of the terms' magnitudes,
-  /// times scale.
+  /// Returns scale * (q . k + q_rope . k_rope) of packed rows. `magnitude`, if not null, gets the sum of the terms'
+  /// magnitudes, times scale.
   [[nodiscard]] double Score(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
   [[nodiscard]] const double* Value(int64_t key) const { return merged ? &k[key * d] : &v[key * dv]; }
 };
@@ -35,12 +35,12 @@ struct SparseResult {
 
 struct SparseGradients {
   std::vector<double> dq, dk, dv, dq_rope,
-      // As q, k, v, q_rope, k_rope. If merged, dk contains dv, which is empty.
+      // The gradients have the shapes of q, k, v, q_rope and k_rope. If merged, dk contains dv, and dv is empty.
       dk_rope;
-  std::vector<double> dsink;  ///< as sink
+  std::vector<double> dsink;  ///< like sink
 };
 
-/// Gradients of sum(out * d_out); `forward` gives out, max and sum.
+/// Computes the gradients of sum(out * d_out). `forward` gives out, max and sum.
 [[nodiscard]] SparseGradients SparseBackward(const SparseProblem& problem, const SparseResult& forward,
                                              const std::vector<double>& d_out);
 

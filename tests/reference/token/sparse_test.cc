@@ -1,5 +1,5 @@
-// Checks the references of the sparse operators without a second implementation, by lists worked out by hand, dense
-// attention, and finite differences through the whole chain.
+// Checks the references of the sparse operators without a second implementation. The checks use lists worked out by
+// hand, dense attention, and finite differences through the whole chain.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,8 +39,8 @@ TEST(Selection, EndsAtTheFirstMinusOneAndSkipsWhatIsNoKey) {
   EXPECT_EQ(KeysInWords(s, 0, 0), "1:8 2:1 3:1 4:1 5:1 6:1 ");
 }
 
-// Seven keys in blocks of 4 with a limit of 6: two entries are read, and the block at the limit is cut wherever it
-// stands.
+// There are seven keys in blocks of 4, with a limit of 6. Two entries of a list are read. The block at the limit is cut
+// at any place in the list.
 TEST(Selection, CutsTheTailBlockAnywhere) {
   const Selection s{.lengths = {{2}, {7}}, .block_size = 4, .slots = 3, .indices = {1, 0, 1, 1, 0, 1}};
   EXPECT_EQ(KeysInWords(s, 0, 0), "0:4 0:5 1:0 1:1 1:2 1:3 ");
@@ -68,8 +68,8 @@ TEST(IndexerForward, UnusedEntriesAndEmptyRows) {
   EXPECT_EQ(r.values, (std::vector<double>{-kInf, -kInf, -3, -kInf}));
 }
 
-/// Random small problems. The lists have duplicates, early -1, entries beyond the limit, and the tail block in the
-/// middle.
+/// A generator of random small problems. The lists have duplicates, early -1, entries beyond the limit, and the tail
+/// block in the middle.
 class RandomSparse {
  public:
   explicit RandomSparse(int seed) : random_(static_cast<unsigned>(seed)) {}
@@ -121,8 +121,9 @@ class RandomSparse {
   std::mt19937 random_;
 };
 
-/// Compares with central differences. Their error, h^2 f''' / 6 + eps |f| / h, is about 1e-9 at h = 1e-5 for values
-/// around 1. ReLU has no derivative at 0, but no product of these problems is closer to 0 than the step.
+/// Compares a gradient with central differences. The error of the differences, h^2 f''' / 6 + eps |f| / h, is about
+/// 1e-9 at h = 1e-5 for values around 1. ReLU has no derivative at 0, but no product of these problems is closer to 0
+/// than the step.
 void ExpectGradient(const std::function<double()>& loss, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -201,7 +202,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
   const Selection& s = p.selection;
   const std::vector<double> d_values = random.Values(s.tokens() * s.slots);
-  // The loss takes the value of each entry, in whatever list and place it stands.
+  // The loss takes the value of each entry, whatever list and place the entry has.
   const auto loss = [&] {
     double sum = 0;
     for (int64_t b = 0; b < s.batch(); ++b) {
@@ -248,7 +249,7 @@ void ExpectLossGradients(LossProblem* problem) {
   ExpectGradient(loss, &problem->indexer.weights, r.gradients.dweights, "dweights");
 }
 
-/// The weights are halved, so that no y comes near the clamp of the loss.
+/// Returns a problem of a loss. The weights are halved, so that no y comes near the clamp of the loss.
 LossProblem MakeLoss(RandomSparse* random) {
   const Selection selection = random->MakeSelection(1);
   LossProblem problem{.attention = random->MakeAttention(selection), .indexer = random->MakeIndexer(selection)};
@@ -325,7 +326,7 @@ TEST_P(SparseReference, DenseLossGradientsAgreeWithFiniteDifferences) {
   EXPECT_NEAR(IndexerLoss(sparse).loss, IndexerLoss(problem).loss, 1e-12);
 }
 
-/// [tokens, heads, size] of a single sequence, reordered to [heads, tokens, size].
+/// Returns the values [tokens, heads, size] of a single sequence, reordered to [heads, tokens, size].
 std::vector<double> HeadsFirst(const std::vector<double>& from, int64_t tokens, int64_t heads, int64_t size) {
   std::vector<double> to(from.size());
   for (int64_t t = 0; t < tokens; ++t) {
@@ -384,7 +385,7 @@ TEST(SparseForward, RowsWithoutKeysAreZero) {
   RandomSparse random(1);
   SparseProblem p = random.MakeAttention({.lengths = {{3}, {2}}, .slots = 2, .indices = {0, 1, -1, 1, 1, 1}});
   const SparseResult r = SparseForward(p);
-  // Row 0 has no limit, row 1 a leading -1; row 2 names key 1 twice.
+  // Row 0 has the limit 0, and row 1 a leading -1. Row 2 names key 1 twice.
   for (int64_t row = 0; row < 2 * p.heads; ++row) {
     EXPECT_EQ(r.max[row], 0);
     EXPECT_EQ(r.sum[row], 0);
@@ -394,8 +395,8 @@ TEST(SparseForward, RowsWithoutKeysAreZero) {
   for (int64_t n = 0; n < p.heads; ++n) EXPECT_EQ(r.sum[2 * p.heads + n], 2);
 }
 
-// Worked out by hand: attention and indexer have one head each. Two keys have equal scores, and the statistics give p =
-// (1/4, 3/4).
+// The loss is worked out by hand. Attention and indexer have one head each. Two keys have equal scores, and the
+// statistics give p = (1/4, 3/4).
 TEST(IndexerLoss, TwoKeysByHand) {
   const Selection s{.lengths = {{1}, {2}}, .slots = 2, .indices = {1, 0}};
   LossProblem problem;
