@@ -17,7 +17,7 @@ std::atomic<bool> only_one_thread{false};
 thread_local bool is_the_one = false;
 thread_local int uncounted = 0;
 
-/// Counts an allocation that begins, and says whether it has to fail.
+/// Counts an allocation that begins, and returns whether it has to fail.
 bool Fails() {
   if (uncounted > 0 || (only_one_thread.load(std::memory_order_relaxed) && !is_the_one)) return false;
   const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;

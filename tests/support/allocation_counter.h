@@ -5,11 +5,11 @@
 
 namespace fa::test {
 
-/// The number of calls of operator new since the start of the program. A program that links allocation_counter.cc
-/// replaces every operator new, also in the libraries that it loads.
+/// Returns the number of calls of operator new since the start of the program. A program that links
+/// allocation_counter.cc replaces every operator new, also in the libraries that it loads.
 [[nodiscard]] int64_t Allocations();
 
-/// The number of blocks of operator new that are not freed.
+/// Returns the number of blocks of operator new that are not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
 /// While such an object lives, calls of operator new fail: call number `first` (1 is the next call), and with
@@ -22,7 +22,7 @@ class FailingAllocations {
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
 
-  /// How many calls failed so far.
+  /// Returns how many calls have failed so far.
   [[nodiscard]] int64_t failed() const;
 };
 

@@ -1,6 +1,6 @@
-// Hypervisors hide features of the CPUs below them. Tests run every level that the CPU reports, so they would leave
-// such levels out. Therefore each test program tries the instruction in a child process before any code asks for the
-// level.
+// Hypervisors hide features of the CPUs below them. Tests run every level that the CPU reports, so they would leave out
+// levels whose features are hidden. Therefore each test program tries the instruction VDPBF16PS in a child process
+// before any code asks for the level.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace fa::test {
 namespace {
 
 #if defined(__x86_64__)
-/// Whether VDPBF16PS runs here. On a core without it the child ends by SIGILL.
+/// Returns whether VDPBF16PS runs here. On a core without this instruction the child ends by SIGILL.
 bool ExecutesPairsOfBf16() {
   const pid_t child = fork();
   if (child < 0) return false;

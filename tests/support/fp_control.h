@@ -47,7 +47,7 @@ inline uint32_t ReadFpControl() {
 inline void WriteFpControl(uint32_t bits) { asm volatile("msr fpcr, %0" ::"r"(uint64_t{bits}) : "memory"); }
 #endif
 
-/// Sets the caller's settings while it lives.
+/// Sets the caller's floating-point settings while the object lives.
 class CallersFpControl {
  public:
   explicit CallersFpControl(const FpControl& control) : before_(ReadFpControl()) { WriteFpControl(control.bits); }

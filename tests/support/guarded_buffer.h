@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// Where the bytes lie between the two unreadable pages around every buffer.
+/// The place of the bytes between the two unreadable pages around every buffer.
 enum class Place : uint8_t {
   kInside,   ///< canaries on both sides
   kAtEnd,    ///< the byte after the last is unreadable
@@ -27,7 +27,7 @@ class GuardedBuffer {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t size() const { return size_; }
-  /// The bytes and the canaries.
+  /// Returns the bytes and the canaries around them.
   [[nodiscard]] std::span<std::byte> whole() const { return whole_; }
 
  private:

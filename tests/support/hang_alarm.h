@@ -7,11 +7,11 @@
 
 namespace fa::test {
 
-/// The limit in seconds after which something counts as hanging. Limits are far more than any machine needs, so under
-/// an emulator, which is some twenty times as slow, ten times the limit is enough.
+/// Returns the limit in seconds after which something counts as hanging. Limits are far more than any machine needs. An
+/// emulator is some twenty times as slow, so under it ten times the limit is enough.
 inline unsigned HangSeconds(unsigned seconds) { return Emulated() ? 10 * seconds : seconds; }
 
-/// Ends the process by SIGALRM if its scope takes longer, so that a hang is a failure of its own and no time-out of the
+/// Ends the process by SIGALRM if its scope takes longer. So a hang is a failure of its own and no time-out of the
 /// whole suite. The limit is far more than any machine needs, and no bound on speed.
 class HangAlarm {
  public:

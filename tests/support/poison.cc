@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// The rows and biases that are read for a kept pair.
+/// Which rows and biases are read for a kept pair.
 struct Seen {
   std::vector<bool> queries, keys, biases;
 };

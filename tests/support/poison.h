@@ -5,11 +5,12 @@
 
 namespace fa::test {
 
-/// Puts `poison` where no query may look: keys, values and biases that every row masks, and queries without keys.
+/// Puts `poison` where no query may look. These are keys, values and biases that every row masks, and queries without
+/// keys.
 /// @return the number of poisoned elements
 int64_t PoisonUnseen(double poison, reference::Problem* problem);
 
-/// The largest finite number of the type. Products with it overflow.
+/// Returns the largest finite number of the type. Products with it overflow.
 [[nodiscard]] double LargestFinite(DType dtype);
 
 }  // namespace fa::test

@@ -1,1 +1,1 @@
-// The source of the target that only makes the precompiled headers.
+// This file is the source of the target that only makes the precompiled headers.

@@ -1,6 +1,6 @@
 #pragma once
 
-// The headers that nearly every test includes, for fa_precompile_tests.
+// This file has the headers that nearly every test includes. fa_precompile_tests compiles them once.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,13 +15,13 @@ __attribute__((weak)) void __tsan_init();
 
 namespace fa::test {
 
-/// Whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these functions. A
-/// sanitizer makes a test five to ten times as slow, and it watches accesses, not values. So tests try fewer
-/// combinations under it, but still every feature and every type. The answer comes at run time, because the objects of
-/// a test may come from a build without sanitizers (FA_TEST_OBJECTS).
+/// Returns whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these
+/// functions. A sanitizer makes a test five to ten times as slow, and it watches accesses, not values. So tests try
+/// fewer combinations under a sanitizer, but still every feature and every type. The answer comes at run time, because
+/// the objects of a test may come from a build without sanitizers (FA_TEST_OBJECTS).
 [[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
-/// All features with all types. Under a sanitizer each feature has one type, and the types take turns.
+/// Returns all features with all types. Under a sanitizer each feature has one type, and the types take turns.
 template <typename Features>
 [[nodiscard]] auto WithTypes(const Features& features) {
   constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

@@ -1,4 +1,4 @@
-// The checks on which all forward tests rest must be able to fail.
+// Tests that the checks on which all forward tests rest can fail.
 #include <gtest/gtest.h>
 #include <sys/utsname.h>
 
@@ -41,8 +41,8 @@ TEST(GuardedBufferDeathTest, TheByteAfterTheLastCannotBeRead) {
   EXPECT_DEATH({ [[maybe_unused]] volatile std::byte read = buffer.data()[100]; }, "");
 }
 
-// Tests do less under an emulator, so a real machine must never be taken for one. An emulator tells programs the
-// processor that they are built for. The kernel's file (since Linux 6.1) tells the machine's processor.
+// Tests do less under an emulator, so a real machine must never be taken for an emulator. An emulator names the
+// processor for which programs are built. The kernel's file (since Linux 6.1) names the machine's processor.
 TEST(Emulator, IsWhatRunsAProgramOfAnotherProcessor) {
   utsname system{};
   ASSERT_EQ(uname(&system), 0);

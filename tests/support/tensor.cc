@@ -196,7 +196,7 @@ HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding p
 }
 
 HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding, Placement placement) {
-  // A statistic is a head whose rows have one column per copy.
+  // A statistic is laid out as a head whose rows have one column per copy.
   const Layout order = packed ? Layout::kTND : Layout::kBNSD;
   sizes.size = copies;
   const HeadStrides stride = StridesOf(order, sizes, {.middle = padding.middle, .outer = padding.outer});
@@ -226,7 +226,7 @@ void Snapshot::Allow(const Tensor& tensor) {
   Add(tensor);
   Saved* saved = Find(tensor);
   const Dims& shape = tensor.shape();
-  // If the elements of the last axis are neighbours, they form one run of bytes.
+  // If neighbours on the last axis have a stride of 1, they form one run of bytes.
   const int last = shape.rank() - 1;
   const bool run = last >= 0 && tensor.stride()[last] == 1;
   const size_t bytes = SizeOf(tensor.dtype()) * (run ? static_cast<size_t>(shape[last]) : 1);

@@ -12,7 +12,7 @@
 namespace fa::test {
 
 [[nodiscard]] reference::Format FormatOf(DType dtype);
-/// The nearest number of a floating-point type, as double.
+/// Returns the nearest number of a floating-point type, as double.
 [[nodiscard]] double RoundTo(DType dtype, double value);
 
 /// How a tensor lies in its buffer.
@@ -41,7 +41,8 @@ class Tensor {
 
   [[nodiscard]] double Get(int64_t offset) const;
   void Set(int64_t offset, double value) const;
-  /// The elements from `offset` on are appended to `values`, set to the elements of `values`, or all set to one value.
+  /// These functions append the elements from `offset` on to `values`, set them to the elements of `values`, or set
+  /// them all to one value.
   void AppendTo(std::vector<double>& values, int64_t offset, int64_t count) const;
   void SetRun(int64_t offset, const double* values, int64_t count) const;
   void Fill(int64_t offset, int64_t count, double value) const;
@@ -56,11 +57,11 @@ class Tensor {
   int64_t first_element_ = 0;
 };
 
-/// The number of elements from the first to the last, both included, or 0 for an empty tensor.
+/// Returns the number of elements from the first to the last, both included, or 0 for an empty tensor.
 [[nodiscard]] int64_t Extent(const Dims& shape, const Dims& stride);
 [[nodiscard]] Dims DenseStride(const Dims& shape);
 
-/// Strides of (b, n, s) in elements. The stride of d is 1.
+/// The strides of (b, n, s) in elements. The stride of d is 1.
 struct HeadStrides {
   int64_t batch = 0, head = 0, row = 0;
 };
@@ -79,29 +80,29 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// Elements that are left free after each head's row (where the layout has room), after each row of heads, and so on
-/// outwards.
+/// The elements that are left free after each head's row, where the layout has room. The same holds for each row of
+/// heads, and so on outwards.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 
   bool operator==(const Padding&) const = default;
 };
 
-/// The strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
+/// Returns the strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
-/// Shape and stride of a TensorView in the layout that these strides describe.
+/// These functions return the shape and the stride of a TensorView in the layout that these strides describe.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
 [[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
 
 [[nodiscard]] HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding = {},
                                         Placement placement = {});
 
-/// An f32 statistic of query rows, [B, N, S] or packed [T, N]. If there is more than one copy, the copies are
+/// Makes an f32 statistic of query rows, [B, N, S] or packed [T, N]. If there is more than one copy, the copies are
 /// innermost.
 [[nodiscard]] HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding = {},
                                        Placement placement = {});
 
-/// The bytes of buffers before a call. Afterwards only elements of the given tensors may have changed.
+/// The bytes of buffers before a call. The call may change only elements of the given tensors.
 class Snapshot {
  public:
   void Add(const Tensor& tensor);
@@ -110,7 +111,8 @@ class Snapshot {
   /// Overwrites the bytes that may change with a number that no result has (3.4e38, a NaN, or a key that no sequence
   /// has). So elements that a call does not write are noticed.
   void Forget() const;
-  /// The number of the first byte that changed although it must not, counted from the start of its buffer, or -1.
+  /// Returns the number of the first byte that changed although it must not, counted from the start of its buffer, or
+  /// -1.
   [[nodiscard]] int64_t FirstChange() const;
 
  private:

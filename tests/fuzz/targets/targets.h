@@ -24,8 +24,8 @@ void FuzzTables(std::span<const uint8_t> input);
 /// Calls the C interface from two threads. Handles are made, used and destroyed in any order, twice, or never made.
 void FuzzFace(std::span<const uint8_t> input);
 
-/// Runs a command line of words of valid lines, other words and any bytes. It runs, or is refused in one line and
-/// leaves every file as it was. The first call takes the process to a folder of its own.
+/// Runs a command line of words of valid lines, other words and any bytes. The command runs, or is refused in one line
+/// and leaves every file as it was. The first call takes the process to a folder of its own.
 void FuzzCommandLine(std::span<const uint8_t> input);
 
 struct FuzzTarget {

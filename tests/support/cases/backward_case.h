@@ -9,7 +9,7 @@
 
 namespace fa::test {
 
-/// One dense backward call as a value: its forward call, and how the backward's own tensors lie.
+/// One dense backward call as a value. It has the forward call, and says how the backward's own tensors lie.
 struct BackwardCase {
   ForwardCase forward;                ///< its choice of statistics is not used
   bool optional_gradients = true;     ///< asks for dpse, dslopes and dsink wherever they exist
@@ -27,24 +27,25 @@ struct BackwardCase {
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
 
-/// The inputs of a backward call in the reference's terms: out in the type of q, statistics in f32.
+/// The inputs of a backward call in the reference's terms. out has the type of q, and statistics are f32.
 struct BackwardValues {
   reference::Problem problem;
   reference::ForwardResult forward;
   std::vector<double> d_out;  ///< like out
 };
 
-/// The values of a case. The reference computes the forward's results.
+/// Returns the values of a case. The reference computes the forward's results.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c);
-/// The values of a case whose problem has other values, for example poisoned ones.
+/// Returns the values of a case whose problem has other values, for example poisoned ones.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c, const reference::Problem& problem);
 
-/// Gradients in double and how far a computation may be from each of them (gradient_tolerance.h).
+/// The gradients in double, and how far a computation may be from each of them (gradient_tolerance.h).
 struct ExpectedGradients {
   reference::Gradients want, allowed;
 };
 
-/// dslopes and dpse in the form of the case's tensors: dslopes is summed over the batch for slopes [N].
+/// Returns the expected gradients of a case. dslopes and dpse have the form of the case's tensors. So dslopes is summed
+/// over the batch for slopes [N].
 [[nodiscard]] ExpectedGradients ExpectGradients(const BackwardCase& c, const BackwardValues& values);
 
 }  // namespace fa::test

@@ -10,7 +10,7 @@ namespace {
 enum Slot : int64_t { kSlotOut, kSlotDOut, kSlotDQ, kSlotDK, kSlotDV, kSlots };
 constexpr int64_t kNoSlot = -1;
 
-constexpr int64_t kCopies = 8;  // copies of each statistic of the device
+constexpr int64_t kCopies = 8;  // the device makes copies of each statistic
 
 Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 

@@ -12,19 +12,19 @@
 
 namespace fa::test {
 
-/// The results of a call in the reference's order. dslopes has the form of its tensor, [N] or [B, N].
+/// The results of a call, in the order of the reference. dslopes has the form of its tensor, [N] or [B, N].
 struct BackwardOutputs {
   reference::Gradients gradients;  ///< a gradient that was not asked for is empty
   std::vector<double> tail;        ///< TND: every element of every gradient past the last sequence
 };
 
-/// The tensors of a case in guarded buffers. The values are in their places, and all other bytes are NaN, the gradients
-/// too.
+/// The tensors of a case in guarded buffers. The values are in their places. All other bytes are NaN, and so are the
+/// gradients.
 class BackwardProblem {
  public:
   explicit BackwardProblem(const BackwardCase& c) : BackwardProblem(c, MakeBackwardValues(c)) {}
   BackwardProblem(const BackwardCase& c, BackwardValues values);
-  // The arguments point into it.
+  // The arguments point into the object, so it is not copied.
   BackwardProblem(const BackwardProblem&) = delete;
   BackwardProblem& operator=(const BackwardProblem&) = delete;
 
@@ -44,12 +44,12 @@ class BackwardProblem {
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
-  /// A tensor with heads, and the facts that are needed to walk its rows.
+  /// A tensor with heads, and the facts that a walk through its rows needs.
   struct Rows {
     HeadTensor at;
     const std::vector<int64_t>* lengths = nullptr;  ///< rows of each sequence
     int64_t heads = 0, size = 0;
-    int64_t tensor_rows = 0;  ///< rows per batch element; TND: of all sequences and the tail
+    int64_t tensor_rows = 0;  ///< rows per batch element; in TND the rows of all sequences and the tail
   };
   [[nodiscard]] Rows PlaceRows(Layout layout, bool of_queries, int64_t size, int64_t slot);
   void PlaceStatistic(const std::vector<double>& values, Tensor* tensor) const;

@@ -8,14 +8,14 @@
 namespace fa::test {
 namespace {
 
-/// Adds the fields of keys or values as a list: "k[0]", "k[1]", ...
+/// Adds the fields of a list of tensors, which are keys or values: "k[0]", "k[1]", ...
 void AddList(const char* name, std::span<const TensorView> views, std::vector<TensorField>* fields) {
   for (size_t b = 0; b < views.size(); ++b) {
     fields->emplace_back(std::string(name) + "[" + std::to_string(b) + "]", const_cast<TensorView*>(&views[b]));
   }
 }
 
-/// The bytes of the members of Args that Fields returns.
+/// Returns the number of bytes of the members of Args that Fields returns.
 template <typename Args>
 constexpr size_t BytesOfFields() {
   size_t bytes = 0;

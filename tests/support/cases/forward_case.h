@@ -15,13 +15,13 @@ namespace fa::test {
 enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };  ///< TND: [maxSq, maxSk] for all
 enum class PseForm : uint8_t { kNone, kFull, kRow, kCompressed, kSlopes };
 enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
-/// Where q, k, v and out lie.
+/// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
   kApart,    ///< each in a buffer of its own, padded as `padding` says
   kTogether  ///< slots of one row-interleaved buffer (B,S,slot,N,D); the longest rows and heads make its size
 };
 
-/// One dense forward call with its tensors, as a value. A case gives the same numbers at every logical place, whatever
+/// One dense forward call with its tensors, as a value. At every logical place a case gives the same number, whatever
 /// the layout and the strides.
 struct ForwardCase {
   uint64_t seed = 1;
@@ -60,23 +60,23 @@ struct ForwardCase {
   [[nodiscard]] int64_t max_sq() const;
   [[nodiscard]] int64_t max_sk() const;
   [[nodiscard]] float scale_value() const;
-  /// Rows of the q and k tensors, per batch element or, for TND, of all sequences.
+  /// Returns the rows of the q or the k tensor. These are rows per batch element or, for TND, rows of all sequences.
   [[nodiscard]] int64_t tensor_rows_q() const;
   [[nodiscard]] int64_t tensor_rows_k() const;
 
   bool operator==(const ForwardCase&) const = default;
 };
 
-/// `batch` sequences of equal lengths.
+/// Returns `batch` sequences of equal lengths.
 [[nodiscard]] reference::Lengths EqualLengths(int64_t batch, int64_t sq, int64_t sk);
 
-/// The fields that differ from a default case, the seed first.
+/// Returns the fields that differ from a default case as text, the seed first.
 [[nodiscard]] std::string ToString(const ForwardCase& c);
 std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 
 [[nodiscard]] AttentionOptions OptionsOf(const ForwardCase& c);
 
-/// The case in the reference's terms. Its values are drawn and rounded to their types.
+/// Returns the case in the reference's terms. Its values are drawn and rounded to their types.
 [[nodiscard]] reference::Problem MakeReferenceProblem(const ForwardCase& c);
 
 }  // namespace fa::test

@@ -10,20 +10,20 @@
 
 namespace fa::test {
 
-/// The results of a call in the reference's order: [sequence][head][row][column].
+/// The results of a call, in the order of the reference: [sequence][head][row][column].
 struct ForwardOutputs {
   std::vector<double> out, max, sum, lse;  ///< empty if not asked for
   std::vector<double> tail;                ///< TND: every element of every output past the last sequence
 };
 
-/// The tensors of a case in guarded buffers. The values are in their places, and all other bytes are NaN, the outputs
-/// too.
+/// The tensors of a case in guarded buffers. The values are in their places. All other bytes are NaN, and so are the
+/// outputs.
 class ForwardProblem {
  public:
   explicit ForwardProblem(const ForwardCase& c) : ForwardProblem(c, MakeReferenceProblem(c)) {}
-  /// The tensors of the case with other values, for example poisoned ones.
+  /// Makes the tensors of the case with other values, for example poisoned ones.
   ForwardProblem(const ForwardCase& c, reference::Problem values);
-  // The arguments point into it.
+  // The arguments point into the object, so it is not copied.
   ForwardProblem(const ForwardProblem&) = delete;
   ForwardProblem& operator=(const ForwardProblem&) = delete;
 
@@ -47,7 +47,7 @@ class ForwardProblem {
   void PlacePairs();
   void PlaceStatistics();
   [[nodiscard]] HeadTensor PlaceHead(DType dtype, Layout layout, HeadSizes sizes, int64_t slot);
-  /// The batch index and the row of a tensor for row s of sequence b.
+  /// The batch index and the row at which a tensor has row s of sequence b.
   struct Row {
     int64_t batch, row;
   };

@@ -19,22 +19,22 @@
 namespace fa::test {
 
 enum class ValueKind : uint8_t {
-  kNormal,    ///< mean 0, variance 1
+  kNormal,    ///< values of mean 0 and variance 1
   kDenormal,  ///< every second value is normal, the others are normal values times 2^-130
 };
 
-/// The dense tensors of one call. They stay at their addresses.
+/// The dense tensors of one call. The tensors stay at their addresses.
 class CallTensors {
  public:
   explicit CallTensors(ValueKind kind) : kind_(kind) {}
 
-  /// An f32 tensor of drawn values.
+  /// Returns an f32 tensor of drawn values.
   TensorView Input(const Dims& shape);
-  /// An f32 tensor with the same value everywhere.
+  /// Returns an f32 tensor with the same value everywhere.
   TensorView Constant(const Dims& shape, float value);
-  /// i32 [..., K]: K different ones of the keys 0 .. keys - 1. K divides `keys`.
+  /// Returns i32 lists [..., K]. Each list has K different ones of the keys 0 .. keys - 1. K divides `keys`.
   TensorView Lists(const Dims& shape, int64_t keys);
-  /// An f32 or i32 tensor that the call writes.
+  /// Returns an f32 or i32 tensor that the call writes.
   MutableTensorView Output(const Dims& shape, DType dtype = DType::kF32);
   [[nodiscard]] std::vector<uint32_t> OutputBits() const;
   /// Sets every element of every output to NaN.
@@ -48,7 +48,7 @@ class CallTensors {
   std::deque<std::vector<uint32_t>> inputs_, outputs_;
 };
 
-/// One small call of an operator through the public interface, of several tasks on up to four workers.
+/// One small call of an operator through the public interface. It has several tasks on up to four workers.
 struct OperatorCall {
   std::string name;
   std::shared_ptr<CallTensors> tensors;
@@ -56,7 +56,8 @@ struct OperatorCall {
   std::function<Result<Plan>(Context*)> plan;  ///< null for an operator without plans
 };
 
-/// A call of an operator that has plans. `alive` is the memory that the arguments point into, besides `tensors`.
+/// Returns a call of an operator that has plans. `alive` is the memory that the arguments point into, besides
+/// `tensors`.
 template <typename Args, typename Options>
 OperatorCall MakeOperatorCall(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args,
                               const Options& options, Status (*run)(const Args&, const Options&, Context*),
@@ -68,15 +69,16 @@ OperatorCall MakeOperatorCall(std::string name, std::shared_ptr<CallTensors> ten
           .plan = [=, alive = alive](Context* context) { return AnyPlan(plan(args, options, context)); }};
 }
 
-/// A small call of each operator: SmallForwardCall and so on.
+/// Each function returns a small call of an operator. The functions are SmallForwardCall and so on.
 #define FA_DECLARE(name, function, args, options, text) [[nodiscard]] OperatorCall Small##name##Call(ValueKind kind);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// Calls of every operator, by its short name in fa/operators.h, and of "DropoutMask".
+/// Returns a call of every operator, and a call "DropoutMask". The name of a call is the operator's short name in
+/// fa/operators.h.
 [[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);
 [[nodiscard]] std::vector<std::string> OperatorNames();
-/// The call of that name. @throws std::out_of_range
+/// Returns the call of that name. @throws std::out_of_range
 [[nodiscard]] OperatorCall OperatorOf(const std::string& name, ValueKind kind);
 
 }  // namespace fa::test

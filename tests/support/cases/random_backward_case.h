@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// A valid case that depends on the seed alone: the forward case of that seed, with any form of the backward's own
-/// tensors.
+/// Returns a valid case that depends on the seed alone. It has the forward case of that seed, and the backward's own
+/// tensors in any form.
 [[nodiscard]] BackwardCase RandomBackwardCase(uint64_t seed);
 
 }  // namespace fa::test

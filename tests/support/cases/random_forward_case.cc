@@ -8,14 +8,14 @@
 namespace fa::test {
 namespace {
 
-/// The most multiply-adds of one case, which take the reference some 20 ms.
+/// The most multiply-adds of one case. The reference computes them in some 20 ms.
 constexpr int64_t kLargestWork = 3'000'000;
 
 class Dice {
  public:
   explicit Dice(uint64_t seed) : seed_(seed) {}
 
-  /// Uniform in [low, high].
+  /// Returns a number that is uniform in [low, high].
   int64_t Pick(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(Next() % static_cast<uint64_t>(high - low + 1));
   }
@@ -23,7 +23,7 @@ class Dice {
   T OneOf(std::initializer_list<T> values) {
     return values.begin()[Next() % values.size()];
   }
-  /// True with a probability of 1 / `times`.
+  /// Returns true with a probability of 1 / `times`.
   bool Once(int64_t times) { return Pick(1, times) == 1; }
 
  private:
@@ -72,7 +72,7 @@ void PickSizes(Dice* dice, ForwardCase* c) {
     if (dice->Once(3)) c->tail_q = dice->Pick(0, 5);
     if (dice->Once(3)) c->tail_kv = dice->Pick(0, 5);
   }
-  if (dice->Once(12)) {  // long enough for a compressed bias, thin enough for the reference
+  if (dice->Once(12)) {  // the case is long enough for a compressed bias, and thin enough for the reference
     c->lengths = EqualLengths(1, dice->Pick(1025, 1040), 0);
     c->lengths.sk = c->lengths.sq;
     c->heads = c->heads_kv = c->d = c->dv = 1;
@@ -92,7 +92,7 @@ void PickSizes(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Modes 7 and 8 exist only as sparse modes, and their checks require certain lengths.
+/// Picks a mask of mode 7 or 8. These modes exist only as sparse modes, and their checks require certain lengths.
 void PickBandMode(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = dice->OneOf({7, 8});
@@ -111,7 +111,7 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks listed rows. Both bounds grow from row to row; some rows keep no key, which any pair of bounds may express.
+/// Picks listed rows. Both bounds grow from row to row. Some rows keep no key, which any pair of bounds may express.
 void PickRows(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = reference::MaskRule::kRows;

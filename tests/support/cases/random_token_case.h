@@ -26,7 +26,7 @@ class RandomChoices {
   int64_t made_ = 0;
 };
 
-/// Draws sequences, lists, types and places, and keys in pages if `may_be_paged`.
+/// Draws sequences, lists, types and places. Keys are in pages only if `may_be_paged`.
 [[nodiscard]] TokenCase RandomTokenCase(uint64_t seed, bool may_be_paged, RandomChoices* choices);
 
 }  // namespace fa::test

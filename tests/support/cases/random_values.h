@@ -6,7 +6,7 @@
 
 namespace fa::test {
 
-/// Names of the tensors of a case, so that each tensor draws values of its own.
+/// The names of a case's tensors. Each tensor draws other values by its name.
 enum class Tag : uint8_t {
   kQ,
   kK,
@@ -26,15 +26,16 @@ enum class Tag : uint8_t {
   kWeights,
 };
 
-/// 64 random bits that depend on the arguments alone. So the value of an element depends on its logical place, and
-/// never on layout, batch size or order.
+/// Returns 64 random bits that depend on the arguments alone. So the value of an element depends on its logical place,
+/// and never on layout, batch size or order.
 [[nodiscard]] uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// A number of mean 0 and variance 1, which is the sum of four uniforms.
+/// Returns a number of mean 0 and variance 1, which is the sum of four uniform numbers.
 [[nodiscard]] double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// A uniform number in [0, 1).
+/// Returns a uniform number in [0, 1).
 [[nodiscard]] double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 
-/// The normal numbers of places that differ in their last index alone, each for a fifth of the work.
+/// Draws the normal numbers of places that differ in their last index alone. Each number takes a fifth of the work of
+/// RandomNormal.
 class RandomLine {
  public:
   /// @param line  all indices but the last one

@@ -40,7 +40,7 @@ void AddChunk(int64_t rows, int64_t chunk, int64_t chunks, std::vector<int64_t>&
 std::vector<Isa> RankLevels() {
   std::vector<Isa> levels = IsaLevels();
   if (!Sanitized()) return levels;
-  std::erase(levels, Isa::kAvx512Amx);  // it moves the same rows as its emulation
+  std::erase(levels, Isa::kAvx512Amx);  // the level moves the same rows as its emulation
   if (levels.size() > 2) levels.erase(levels.begin(), levels.end() - 2);
   return levels;
 }
@@ -76,8 +76,8 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
-  // Axes behind the cut one that are packed in both tensors form one run of bytes. So do neighbours on the last such
-  // axis.
+  // Axes behind the cut axis that are packed in both tensors form one run of bytes. If the cut axis is packed in both
+  // tensors too, its neighbours form a run with them.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
@@ -134,7 +134,7 @@ void RankTensors::Return() const {
 
 namespace {
 
-/// The number of elements of a TND bias [N*sum(Sq*Sk)].
+/// Returns the number of elements of a TND bias [N*sum(Sq*Sk)].
 int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv) {
   int64_t pairs = 0, first_row = 0, first_key = 0;
   for (size_t b = 0; b < cu_q.size(); ++b) {
@@ -145,7 +145,7 @@ int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int6
   return pairs;
 }
 
-/// The elements of such a bias that a rank has: its rows of one sequence after another.
+/// Returns the indices of a TND bias's elements that a rank has. These are its rows of one sequence after another.
 std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
                               std::span<const int64_t> cu_kv) {
   std::vector<int64_t> elements;
@@ -166,7 +166,8 @@ std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads,
   return elements;
 }
 
-/// A rank's pse, or its gradient: the rank's own rows, or the whole tensor if one row holds for all queries.
+/// Returns a rank's pse, or its gradient. The part is the rank's own rows, or the whole tensor if one row holds for all
+/// queries.
 template <typename View, typename Args>
 View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors& tensors) {
   if (whole.data == nullptr || whole.shape.rank() == 2) return whole;
@@ -180,7 +181,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));
 }
 
-/// A rank's mask: its own rows, or in TND the whole mask.
+/// Returns a rank's mask. The part is the rank's own rows, or in TND the whole mask.
 TensorView PartOfMask(const TensorView& whole, Layout layout, RankTensors& tensors) {
   return layout == Layout::kTND ? whole : tensors.Part(whole, whole.shape.rank() - 2, true);
 }

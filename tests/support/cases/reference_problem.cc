@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-/// Values of [sequence][head][row][column], rounded to the type of q.
+/// Returns values [sequence][head][row][column], rounded to the type of q.
 std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, const std::vector<int64_t>& rows,
                                int64_t size) {
   std::vector<double> values;
@@ -24,8 +24,8 @@ std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, con
   return values;
 }
 
-/// The shape of one sequence's values over pairs of query and key. It tells where a sequence starts, and how far apart
-/// its heads and rows are.
+/// The shape of one sequence's values over pairs of query and key. The shape tells where a sequence starts, and how far
+/// apart its heads and rows are.
 struct PairShape {
   bool broadcast_batch = false, broadcast_head = false;
   int64_t rows = 0, columns = 0;

@@ -11,8 +11,9 @@
 namespace fa::test {
 namespace {
 
-// qemu-user 7.2 keeps 24 bytes for each page that was ever mapped, which is 6 MiB for one GiB. So under it, memory
-// takes addresses that earlier memory had: it starts here, and blocks that live together follow each other.
+// qemu-user 7.2 keeps 24 bytes for each page that was ever mapped, which is 6 MiB for one GiB. So under qemu-user, new
+// memory takes the addresses of earlier memory. The addresses start here, and blocks that live together follow each
+// other.
 constexpr uintptr_t kFirstAddress = uintptr_t{1} << 44;
 constexpr size_t kGranule = size_t{1} << 21;
 constinit std::atomic<uintptr_t> next_address{kFirstAddress};

@@ -7,14 +7,14 @@
 
 namespace fa::test {
 
-/// Address space of which only the touched pages exist, so that a small tensor can be spread over terabytes.
+/// Address space in which memory exists only for the touched pages. So a small tensor can be spread over terabytes.
 class SparseMemory {
  public:
   explicit SparseMemory(size_t bytes);
   ~SparseMemory();
   SparseMemory(const SparseMemory&) = delete;
   SparseMemory& operator=(const SparseMemory&) = delete;
-  /// False if the system does not map so much.
+  /// Returns false if the system does not map as many bytes as were asked for.
   [[nodiscard]] bool ok() const { return memory_ != nullptr; }
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
 

@@ -1,4 +1,4 @@
-// The comparisons on which all tests rest: none lets a NaN pass, and each can fail.
+// Tests the comparisons on which all tests rest. No comparison lets a NaN pass, and each can fail.
 #include "support/compare/agrees.h"
 
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// The place of a flat index into [sequence][head][row][column], such as "[b=1 n=0 i=5 c=3]".
+/// Returns the place of a flat index into [sequence][head][row][column], such as "[b=1 n=0 i=5 c=3]".
 std::string PlaceOf(const reference::Problem& p, int64_t flat, int64_t columns) {
   int64_t b = 0;
   while (flat >= p.heads * p.lengths.sq[b] * columns) flat -= p.heads * p.lengths.sq[b++] * columns;
@@ -29,7 +29,7 @@ AssertionResult Differs(const char* what, const std::string& place, double got, 
                             << got - want << ")";
 }
 
-/// The statistics of a row without keys are exact: -FLT_MAX, FLT_MAX, -inf or 0.
+/// Returns whether a statistic must be exact. It must if its row has no keys: it is then -FLT_MAX, FLT_MAX, -inf or 0.
 bool IsExact(double want) { return std::isinf(want) || want == 0 || std::fabs(want) == static_cast<double>(FLT_MAX); }
 
 AssertionResult CompareStatistics(const ForwardProblem& problem, const reference::ForwardResult& want,

@@ -7,22 +7,22 @@
 
 namespace fa::test {
 
-/// Whether every gradient is within `expected.allowed` of `expected.want`. Tails, and elements to which nothing
+/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Tails, and elements to which nothing
 /// contributes, must be exactly 0. NaN and inf must be where the reference has them.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
                                                           const ExpectedGradients& expected);
 
-/// Whether all bits are the same. Any NaN equals any other.
+/// Returns whether all bits are the same. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const BackwardOutputs& a, const BackwardOutputs& b);
 
-/// Runs the case on `context` and checks the status and the gradients, and that only the gradients were written.
+/// Runs the case on `context`. Checks the status, the gradients, and that only the gradients were written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem,
                                                               const ExpectedGradients& expected, Context* context);
 /// Runs the case in the same way on every instruction-set level. The reference is computed once.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardCase& c, int threads = 2);
 
-/// Gradients of a run that must succeed.
+/// Returns the gradients of a run that must succeed.
 [[nodiscard]] BackwardOutputs OutputsOf(const BackwardProblem& problem, Context* context);
 [[nodiscard]] BackwardOutputs OutputsOf(const BackwardCase& c, Context* context);
 

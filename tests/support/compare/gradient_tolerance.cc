@@ -15,17 +15,18 @@ using reference::PseType;
 constexpr double kUnit = 0x1p-24;
 constexpr double kFlushed = static_cast<double>(FLT_MIN);
 
-/// The error of a sum of n products, relative to the sum of their magnitudes.
+/// Returns the error of a sum of n products, relative to the sum of their magnitudes.
 double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
 
-/// Errors of a factor of products: its own error with the errors of the additions, and its rounding to a 16-bit type.
+/// The errors of a factor of products. They are its own error with the errors of the additions, and its rounding to a
+/// 16-bit type.
 struct Factor {
   double systematic = 0;
   double rounding = 0;
   double flushed = 0;  ///< loss of a product or a sum that is subnormal
 };
 
-/// Errors of one gradient. Errors that may all have one sign add up; independent errors add up by their squares.
+/// The errors of one gradient. Errors that may all have one sign add up. Independent errors add up by their squares.
 struct Errors {
   explicit Errors(const std::vector<double>& like) : linear(like.size()), squares(like.size()) {}
   void Add(int64_t first, const Factor& factor, const double* x, int64_t size) {
@@ -35,7 +36,7 @@ struct Errors {
       squares[first + c] += factor.rounding * factor.rounding * magnitude * magnitude;
     }
   }
-  /// The bound, which includes the rounding of the output itself.
+  /// Returns the bound, which includes the rounding of the output itself.
   [[nodiscard]] std::vector<double> Allowed(const std::vector<double>& exact, DType dtype) const {
     std::vector<double> allowed(exact.size());
     for (size_t x = 0; x < exact.size(); ++x) {
@@ -116,7 +117,7 @@ class ToleranceOfRows {
   }
 
  private:
-  /// The number of rows that may add to the gradients of one key.
+  /// Returns the number of rows that may add to the gradients of one key.
   [[nodiscard]] int64_t RowsOfKey(int64_t b) const { return p_.lengths.sq[b] * (p_.heads / p_.heads_kv); }
 
   [[nodiscard]] double Rounding(double x) const {

@@ -17,13 +17,15 @@
 
 namespace fa::test {
 
-/// A child that takes longer counts as hanging. The limit is far more than any machine needs, and no bound on speed.
+/// The seconds after which a child counts as hanging. The limit is far more than any machine needs. It is no bound on
+/// speed.
 inline constexpr unsigned kWatchdogSeconds = 60;
 
 /// How a child ends: by _exit or by exit.
 enum class End : uint8_t { kAtOnce, kExit };
 
-/// waitpid for a child. After HangSeconds(kWatchdogSeconds) the child is killed, and its status is that of SIGALRM.
+/// Waits for a child as waitpid does. After HangSeconds(kWatchdogSeconds) the child is killed, and its status says that
+/// SIGALRM ended it.
 /// @return false if there is no such child
 inline bool WaitForChild(pid_t pid, int* status) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(HangSeconds(kWatchdogSeconds));
@@ -38,10 +40,10 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks: qemu-user
-/// 7.2 gives a thread the number after the highest of the live ones. A child has only the thread that forked, but qemu
-/// keeps the numbers of the parent's other threads. A thread of the child that gets such a number ends the child
-/// (qemu_plugin_vcpu_init_hook). The numbers after the newest thread are free.
+/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, for the
+/// following reason. qemu-user 7.2 gives a new thread the number after the highest number of a live thread. A child has
+/// only the thread that forked, but qemu keeps the numbers of the parent's other threads. If a thread of the child gets
+/// such a number, qemu ends the child (qemu_plugin_vcpu_init_hook). The numbers after the newest thread are free.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();
@@ -56,7 +58,7 @@ inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnc
   return pid;
 }
 
-/// Expects that `child` returns 0; another number tells which check failed. A child that hangs is ended.
+/// Expects that `child` returns 0. Another number tells which check failed. A child that hangs is ended.
 inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const pid_t pid = StartChild(child, end);
   int status = 0;

@@ -13,16 +13,16 @@ namespace fa::test {
 enum class ExecutorKind : uint8_t {
   kSerial,    ///< the caller runs tasks in claim order
   kShuffled,  ///< each run has another order of tasks, which the caller runs as random workers
-  kThreads,   ///< std::threads
-  kFlow,      ///< oneTBB, as the library's own contexts
+  kThreads,   ///< std::threads run the tasks
+  kFlow,      ///< oneTBB runs the tasks, as in the library's own contexts
 };
 
-/// An executor of `workers` workers (kSerial: one).
+/// Returns an executor of `workers` workers, or of one worker if it is kSerial.
 [[nodiscard]] std::unique_ptr<core::Executor> MakeExecutor(ExecutorKind kind, int workers);
 
-/// A context whose plans are made for `workers` workers and run on executors of that kind.
+/// Returns a context whose plans are made for `workers` workers and run on executors of that kind.
 [[nodiscard]] std::unique_ptr<Context> ContextOn(ExecutorKind kind, Isa isa, int workers);
-/// A context with the executors that `make` returns.
+/// Returns a context with the executors that `make` returns.
 [[nodiscard]] std::unique_ptr<Context> ContextOn(std::function<std::unique_ptr<core::Executor>()> make, Isa isa,
                                                  int workers);
 

@@ -8,19 +8,19 @@
 
 namespace fa::test {
 
-/// Every level that this CPU has. A sanitizer watches accesses, not values. So under one, kAvx512Vnni is left out where
-/// kAvx512Bf16 is there too. Its kernels are those of kAvx512, and its int8 kernels those of kAvx512Bf16
+/// Returns every level that this CPU has. A sanitizer watches accesses, not values. So under a sanitizer kAvx512Vnni is
+/// left out if the CPU has kAvx512Bf16 too. kAvx512Vnni has the kernels of kAvx512, and the int8 kernels of kAvx512Bf16
 /// (tests/core/kernels/int8_kernels_test.cc).
 [[nodiscard]] std::vector<Isa> IsaLevels();
-/// One context for each (level, threads), made on first use.
+/// Returns one context for each (level, threads), which is made on first use.
 [[nodiscard]] Context* ContextOf(Isa isa, int threads = 2);
-/// A test's name in a suite parametrised by level.
+/// Returns a test's name in a suite parametrised by level.
 [[nodiscard]] std::string IsaName(Isa isa);
 
-/// The integer in the environment variable, or `otherwise` if it is not set.
+/// Returns the integer in the environment variable, or `otherwise` if the variable is not set.
 [[nodiscard]] int FromEnvironment(const char* name, int otherwise);
-/// The number of random cases with which a property is tested on each level: FA_TEST_CASES, by default `usual`, or a
-/// fifth of it under a sanitizer.
+/// Returns the number of random cases with which a property is tested on each level. It is FA_TEST_CASES, by default
+/// `usual`, or a fifth of `usual` under a sanitizer.
 [[nodiscard]] int RandomCases(int usual = 400);
 
 }  // namespace fa::test

@@ -7,9 +7,9 @@
 
 namespace fa::test {
 
-/// Whether a user-mode emulator (qemu-user) runs this program. It answers /proc/self/exe with the program's own name.
-/// It leaves /proc/thread-self/exe to the kernel, which answers with the emulator's name. Without an emulator both
-/// names are equal.
+/// Returns whether a user-mode emulator (qemu-user) runs this program. The emulator answers /proc/self/exe with the
+/// program's own name. It leaves /proc/thread-self/exe to the kernel, which answers with the emulator's name. Without
+/// an emulator both names are equal.
 inline bool Emulated() {
   const auto target = [](const char* link) {
     std::string name(4096, '\0');

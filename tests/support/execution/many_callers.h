@@ -11,7 +11,7 @@ namespace fa::test {
 
 constexpr int kCallers = 6;
 
-/// Whether each caller saw what it expected. There is one byte per caller, so that callers may write at once.
+/// For each caller, whether it saw what it expected. There is one byte per caller, so that callers may write at once.
 using GoodCallers = std::vector<char>;
 
 inline void ExpectAll(const GoodCallers& good) {
@@ -27,8 +27,8 @@ void OnThreads(const Call& call) {
 }
 
 /// Calls `call(caller)` for every caller in a parallel region of OpenMP, whose threads oneTBB does not know. Only
-/// sources built with OpenMP may use it. ThreadSanitizer does not see the barrier at the region's end, which is inside
-/// libgomp; the counter tells it of the barrier.
+/// sources built with OpenMP may use this function. ThreadSanitizer does not see the barrier at the region's end, which
+/// is inside libgomp. The atomic counter shows ThreadSanitizer the same order.
 template <typename Call>
 void InOpenMpRegion(const Call& call) {
   std::atomic<int> returned{0};

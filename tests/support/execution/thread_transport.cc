@@ -50,7 +50,7 @@ struct ThreadRanks::Hub {
   const bool tests;
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // by sender, receiver, tag
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Parcel>>> parcels;  // the key is sender, receiver, tag
   std::vector<std::vector<std::byte>> gathered;
   int64_t gather_arrived = 0, gather_left = 0, gather_round = 0;
   std::vector<State> state;
@@ -152,7 +152,7 @@ class ThreadRanks::Rank final : public Transport {
   struct Pending {
     int to = 0, from = 0, tag = 0;
     std::span<std::byte> bytes = {};
-    std::shared_ptr<Hub::Parcel> parcel = {};  // only for a message that is sent
+    std::shared_ptr<Hub::Parcel> parcel = {};  // set only for a message that is sent
   };
 
   static int PeerOf(const Pending& pending) { return pending.parcel != nullptr ? pending.to : pending.from; }
@@ -160,7 +160,7 @@ class ThreadRanks::Rank final : public Transport {
   bool IsDone(const Pending& pending) {
     return pending.parcel != nullptr ? pending.parcel->taken : !QueueOf(pending).empty();
   }
-  /// Ends a message that is done, with the lock held. A received message is copied.
+  /// Ends a message that is done, with the lock held. Copies a received message.
   Status Take(const Pending& pending) {
     --under_way_;
     if (pending.parcel != nullptr) return Status::Ok();
@@ -175,7 +175,7 @@ class ThreadRanks::Rank final : public Transport {
     return Status::Ok();
   }
 
-  // A rank leaves. The messages that it has sent and nobody has taken lie in memory that is gone too.
+  // Lets the rank leave. Drops its messages that nobody has taken, because their memory is gone with the rank.
   void Gone() {
     hub_->state[static_cast<size_t>(rank_)].left = true;
     for (auto& [way, queue] : hub_->parcels) {

@@ -10,27 +10,27 @@
 
 namespace fa::test {
 
-/// Ranks as threads of one process. A message is copied when the receiver waits for it or finds it by Test, and only
-/// then the sender's wait ends. So a sender that reuses its memory too early is noticed. More or longer messages under
-/// way than a rank has reserved room for are an error.
+/// Ranks as threads of one process. A message is copied when the receiver waits for it or finds it by Test. Only then
+/// does the sender's wait end. So a sender that reuses its memory too early is noticed. It is an error if more or
+/// longer messages are under way than a rank has reserved room for.
 class ThreadRanks {
  public:
   /// @param can_test  false for transports that can only wait
   explicit ThreadRanks(int ranks, bool can_test = true);
   ~ThreadRanks();
 
-  /// Calls body(transport) on one thread per rank, and returns when all have ended. A rank whose body has returned has
-  /// left, and a rank that waits for it gets an error.
+  /// Calls body(transport) on one thread per rank, and returns when all have ended. A rank leaves when its body
+  /// returns. A rank that waits for a rank that has left gets an error.
   void Run(const std::function<void(const std::shared_ptr<Transport>&)>& body);
 
-  /// Bytes of messages that a rank has sent or received, without those of AllGather.
+  /// Returns the bytes of messages that a rank has sent or received, without the bytes of AllGather.
   [[nodiscard]] int64_t sent_bytes(int rank) const;
   [[nodiscard]] int64_t received_bytes(int rank) const;
-  /// The number of calls of AllGather.
+  /// Returns the number of calls of AllGather.
   [[nodiscard]] int64_t gathers(int rank) const;
-  /// The number of calls of Test, on a transport that can test.
+  /// Returns the number of calls of Test, on a transport that can test.
   [[nodiscard]] int64_t tests(int rank) const;
-  /// Makes a rank die: its message of that number and all later ones fail.
+  /// Makes a rank die. Its message of that number and all later ones fail.
   void DieAtMessage(int rank, int64_t message);
   /// Makes the step of that number, counted from 0, throw std::bad_alloc on the rank. Every operation of a transport is
   /// a step, except Test of a message that is still under way.

@@ -7,7 +7,7 @@
 namespace fa::test {
 namespace {
 
-/// A random order of 0, 1, ..., count - 1.
+/// Returns a random order of 0, 1, ..., count - 1.
 std::vector<int64_t> Shuffled(int64_t count, uint64_t seed, int64_t sequence, int64_t row) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});

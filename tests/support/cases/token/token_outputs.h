@@ -25,24 +25,24 @@ struct ExpectedOutput {
   std::vector<double> want, allowed;
 };
 
-/// Whether every expected output is there and within its tolerance, with NaN and inf where they are expected. Unused
-/// rows must be exact.
+/// Returns whether every expected output is there and within its tolerance, with NaN and inf where they are expected.
+/// Unused rows must be exact.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// Checks the effect of non-finite values in an input. NaN and inf must be exactly where they are expected, and all
-/// other values must have the bits of a run on finite values. There must be some of both kinds. Tolerances are ignored.
+/// Checks the effect of NaN or inf in an input. NaN and inf must be exactly where they are expected. All other values
+/// must have the bits of a run on finite values. There must be some values of both kinds. Tolerances are ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);
 /// Checks only the rows that no sequence uses.
 [[nodiscard]] ::testing::AssertionResult UnusedRowsAreFilled(const TokenOutputs& got);
 
-/// Whether all bits are the same. Any NaN equals any other.
+/// Returns whether all bits are the same. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const TokenOutputs& a, const TokenOutputs& b);
 
-/// The values of output `name`.
+/// Returns the values of output `name`.
 [[nodiscard]] const std::vector<double>& ValuesOf(const TokenOutputs& outputs, const std::string& name);
-/// The values of an output that does not outlive the call.
+/// Returns the values of an output that does not outlive the call.
 [[nodiscard]] std::vector<double> ValuesOf(TokenOutputs&& outputs, const std::string& name);
 
 }  // namespace fa::test
