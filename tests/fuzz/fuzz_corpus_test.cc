@@ -1,5 +1,6 @@
-// The fuzzers' targets without libFuzzer: every input of the corpus, then changed inputs for FA_FUZZ_SECONDS (default
-// 1, under a sanitizer 15) from a seed that is printed. scripts/fuzz.sh runs the targets with libFuzzer.
+// Runs the fuzzers' targets without libFuzzer. The inputs are every input of the corpus, and then changed inputs for
+// FA_FUZZ_SECONDS (default 1, under a sanitizer 15). The seed of the changes is printed. scripts/fuzz.sh runs the
+// targets with libFuzzer.
 #include <gtest/gtest.h>
 
 #include <chrono>

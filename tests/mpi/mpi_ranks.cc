@@ -195,7 +195,7 @@ void RunAll(int64_t sequence) {
   ExpectOneErrorOfEachFault(rank, ranks);
 }
 
-/// Each allocation of rank 0 fails in turn. All ranks get the error, and none waits for ever.
+/// Makes transports while each allocation of rank 0 fails in turn. All ranks get the error, and none waits for ever.
 void MakeTransportsWithoutMemory() {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -11,11 +11,11 @@ struct Shape {
   int exponent_bits, fraction_bits;
   [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] int smallest_exponent() const { return 1 - bias(); }
-  /// The number of fraction bits of a double that a normal number of a 16-bit format lacks.
+  /// Returns the number of fraction bits that a double has and a normal number of the 16-bit format lacks.
   [[nodiscard]] int dropped_bits() const { return 52 - fraction_bits; }
   /// Returns how much larger the exponent bits of a normal number are in a double than in the 16-bit format.
   [[nodiscard]] int64_t exponent_offset() const { return 1023 - bias(); }
-  /// The smallest subnormal number, 2^(smallest_exponent - fraction_bits), and the inverse of this number.
+  /// These functions return the smallest subnormal number, 2^(smallest_exponent - fraction_bits), and its inverse.
   [[nodiscard]] double unit() const { return fraction_bits == 10 ? 0x1p-24 : 0x1p-133; }
   [[nodiscard]] double per_unit() const { return fraction_bits == 10 ? 0x1p24 : 0x1p133; }
 };

@@ -8,13 +8,13 @@ namespace reference {
 /// The number formats of tensors. They follow the definitions (sign, exponent, fraction), without code of the library.
 enum class Format : uint8_t { kF32, kF16, kBF16 };
 
-/// The exact value of a 16-bit pattern.
+/// Returns the exact value of a 16-bit pattern.
 [[nodiscard]] double Decode16(Format format, uint16_t bits);
-/// The nearest 16-bit number, ties to even. NaN stays NaN, and a number that is too large becomes inf.
+/// Returns the nearest 16-bit number, ties to even. NaN stays NaN, and a number that is too large becomes inf.
 [[nodiscard]] uint16_t Encode16(Format format, double value);
-/// The nearest number of the format, as double.
+/// Returns the nearest number of the format, as double.
 [[nodiscard]] double RoundTo(Format format, double value);
-/// The unit roundoff: half the distance between 1 and the next number.
+/// Returns the unit roundoff, which is half the distance between 1 and the next number.
 [[nodiscard]] double UnitRoundoff(Format format);
 /// Returns half the smallest positive number, which is the rounding error next to 0.
 [[nodiscard]] double SmallestError(Format format);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whether the CPUs of an emulator, and any number of threads, give the same bits.
+"""Tests whether the CPUs of an emulator, and any number of threads, give the same bits.
 
     equal_bits.py RESULT_HASHES EMULATOR ...
 
-Runs result_hashes (tests/fuzz) on emulated CPUs. Each has the levels of the CPUs before it too, so every level runs on
-two CPUs. Fails if two lines of one call and level have different outputs, if a CPU has other levels than it should, or if
-nothing was compared.
+Runs result_hashes (tests/fuzz) on emulated CPUs. Each CPU has the levels of the CPUs before it too, so every level runs
+on at least two CPUs. Fails if two lines of one call and level have different outputs, if a CPU has other levels than it
+should, or if nothing was compared.
 """
 
 import os

@@ -1,6 +1,6 @@
 // Tests, over the emulation, the properties that only kernels of the tile unit have. Products may begin in the middle
-// of a group of rows, and one loop runs three kernels. pair_kernels_test.cc tests the properties that all kernels of
-// bf16 pairs have.
+// of a group of rows, and one loop runs three kernels. The test file pair_kernels_test.cc tests the properties that all
+// kernels of bf16 pairs have.
 
 #include <array>
 #include <cmath>

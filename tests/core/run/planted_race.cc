@@ -1,9 +1,9 @@
-// Programs with a race between tasks that no edge orders, for race_detection_test:
+// Programs for race_detection_test, most of which have a race between tasks that no edge orders:
 // - "flow": two plain tasks on oneTBB;
 // - "threads": two plain tasks on std::threads;
 // - "ordered": both, with the edge that orders the two tasks;
-// - "tile-flow", "tile-threads", "tile-ordered": the same with tiles of the backward pass, whose edges order the sums
-//   of dK and dV.
+// - "tile-flow", "tile-threads", "tile-ordered": the same programs with tiles of the backward pass as tasks, whose
+//   edges order the sums of dK and dV.
 
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
-// Shows that ThreadSanitizer, with the suppressions that the other tests run under, reports a race between tasks on
-// both executors, and reports nothing once an edge orders them.
+// Shows that ThreadSanitizer reports a race between tasks on both executors, and reports nothing once an edge orders
+// them. ThreadSanitizer has the suppressions that the other tests run under.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -150,7 +150,7 @@ TEST(RankPlan, MoreHeadsInFlightAreFewerUnitsWithMoreMemory) {
   EXPECT_EQ(four.sent_bytes, one.sent_bytes);
 }
 
-/// A causal call of 16K rows per rank in bf16, with 64 threads per rank.
+/// Returns a causal call of 16K rows per rank in bf16, with 64 threads per rank.
 RankCall WeakScalingCall(int ranks) {
   const int64_t rows = int64_t{16384} * ranks;
   RankCall call =

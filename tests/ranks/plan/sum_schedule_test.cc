@@ -233,7 +233,8 @@ TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   }
 }
 
-/// Two ranks hold the rows of each cut sequence in turn, 128 rows at a time. Rank 0 alone holds one more sequence.
+/// Returns a schedule of two ranks. They hold the rows of each cut sequence in turn, 128 rows at a time. Rank 0 alone
+/// holds one more sequence.
 SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence can have
   std::vector<Sequence> sequences;
