@@ -12,15 +12,16 @@
 
 namespace fa::ops {
 
-/// An argument in an error: Arg("k"), Arg("k", ".shape"), Arg("k", ".shape", At(2)). Names are the fields of XArgs and
-/// XOptions. "mask.pre" names a part of a field, "k[1]" an element of a field that is a list.
+/// Returns the text that stands for an argument in an error: Arg("k"), Arg("k", ".shape"), Arg("k", ".shape", At(2)). A
+/// name is a field of an operator's Args or Options struct. "mask.pre" names a part of a field, and "k[1]" names an
+/// element of a field that is a list.
 [[nodiscard]] ErrorText Arg(std::string_view name, std::string_view member = {}, std::string_view index = {});
-/// An index as text: "[3]".
+/// Returns an index as text: "[3]".
 [[nodiscard]] std::string At(int64_t index);
-/// The shortest text that is exact: "0.5", "nan".
+/// Returns the shortest text that reads back as the same number: "0.5", "nan".
 [[nodiscard]] std::string Text(float number);
 [[nodiscard]] inline std::string Text(int64_t number) { return std::to_string(number); }
-/// Dimensions as text: "[2,3,4]".
+/// Returns dimensions as text: "[2,3,4]".
 [[nodiscard]] std::string Text(const Dims& dims);
 
 /// The words of an error, which may mention arguments.
@@ -44,13 +45,13 @@ struct SizeSource {
 [[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, const Words& rest);
 /// The error "invalid argument: k.dtype=f16, want f32 (q.dtype)".
 [[nodiscard]] Status WrongType(const char* tensor, DType got, const Words& want);
-/// A type and the tensor that it comes from: "f32 (q.dtype)".
+/// Returns the text of a type and of the tensor that the type comes from: "f32 (q.dtype)".
 [[nodiscard]] ErrorText TypeOf(const char* tensor, DType dtype);
 
-/// Checks rank, sizes and strides of any tensor. Its type must be known. It has at most 8 dimensions, none negative,
-/// and at most 2^60 elements, so that sums of sizes cannot overflow. There are as many strides, none negative, and the
-/// span fits into 64 bits. The innermost stride is 1 unless any_innermost; a dimension of one element may have any
-/// stride.
+/// Checks type, rank, sizes and strides of any tensor. The type must be a known one. The tensor has at most 8
+/// dimensions, none of a negative size. It has at most 2^60 elements, so that sums of sizes cannot overflow. It has one
+/// stride per dimension. No stride is negative, and the span in bytes fits into 64 bits. The innermost stride is 1
+/// unless any_innermost is set. A dimension of one element may have any stride.
 [[nodiscard]] Status CheckView(const char* name, const TensorView& tensor, bool any_innermost = false);
 
 [[nodiscard]] inline Status CheckSize(const char* name, const TensorView& tensor, int dim, int64_t want,

@@ -13,10 +13,11 @@
 
 namespace fa::ops {
 
-// The tensors of a dense call in a run, as its tiles read and write them. They join what a plan keeps (BoundAttention)
-// with the addresses of the arguments; below here no code sees argument structs. An absent tensor has null data.
+// The tensors of a dense call in a run, as its tiles read and write them. They join the layouts that a plan keeps
+// (BoundAttention) with the addresses of the arguments. The tiles and the code below them see these structs, and no
+// argument structs. An absent tensor has null data.
 
-/// A tensor of (row, key) pairs. Row i of head n of sequence b is at Of(b).At(0, n, i).
+/// A tensor with a value per pair of a row and a key. Row i of head n of sequence b lies at Of(b).At(0, n, i).
 struct PairView {
   const std::byte* data = nullptr;
   const PairRows* where = nullptr;
@@ -26,7 +27,7 @@ struct PairView {
   }
 };
 
-/// The gradient of a bias, addressed likewise.
+/// The gradient of a bias, addressed like a PairView.
 struct MutablePseView {
   std::byte* data = nullptr;
   const PseRows* where = nullptr;
@@ -36,16 +37,18 @@ struct MutablePseView {
   }
 };
 
-/// What the scores of a call pass through before they are multiplied with V.
+/// The tensors and numbers that change the scores of a call, and its probabilities before they are multiplied with V.
 struct ScoreInputs : ScoreNumbers {
-  PairView pse = {};                                     ///< pse types 0 and 1
-  bool compressed_pse = false;                           ///< as in PseRows
-  PairView slopes = {};                                  ///< pse types 2 and 3: f32, one per (b, n, 0)
-  std::span<const int64_t> q_start = {}, kv_start = {};  ///< one per sequence; empty: all 0
-  PairView dense_mask = {};                              ///< one byte per pair
-  const uint8_t* keep_bits = nullptr;                    ///< one bit per pair, least significant bit first
-  const PhiloxState* philox = nullptr;                   ///< draws the bits instead
-  std::span<const int64_t> dropout_offset = {};          ///< per sequence, the number of its first pair
+  PairView pse = {};            ///< pse types 0 and 1
+  bool compressed_pse = false;  ///< PseRows::compressed
+  /// Pse types 2 and 3: one f32 slope per sequence b and head n, at (b, n, 0).
+  PairView slopes = {};
+  std::span<const int64_t> q_start = {}, kv_start = {};  ///< position of row 0 and key 0 per sequence; empty: all 0
+  PairView dense_mask = {};                              ///< one mask byte per pair
+  const uint8_t* keep_bits = nullptr;                    ///< one dropout bit per pair, least significant bit first
+  /// Generator that draws the dropout bits if there are no keep_bits.
+  const PhiloxState* philox = nullptr;
+  std::span<const int64_t> dropout_offset = {};  ///< per sequence, the number of its first pair
 
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
   [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }
@@ -53,10 +56,10 @@ struct ScoreInputs : ScoreNumbers {
   [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
 };
 
-/// Scales and offsets of i8 keys or values, f32: [heads_kv][columns], or with per_token [batch][keys].
+/// Scales and offsets of i8 keys or values, as f32: [heads_kv][columns], or [batch][keys] with per_token.
 struct Antiquants {
   const float *scale = nullptr, *offset = nullptr;
-  int64_t row = 0;  ///< floats from head to head, or with per_token from batch element to batch element
+  int64_t row = 0;  ///< floats from one head to the next, or with per_token from one batch element to the next
   bool per_token = false;
 };
 
@@ -64,15 +67,15 @@ struct Antiquants {
 struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
-  Antiquants k_antiquants = {}, v_antiquants = {};  ///< for i8 keys and values
-  const float* sink = nullptr;                      ///< one value per head
+  Antiquants k_antiquants = {}, v_antiquants = {};  ///< scales and offsets of i8 keys and values
+  const float* sink = nullptr;                      ///< one sink per head
   ScoreInputs scores = {};
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
   bool selected_keys = false;         ///< whether a row without keys has statistics 0 instead of those of a masked row
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
-  int64_t padded_rows = 0;            ///< as in BoundAttention
+  int64_t padded_rows = 0;            ///< BoundAttention::padded_rows
 };
 
 /// The addresses of the tensors that change scores; null: absent.
@@ -90,7 +93,7 @@ struct ForwardAddresses {
 
 [[nodiscard]] ScoreInputs ScoreInputsOf(const BoundAttention& bound, const ScoreAddresses& data);
 
-/// The tensors of a checked call. They point into `bound`.
+/// Returns the tensors of a checked call, whose layouts point into `bound`.
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const ForwardAddresses& data);
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const AttentionArgs& args);
 

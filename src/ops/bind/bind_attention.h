@@ -13,16 +13,18 @@
 
 namespace fa::ops {
 
-/// Where a tensor's value for (sequence b, head n, row i, key j) lies: at data + offset[b] + n*head + i*row + j, with
-/// strides in elements. If one row stands for all rows, its stride `row` is 0, and so on.
+/// The layout of a tensor of pairs. The value of (sequence b, head n, row i, key j) lies at data + offset[b] + n*head +
+/// i*row + j, with strides in elements. A stride is 0 if its dimension is shared: `row` is 0 if one row stands for all
+/// rows.
 struct PairRows {
   struct PerSequence {
     int64_t offset = 0, head = 0, row = 0;
   };
   DType dtype = DType::kF32;
-  std::vector<PerSequence> sequences;  ///< one per sequence
+  std::vector<PerSequence> sequences;  ///< one layout per sequence
 
-  /// The elements before row (head 0, row 0) of sequence b, and the layout of the rows from there on.
+  /// Offset returns the number of elements before head 0, row 0 of sequence b. The next function returns the layout of
+  /// the rows from there on.
   [[nodiscard]] int64_t Offset(int64_t b) const { return sequences[static_cast<size_t>(b)].offset; }
   [[nodiscard]] layout::Rows Of(int64_t b) const {
     const PerSequence& of = sequences[static_cast<size_t>(b)];
@@ -30,20 +32,21 @@ struct PairRows {
   }
 };
 
-/// The position bias, or its gradient.
+/// The layout of the position bias, or of its gradient.
 struct PseRows : PairRows {
   bool shared_batch = false;  ///< one bias for a batch of another size than 1; its gradient is a sum over b
   bool shared_rows = false;   ///< one bias row for all of several rows; its gradient is a sum over i
-  /// The form of 1024 rows. The last 1024 rows are stored. Row i < sq - 1024 reads row m = i mod 1024, shifted by sk -
-  /// 1024 + m - i columns: the value at the same distance from the diagonal.
+  /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
+  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. There it finds the value at the same distance
+  /// from the diagonal.
   bool compressed = false;
-  bool sums = false;  ///< for a gradient: tiles add to f32 sums, which the caller keeps
+  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums, which the caller keeps
 
-  /// For a gradient: whether tiles add to what is there.
+  /// Returns, for a gradient, whether tiles add to the values in its memory instead of replacing them.
   [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
 };
 
-/// The numbers that scores and probabilities are changed by.
+/// The numbers that change scores and probabilities.
 struct ScoreNumbers {
   float scale = 1;
   PseType pse_type = PseType::kAddThenScale;
@@ -51,7 +54,7 @@ struct ScoreNumbers {
   float keep_prob = 1;
 };
 
-/// A validated dense call: sizes, rules and strides, but no pointer and no layout string. A plan keeps it.
+/// A validated dense call: sizes, rules and strides, but no pointer and no layout string. A plan keeps this struct.
 struct BoundAttention : ScoreNumbers {
   tiling::AttentionProblem problem;
   layout::Rows q, k, v, q_rope, k_rope, out;
@@ -59,31 +62,34 @@ struct BoundAttention : ScoreNumbers {
   bool has_rope = false, has_max = false, has_sum = false, has_lse = false, has_sink = false;
   bool has_pse = false, has_slopes = false, has_dense_mask = false, has_drop_mask = false, has_philox = false;
 
-  PseRows pse;                          ///< pse types 0 and 1
-  PairRows slopes;                      ///< pse types 2 and 3: one slope per sequence and head
-  PairRows dense_mask;                  ///< strides 0 where broadcast
+  PseRows pse;                          ///< bias of pse types 0 and 1
+  PairRows slopes;                      ///< one slope per sequence and head, for pse types 2 and 3
+  PairRows dense_mask;                  ///< a broadcast dimension has stride 0
   std::vector<int64_t> dropout_offset;  ///< flat index of (sequence, head 0, row 0, key 0)
 
-  std::vector<int64_t> q_start, kv_start;  ///< per sequence (mode 8: only sequence 0); empty = all 0
+  std::vector<int64_t> q_start, kv_start;  ///< position of row 0 and key 0 per sequence; empty: all 0
   PhiloxState philox;
 
-  int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, written 0
+  int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
   int64_t padded_rows = 0;  ///< rows of every batch element, if the lengths say that fewer are in use; rows that are
                             ///< not in use are written as 0
 
-  std::vector<PlannedTensor> planned;          ///< TensorsOf the call that was planned
+  std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  bool selected_keys = false;                  ///< whether statistics of a row without keys are 0 (else as if masked)
-  bool decode = false;                ///< K and V lie as a KeyStorage says, so tiles may have to copy them to f32 rows
-  int64_t compressed_mask_mode = -1;  ///< >= 0: dense_mask is the compressed mask of that sparse mode, checked in Run
+  /// Whether a row without keys has statistics 0 instead of those of a masked row.
+  bool selected_keys = false;
+  /// Whether a KeyStorage says where K and V lie, so that tiles may have to copy them to f32 rows.
+  bool decode = false;
+  /// If >= 0, dense_mask is the compressed mask of this sparse mode, which Run checks.
+  int64_t compressed_mask_mode = -1;
 
-  /// Whether a tile needs memory for f32 rows of a key block.
+  /// Returns whether a tile needs memory for f32 rows of a key block.
   [[nodiscard]] bool converts_keys() const { return problem.dtype != DType::kF32 || decode; }
 };
 
-/// Rows in use per batch element of a padded layout, counted from row 0. One entry holds for all elements. No entry
-/// means S. Entries past the last batch element are ignored.
+/// The number of rows in use per batch element of a padded layout, counted from row 0. A single entry holds for all
+/// elements. Without entries, all S rows are in use. Entries past the last batch element are ignored.
 struct ActualLengths {
   std::span<const int64_t> q, kv;
 };
@@ -91,10 +97,10 @@ struct ActualLengths {
 /// Finds every user error of the dense forward that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundAttention> BindAttention(const AttentionArgs& args, const AttentionOptions& options);
 
-/// Checks in Run that the tensors are the planned ones (shape, stride, type, presence, cu arrays), and that no output
-/// shares an element with another tensor. It allocates nothing when all is well.
+/// Checks in Run that the tensors are the planned ones: shape, stride, type, presence and prefix sums. Also checks that
+/// no output shares an element with another tensor. The check allocates nothing unless it finds an error.
 [[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
-/// The same for the tensors and prefix sums of any dense call whose forward is `bound`.
+/// Checks, like CheckRunArgs, the tensors and prefix sums of any dense call whose forward is `bound`.
 [[nodiscard]] Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors,
                                      std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv,
                                      const TensorView& dense_mask);

@@ -1,5 +1,5 @@
-// A gradient has the shape and type of its tensor. Everything else about it follows from the forward call, which is
-// bound first.
+// Binds the backward. A gradient must have the shape and type of the tensor that it belongs to. Every other fact about
+// a gradient follows from the forward call, which is bound first.
 #include "ops/bind/bind_attention_grad.h"
 
 #include <string>
@@ -48,7 +48,7 @@ Status CheckWritten(const Gradient& gradient) {
                                  ", want strides that keep its elements apart");
 }
 
-// The gradient of q_rope or k_rope must be given exactly if the call has rope tensors.
+// Checks that the gradient of q_rope or k_rope is given exactly if the call has rope tensors.
 Status CheckRope(bool has_rope, const Gradient& gradient) {
   const bool given = gradient.tensor.data != nullptr;
   if (given != has_rope) {
@@ -135,7 +135,7 @@ Status BindGradient(const AttentionGradArgs& args, const AttentionOptions& optio
 }  // namespace
 
 Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options) {
-  // It is built in place, because it is large.
+  // The result is built in place, because it is large.
   Result<BoundAttentionGrad> result{BoundAttentionGrad{}};
   FA_RETURN_IF_ERROR(BindGradient(args, options, *result));
   return result;

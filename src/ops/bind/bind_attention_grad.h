@@ -13,32 +13,34 @@ namespace fa::ops {
 
 /// A validated call of the dense backward: sizes, rules and strides, but no pointer and no layout string.
 struct BoundAttentionGrad {
-  /// The forward that is differentiated. Its out and statistics are inputs here, with any strides, 0 included. Both
-  /// statistics are present, and lse is absent.
+  /// The differentiated forward. Its `out` and its statistics are inputs of the backward, and may have any strides, 0
+  /// included. Both statistics are present, and lse is absent.
   BoundAttention forward;
   layout::Rows d_out, dq, dk, dv;
-  layout::Rows dq_rope, dk_rope;  ///< where forward.has_rope
+  layout::Rows dq_rope, dk_rope;  ///< set if forward.has_rope
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
-  PseRows dpse;                  ///< with its own strides, never compressed; shared dimensions are summed
-  bool dpse_of_one_row = false;  ///< dpse.shared_rows, but there is only one row, so nothing is added to it
-  /// Stride of dslopes from b to b. [B,N]: the stride of its rows. [N]: 0, since dslopes is a sum over the batch
-  /// (dslopes_shared).
+  /// Layout of dpse, never compressed; dpse is a sum over the dimensions that pse shares.
+  PseRows dpse;
+  bool dpse_of_one_row = false;  ///< whether dpse.shared_rows is set for a call of a single row, so no sum is needed
+  /// The stride of dslopes from one batch element to the next. For a dslopes [N] it is 0, since dslopes is then a sum
+  /// over the batch (dslopes_shared).
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
-  tiling::Interval unused_keys = {};  ///< TND: rows of keys past the last prefix sum; their gradients are written as 0
+  tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
 };
 
 /// The tensors of a dense backward in a run, like ForwardRows.
 struct GradRows {
   layout::RowsView q = {}, q_rope = {}, k = {}, k_rope = {}, v = {}, out = {}, d_out = {};
   layout::StatsView softmax_max = {}, softmax_sum = {};
-  const float* sink = nullptr;  ///< per head
+  const float* sink = nullptr;  ///< one sink per head
   ScoreInputs scores = {};
 
   layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};
   MutablePseView dpse = {};
   bool dpse_of_one_row = false;
-  layout::MutableStatsView dslopes = {};  ///< addressed as (b, n, 0); one row of them if they are shared
+  /// Gradients of slopes, addressed as (b, n, 0); one row of them if the batch shares them.
+  layout::MutableStatsView dslopes = {};
   bool dslopes_shared = false;
   float* dsink = nullptr;
   tiling::Interval unused_queries = {}, unused_keys = {};  ///< rows that belong to no packed sequence
@@ -48,10 +50,10 @@ struct GradRows {
 [[nodiscard]] Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args,
                                                            const AttentionOptions& options);
 
-/// Like CheckRunArgs, for the tensors of the backward.
+/// Checks, like CheckRunArgs, the tensors of the backward.
 [[nodiscard]] Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
-/// The tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments, whose layouts point into `bound`.
 [[nodiscard]] GradRows RowsOf(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
 }  // namespace fa::ops

@@ -10,29 +10,30 @@
 
 namespace fa::ops {
 
-/// Rows of the compressed form of the position bias.
+/// The number of rows of a compressed position bias (PseRows::compressed).
 inline constexpr int64_t kCompressedRows = 1024;
 
-/// Sizes that the parts share besides those of BoundAttention::problem. With TND, a dimension of rows counts all packed
-/// rows.
+/// The sizes that the parts share, besides the sizes in BoundAttention::problem. With TND, a dimension of rows counts
+/// all packed rows.
 struct CallSizes {
   int64_t sequences = 0;           ///< batch elements or packed sequences
-  int64_t q_rows = 0, k_rows = 0;  ///< S of query and key; T for TND
+  int64_t q_rows = 0, k_rows = 0;  ///< size of dimension S of query and key; of dimension T for TND
   int64_t max_sq = 0, max_sk = 0;  ///< lengths of the longest sequence
 };
 
-/// Out and the statistics are results of a forward and inputs of a backward, which needs both statistics.
+/// Which call is bound. `out` and the statistics are results of a forward, and inputs of a backward. A backward needs
+/// both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
-/// What prompt and decode attention allow that the training forward does not: lengths of padded batch elements, and a
-/// dense mask and pse whose last two dimensions are larger than the call.
+/// The arguments that prompt and decode attention have beyond the training forward: lengths of padded batch elements.
+/// They also allow a dense mask and pse whose last two dimensions are larger than the call.
 struct Inference {
   ActualLengths lengths;
-  bool own_types = false;  ///< the operator has checked the types of query, key, value and out
+  bool own_types = false;  ///< whether the operator has checked the types of query, key, value and out
 };
 
-/// The tensors of a dense call for its bind, whatever the operator calls them. Nothing is written through them. If the
-/// operator has a tensor in another form, its data may be null here; its shape and strides count.
+/// The tensors of a dense call while it is bound, whatever the operator calls them. Binding writes to none of them. A
+/// tensor that the operator has in another form may have null data here, since only shape and strides count.
 struct DenseTensors {
   const TensorView &q, &k, &v;
   const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;
@@ -43,8 +44,8 @@ struct DenseTensors {
   static constexpr TensorView kNoTensor{};
 };
 
-/// The tensors that a dense call and its gradients share. For gradients they are the tensors of the differentiated
-/// forward. Gradients have no lse, so it is left out.
+/// Returns the tensors that a dense call and its gradients share, which are the tensors of the forward. The lse is left
+/// out, since gradients have none.
 template <typename Args>
 [[nodiscard]] DenseTensors ForwardTensors(const Args& args) {
   return {.q = args.q,
@@ -63,49 +64,50 @@ template <typename Args>
           .softmax_sum = args.softmax_sum};
 }
 
-/// A call while it is bound. Each part checks its arguments and fills its fields of `bound`. The parts run in this
-/// order.
+/// A call while it is bound. Each part below checks its arguments and fills its fields of `bound`. The parts run in the
+/// order in which they are declared.
 struct Binding {
   const DenseTensors& args;
   const AttentionOptions& options;
   BoundAttention& bound;
   Direction direction = Direction::kForward;
-  const Inference* inference = nullptr;  ///< null: a training operator
+  const Inference* inference = nullptr;  ///< null for a training operator
   CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
 };
 
-[[nodiscard]] Status BindScalars(Binding& call);  ///< scale, softcap, pse_type, layout, heads, starts
-[[nodiscard]] Status BindShapes(Binding& call);   ///< query, key, value, rope parts, out: types, sizes, rows
+[[nodiscard]] Status BindScalars(Binding& call);  ///< binds scale, softcap, pse_type, layout, heads, starts
+/// Binds types, sizes and rows of query, key, value, their rope parts and out.
+[[nodiscard]] Status BindShapes(Binding& call);
 [[nodiscard]] Status BindLengths(
-    Binding& call);  ///< cu_q, cu_kv, actual lengths: sequences (without rules), and rows past them
-[[nodiscard]] Status BindStatistics(Binding& call);  ///< softmax_max, softmax_sum, lse, sink
-[[nodiscard]] Status BindMask(Binding& call);        ///< mask rules, dense_mask
-[[nodiscard]] Status BindPse(Binding& call);         ///< pse, slopes
-[[nodiscard]] Status BindDropout(Binding& call);     ///< drop_mask, keep_prob, seed
+    Binding& call);  ///< makes the sequences, without rules, from prefix sums or lengths; finds the rows past them
+[[nodiscard]] Status BindStatistics(Binding& call);  ///< binds softmax_max, softmax_sum, lse, sink
+[[nodiscard]] Status BindMask(Binding& call);        ///< makes the mask rules, binds dense_mask
+[[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
+[[nodiscard]] Status BindDropout(Binding& call);     ///< binds drop_mask, keep_prob, seed
 
 /// Runs all parts.
 [[nodiscard]] Status BindParts(Binding& call);
 
-/// BindAttention for a prompt or decode call. The caller sets the planned tensors.
+/// Binds a prompt or decode call as BindAttention binds a training call. The caller then sets BoundAttention::planned.
 [[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
                                                    const Inference& inference);
 
-/// Checks one of the last two sizes of the dense mask or pse: it is `want`, or with Inference at least `want`.
+/// Checks one of the last two sizes of the dense mask or pse. The size must be `want`; with Inference it may be larger.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 
-/// Whether the mask tensor of a sparse mode, if given, is a compressed triangle that the rule replaces.
+/// Returns whether the mask tensor of a sparse mode, if given, is a compressed triangle that the rule replaces.
 [[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
 
-/// The layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
+/// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
 [[nodiscard]] PairRows DenseMaskRows(const TensorView& mask, int64_t sequences);
 
-/// The layout of dpse, a checked tensor with the shape of the bound `pse`.
+/// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
-/// Checks the device's own limits for a mask from Mask::FromSparseMode. Part of BindMask.
+/// Checks, for BindMask, the limits that the device sets to a mask from Mask::FromSparseMode.
 [[nodiscard]] Status CheckSparseMode(const Binding& call);
 
 }  // namespace fa::ops

@@ -15,7 +15,7 @@ CallTensor Placed(const char* name, const View& tensor, bool required, bool outp
   return {name, tensor.data, tensor.dtype, &tensor.shape, &tensor.stride, required, output};
 }
 
-/// With p_head_mean a loss does not read the attention's tensors. They count as absent.
+/// Makes a tensor of the attention count as absent. With p_head_mean, a loss does not read the attention's tensors.
 void ForgetAttention(CallTensor& tensor) {
   for (const std::string_view name : {"q", "k", "q_rope", "k_rope", "softmax_max", "softmax_sum"}) {
     if (tensor.name != name) continue;

@@ -11,10 +11,10 @@
 
 namespace fa::ops {
 
-/// One tensor of a call of any operator. It points into the arguments. A `required` tensor may have null data in a
-/// plan; any other tensor with null data is absent.
+/// One tensor of a call of any operator, with pointers into the arguments. A `required` tensor may have null data in a
+/// plan. Any other tensor with null data is absent.
 struct CallTensor {
-  const char* name;  ///< in errors
+  const char* name;  ///< the name in errors
   const void* data;
   DType dtype;
   const Dims* shape;
@@ -23,7 +23,7 @@ struct CallTensor {
   bool output;
 };
 
-/// The tensors of a call, in place.
+/// The tensors of a call, stored inside this object.
 class CallTensors {
  public:
   static constexpr size_t kMost = 24;
@@ -39,15 +39,16 @@ class CallTensors {
   [[nodiscard]] const CallTensor& operator[](size_t i) const { return tensors_[i]; }
 
  private:
-  std::array<CallTensor, kMost> tensors_;  // set up to count_: the rest would cost a small call a twentieth
+  // Only the first count_ are set: setting the others would cost a small call a twentieth of its time.
+  std::array<CallTensor, kMost> tensors_;
   size_t count_;
 };
 
-/// All tensors of a call, inputs before outputs. A decode's lists of keys and values are not among them.
+/// Returns all tensors of a call, inputs before outputs. The lists of keys and values of a decode are left out.
 #define FA_TENSORS_OF(name, function, Args, Options, text) [[nodiscard]] CallTensors TensorsOf(const Args& args);
 FA_OPERATORS(FA_TENSORS_OF)
 #undef FA_TENSORS_OF
-/// One tensor of the lists of a decode.
+/// Returns one tensor from the lists of keys and values of a decode.
 [[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
 
 }  // namespace fa::ops

@@ -9,7 +9,7 @@
 
 namespace fa::ops {
 
-/// Checks in Run that the entries `used` of batch element b's row of block_table are pages. @return kInvalidArgument:
+/// Checks in Run that, in row b of block_table, the entries in `used` are numbers of pages. @return kInvalidArgument:
 /// "block_table[0][3]=12, want 0..11 (k.shape[0])"
 [[nodiscard]] Status CheckPages(const layout::BlockTable& table, int64_t b, tiling::Interval used);
 

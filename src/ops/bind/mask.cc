@@ -14,10 +14,11 @@ namespace {
 
 constinit const std::vector<int64_t> kNoRows;
 
-constexpr int64_t kSide = 2048;        // side of the compressed triangle
-constexpr int64_t kPrefixRows = 1024;  // rows below the triangle in mode 6: left half kept, right half dropped
+constexpr int64_t kSide = 2048;  // side of the compressed triangle
+// Rows below the triangle in mode 6, whose left half is kept and whose right half is dropped.
+constexpr int64_t kPrefixRows = 1024;
 
-// 2048 kept columns, then 2048 dropped ones. Every row of a compressed mask is a window of it.
+// A row of 2048 kept columns and then 2048 dropped ones. Every row of a compressed mask is a window of this row.
 constexpr auto kRamp = [] {
   std::array<uint8_t, 2 * kSide> ramp{};
   for (size_t i = kSide; i < ramp.size(); ++i) ramp[i] = 1;
@@ -26,7 +27,7 @@ constexpr auto kRamp = [] {
 
 const uint8_t* ExpectedRow(int64_t row) { return kRamp.data() + (row < kSide ? kSide - 1 - row : kSide / 2); }
 
-// The first column that differs; kSide if none differs. Any non-zero byte counts as 1.
+// Returns the first column that differs, or kSide if none differs. Any non-zero byte counts as 1.
 int64_t FirstWrong(const uint8_t* row, int64_t column_stride, const uint8_t* expected) {
   if (column_stride == 1 && std::memcmp(row, expected, static_cast<size_t>(kSide)) == 0) return kSide;
   for (int64_t j = 0; j < kSide; ++j) {

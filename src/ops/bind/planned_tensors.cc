@@ -10,7 +10,8 @@
 namespace fa::ops {
 namespace {
 
-// Whether strides are equal, or differ only in form: dense instead of empty, or on dimensions of one element.
+// Returns whether strides are equal, or differ without an effect. Dense strides equal empty strides, and the stride of
+// a dimension of one element does not count.
 bool EquivalentStrides(const Dims& shape, const Dims& got, const Dims& planned) {
   if (got == planned) return true;
   if (!got.empty() && got.rank() != shape.rank()) return false;
@@ -84,13 +85,13 @@ Status CheckPlannedLengths(const char* name, std::span<const int64_t> got, std::
 
 namespace {
 
-// The tensor with all strides, which Overlap needs.
+// Returns the tensor with all its strides, which Overlap needs.
 TensorView View(const CallTensor& tensor) {
   return {tensor.data, tensor.dtype, *tensor.shape, layout::FilledStride(*tensor.shape, *tensor.stride)};
 }
 
 struct ByteRange {
-  uintptr_t begin = 0, end = 0;  // equal if there is nothing to share
+  uintptr_t begin = 0, end = 0;  // begin and end are equal if the tensor has no bytes
 };
 
 ByteRange RangeOf(const CallTensor& tensor, const PlannedTensor& planned) {

@@ -11,18 +11,19 @@
 
 namespace fa::ops {
 
-/// What a plan keeps of a tensor to compare it in Run. If the tensor is absent, only `present` has a meaning.
+/// The facts of a tensor that a plan keeps, to compare the tensor in Run. If the tensor is absent, only `present` has a
+/// meaning.
 struct PlannedTensor {
   bool present = false;
   DType dtype = DType::kF32;
   Dims shape, stride;
-  int64_t span_bytes = 0;  ///< from the first byte to past the last byte
+  int64_t span_bytes = 0;  ///< bytes from the first byte of the tensor to past its last byte
 };
 
-/// Keeps checked tensors, in their order.
+/// Returns the facts of checked tensors, in the order of the tensors.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
 
-// The following functions check in Run.
+// The following functions are for checks in Run.
 
 /// Checks that the tensor is the planned one: shape, stride, type, presence.
 [[nodiscard]] Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned);
@@ -31,8 +32,8 @@ struct PlannedTensor {
 /// Checks that the output shares no element with the other tensor.
 [[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                                 const PlannedTensor& other_planned);
-/// Both check all tensors of a call. The first applies CheckPlanned; the second applies CheckApart to every output and
-/// every tensor before it.
+/// The next two functions check all tensors of a call. The first applies CheckPlanned to each tensor. The second
+/// applies CheckApart to every output and every tensor before it.
 [[nodiscard]] Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 [[nodiscard]] Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 

@@ -9,15 +9,15 @@
 
 namespace fa::ops {
 
-/// Checks the lengths of packed sequences. Each sequence has one entry: the number of rows up to its end. Entries do
-/// not decrease and are at most `rows`. Equal entries, and a leading 0, are sequences without rows. If there are rows,
-/// there must be entries.
-/// @param name       the argument
-/// @param rows_name  the argument that tells the number of rows: "q.shape[0]"
+/// Checks the lengths of packed sequences, given as prefix sums. Each sequence has one entry: the number of rows up to
+/// its end. Entries do not decrease, and none exceeds `rows`. An entry that equals the one before it, or a leading 0,
+/// makes a sequence without rows. An empty list is refused if there are rows.
+/// @param name       the argument that holds the sums
+/// @param rows_name  the size that gives the number of rows: "q.shape[0]"
 [[nodiscard]] Status CheckPrefixSums(const char* name, std::span<const int64_t> sums, int64_t rows,
                                      const ErrorText& rows_name);
 
-/// The beginning of an error about an entry of a list: "cu_q[3]=20".
+/// Returns the beginning of an error about an entry of a list: "cu_q[3]=20".
 [[nodiscard]] ErrorText EntryOf(const char* name, std::span<const int64_t> list, size_t i);
 
 }  // namespace fa::ops

@@ -10,12 +10,13 @@
 
 namespace fa::ops {
 
-/// A member of an operator's arguments that holds a tensor. If it is not `required`, null data says that it is absent.
+/// A member of an operator's arguments that holds a tensor. If the tensor is not `required`, null data says that it is
+/// absent.
 template <typename Args>
 struct TensorMember {
-  const char* name = nullptr;                 ///< in errors
-  TensorView Args::*input = nullptr;          ///< either this one is set
-  MutableTensorView Args::*output = nullptr;  ///< or this one
+  const char* name = nullptr;                 ///< the name in errors
+  TensorView Args::*input = nullptr;          ///< the member if it is an input, else null
+  MutableTensorView Args::*output = nullptr;  ///< the member if it is an output, else null
   bool required = false;
 };
 
@@ -28,7 +29,7 @@ struct TensorMember {
 #define FA_OUTPUT(member) \
   TensorMember<Args> { .name = #member, .output = &Args::member }
 
-/// Joins the members of the parts of a call, one part after the other.
+/// Joins lists of members into one list, one after the other.
 template <typename T, size_t... kSizes>
 constexpr std::array<T, (kSizes + ...)> Joined(const std::array<T, kSizes>&... parts) {
   std::array<T, (kSizes + ...)> all{};
@@ -67,7 +68,7 @@ template <typename Args>
 inline constexpr std::array kLossOutputs = {FA_REQUIRED_OUTPUT(dq_index), FA_REQUIRED_OUTPUT(dk_index),
                                             FA_REQUIRED_OUTPUT(dweights), FA_REQUIRED_OUTPUT(loss)};
 
-/// The tensors of every operator, inputs before outputs. A decode's lists of keys and values are not among them.
+/// Lists the tensors of an operator, inputs before outputs. The lists of keys and values of a decode are left out.
 template <typename Args>
 constexpr auto TensorMembers() = delete;
 

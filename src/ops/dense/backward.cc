@@ -1,4 +1,4 @@
-// FlashAttentionGrad: bind -> plan -> run.
+// The operator FlashAttentionGrad. A call is bound, planned and run.
 
 #include <utility>
 

@@ -16,8 +16,8 @@
 
 namespace fa::ops {
 
-/// The f32 memory of one slot, which serves one (sequence, kv head) in flight. Row r of query head g of the group is at
-/// g * rows_per_head + r; key j is at j.
+/// The f32 memory of one slot. A slot serves one head of keys of one sequence at a time. Row r of query head g of the
+/// group is at g * rows_per_head + r; key j is at j.
 struct BackwardSlot {
   float* q_panel = nullptr;   ///< strips of packed queries, [d + d_rope][width] each
   float* do_panel = nullptr;  ///< strips of packed d_out, [dv][width]
@@ -29,8 +29,9 @@ struct BackwardSlot {
   float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope]
   float* dv = nullptr;        ///< rows [dv]
-  float* k = nullptr;         ///< rows [d + d_rope] unless the caller's are dense f32; kernels of pairs: pairs of rows
-  float* v = nullptr;         ///< rows [dv], on the same condition
+  /// Rows [d + d_rope], or pairs of rows for kernels of pairs; unused if the caller's rows are dense f32.
+  float* k = nullptr;
+  float* v = nullptr;  ///< rows [dv]; unused if the caller's rows are dense f32
 };
 
 /// A worker's own memory for one tile.
@@ -40,37 +41,40 @@ struct BackwardScratch {
   float* bias = nullptr;    ///< staged rows of a compressed pse
 };
 
-/// Where the buffers of a backward plan lie in its workspace.
+/// The places of the buffers of a backward plan in its workspace.
 class BackwardBuffers {
  public:
-  /// Books into `workspace`.
+  /// Adds the buffers to the layout of `workspace`.
   BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
                   const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
-  /// Bytes of workspace that the sums over rows, keys and the batch take. They are known before the plan is made.
+  /// Returns the bytes of workspace that the sums over rows, keys and the batch take. The number is known before the
+  /// plan is made.
   [[nodiscard]] static size_t SumBytes(const BoundAttentionGrad& bound);
 
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
-  /// Floats per row of a panel of pack_rows, on any level.
+  /// Returns the floats per row of a panel of pack_rows, which suffice on any level.
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
-  /// The place of key `begin`, an even number, in BackwardSlot::k, or in a copy of keys that the caller keeps.
+  /// Returns the place of key `begin`, an even number, in BackwardSlot::k, or in a copy of keys that the caller keeps.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     return (pairs_ ? begin / 2 : begin) * columns_qk_;
   }
 
-  /// Sums that cross slots, f32. A pointer is null if the call does not need the sum.
+  /// The following functions return f32 sums to which tiles of several slots add. A pointer is null if the call does
+  /// not need the sum.
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
   [[nodiscard]] float* RowSlope(std::byte* workspace) const { return At(workspace, row_slope_); }  ///< [b][n][sq]
   [[nodiscard]] float* KeyBias(std::byte* workspace) const { return At(workspace, key_bias_); }    ///< [b][n][sk]
   [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }  ///< [n][sq][sk]
-  /// Where the rows (or keys) of sequence b start in RowDelta and RowSlope (or KeyBias). Heads come first, with the
-  /// sequence's own sizes.
+  /// RowBase returns the offset of sequence b in RowDelta and RowSlope, and the next function its offset in KeyBias.
+  /// From there on the sequence has its heads, one after the other, each with the sequence's own number of rows or
+  /// keys.
   [[nodiscard]] int64_t RowBase(int64_t b) const { return row_base_[static_cast<size_t>(b)]; }
   [[nodiscard]] int64_t KeyBase(int64_t b) const { return key_base_[static_cast<size_t>(b)]; }
 
@@ -86,7 +90,7 @@ class BackwardBuffers {
   int64_t columns_q_, columns_rope_, columns_qk_, columns_v_;
   int64_t slot_count_, workers_;
   int64_t slot_rows_, slot_keys_, tile_lanes_, block_k_;
-  int64_t paired_keys_;  ///< slot_keys, rounded up to a whole group of pairs
+  int64_t paired_keys_;  ///< number of keys of a slot, rounded up to a whole group of pairs
   bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;

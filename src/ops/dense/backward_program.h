@@ -14,7 +14,8 @@
 
 namespace fa::ops {
 
-/// A bound backward, planned and booked. Plans of backward operators hold it. Immutable.
+/// A bound backward with its plan and the layout of its workspace. The plans of backward operators hold this immutable
+/// object.
 class BackwardProgram {
  public:
   BackwardProgram(const Context& context, BoundAttentionGrad bound);
@@ -23,9 +24,10 @@ class BackwardProgram {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
   [[nodiscard]] const BackwardBuffers& buffers() const { return buffers_; }
-  /// Runs on checked arguments. It computes all gradients except sums over rows, keys or the batch.
+  /// Runs the backward on checked arguments. It computes all gradients except those that are sums over rows, keys or
+  /// the batch.
   [[nodiscard]] Status Run(const GraphRunner& runner, const GradRows& rows, std::byte* workspace) const;
-  /// Writes these sums after Run: dsink, dslopes, and a shared dpse.
+  /// Writes, after Run, the gradients that are such sums: dsink, dslopes, and a shared dpse.
   void WriteSums(const GradRows& rows, std::byte* workspace) const;
 
  private:

@@ -9,11 +9,11 @@
 //     dV[key][c]  += P^T (broadcast) x dO (panel of rows)
 //     dK[key][c]  += dS^T (broadcast) x Q (panel of rows)
 //
-// dQ^T of a row group and dK, dV of a column live in f32 in the head's slot. The plan's edges give each of them a
-// single writer at a time and one order of additions, so no bit depends on which worker runs which tile, or when. The
-// first tile of a row group packs Q and dO both ways and the row statistics, and the last one writes dQ. The tiles of a
-// column do the same for K, V, dK and dV. Each product is a chain of f32 additions through memory, so rows and keys may
-// be grouped in any way without a change of the bits.
+// dQ^T of a row group and dK, dV of a column live in f32 in the head's slot. The plan's edges give each of these sums a
+// single writer at a time and one order of additions. So no bit depends on which worker runs which tile, or when. The
+// first tile of a row group packs Q and dO in both forms, and the row statistics. The last tile of the row group writes
+// dQ. In the same way, the first tile of a column prepares K and V, and the last one writes dK and dV. Each product is
+// a chain of f32 additions through memory, so rows and keys may be grouped in any way without a change of the bits.
 
 #include "ops/dense/backward_tile.h"
 
@@ -36,7 +36,7 @@ using tiling::Interval;
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
                int64_t columns) {
-  // The rows of a group lie together. Rows that fill up the last group are finite.
+  // If rows lie in pairs, the rows of a group lie together. Rows that fill up the last group are finite.
   const int64_t step = rows.paired ? rows.group : 1, elements = step * columns;
   const int64_t bytes = step * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
   const auto* data = static_cast<const std::byte*>(rows.data);
@@ -59,16 +59,16 @@ struct BackwardTile::Tile {
   const tiling::Sequence& sequence;
   BackwardSlot slot;
   BackwardScratch scratch;
-  int64_t slot_row = 0;  ///< place of row_begin in the slot
+  int64_t slot_row = 0;  ///< place of the item's row_begin in the slot
   Interval column;
   int64_t first_key = 0;        ///< the key at which the slot's rows of keys begin
   int64_t first_row = 0;        ///< row of `first_key` in dK and dV
-  bool begins_sums, ends_sums;  ///< whether it starts dK and dV of the column at 0, and rounds them
+  bool begins_sums, ends_sums;  ///< whether this tile starts dK and dV of the column at 0, and rounds them at the end
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
-  /// Whether masked pairs meet only finite values: K of the column, or Q and dO of the rows. Empty until it is asked
-  /// for.
+  /// Whether K of the column, and whether Q and dO of the rows, have only finite values that masked pairs may meet.
+  /// Each is empty until a strip asks for it.
   std::optional<bool> keys_finite = {}, rows_finite = {};
   float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
@@ -79,7 +79,7 @@ struct BackwardTile::Tile {
   core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
-  /// The place of a key in the slot's rows of keys.
+  /// Returns the place of a key in the slot's rows of keys.
   [[nodiscard]] int64_t SlotKey(int64_t key) const { return key - first_key; }
 };
 
@@ -96,7 +96,8 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  if (task >= static_cast<int64_t>(plan_.items.size())) return;  // a join does no work
+  // An item past the last tile is a join, which does no work.
+  if (task >= static_cast<int64_t>(plan_.items.size())) return;
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
   Tile tile{.item = item,
@@ -127,7 +128,7 @@ void BackwardTile::operator()(int32_t task, int worker) {
   if (!tile.column.empty() && tile.ends_sums) CloseColumn(tile);
 }
 
-/// The place of the item's rows in its slot.
+/// Returns the place of the item's rows in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const int64_t rows_per_head = core::RoundUp(sq, plan_.block_q);
@@ -268,14 +269,14 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
       break;
   }
   if (lines == 0) return;
-  // Scores, dP and dQ of every strip fetch a share.
+  // The products for scores, dP and dQ of every strip each fetch a share of the lines.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
     rows_of->fetch = &tile.fetch;
     rows_of->fetch_lines = lines / (3 * tile.strips.size()) + 1;
   }
 }
 
-/// @return the panels that the next tile reads, in tile.runs
+/// Lists the panels that the next tile reads. @return the list, whose memory is tile.runs
 FetchRuns BackwardTile::PanelsOfNext(Tile& tile) const {
   const int64_t row = SlotRow(*tile.next), rows = tile.next->row_end - tile.next->row_begin;
   FetchRuns next(tile.runs);
@@ -368,7 +369,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
   kernels.pairs.pair_lanes(dp, n, strip.ds + paired);
 }
 
-/// Whether no element of the column's K is infinite or NaN.
+/// Returns whether no element of the column's K is infinite or NaN.
 bool BackwardTile::KeysFinite(Tile& tile) const {
   if (!tile.keys_finite) {
     tile.keys_finite = AllFinite(*table_.rows, tile.keys_of_dq.k, tile.column.size(), problem_.d + problem_.d_rope);
@@ -376,7 +377,7 @@ bool BackwardTile::KeysFinite(Tile& tile) const {
   return *tile.keys_finite;
 }
 
-/// Whether no element of the tile's Q and dO is infinite or NaN.
+/// Returns whether no element of the tile's Q and dO is infinite or NaN.
 bool BackwardTile::QueryPanelsFinite(Tile& tile) const {
   if (tile.rows_finite) return *tile.rows_finite;
   const bool pairs = table_.pairs();
@@ -405,7 +406,7 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
-/// Where the bias gradients of the tile's head are summed, beginning with a key.
+/// Returns the sums of the bias gradients of the tile's head, beginning with a key.
 float* BackwardTile::KeyBias(const Tile& tile, int64_t key) const {
   const tiling::BackwardItem& item = tile.item;
   if (sums_ == nullptr) {
@@ -421,9 +422,10 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
   const float* ds = strip.dp + (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   const int64_t head = tile.item.head, b = tile.item.sequence;
   if (where.shared_rows) {
-    // The tiles of a column run in the order of rows, so every key has one order of additions.
+    // The tiles of a column run in the order of their rows, so the sum of every key has one order of additions.
     float* keys = KeyBias(tile, strip.keys.begin);
-    if (rows_.dpse_of_one_row) std::fill_n(keys, strip.keys.size(), -0.0f);  // -0 changes no number that is added to it
+    // Adding a number to -0 gives exactly this number.
+    if (rows_.dpse_of_one_row) std::fill_n(keys, strip.keys.size(), -0.0f);
     for (int64_t key = 0; key < strip.keys.size(); ++key) {
       for (int64_t lane = 0; lane < strip.lanes.count; ++lane) keys[key] += factor * ds[key * strip.lanes.width + lane];
     }
@@ -489,8 +491,8 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       const Interval keys = tile.strips[s].keys;
       return keys.begin <= key && key < keys.end;
     };
-    // Strips of another width have tiles of another shape. A strip of rows without keys has no tile; with listed rows
-    // it may stand between others.
+    // Strips of another width have tiles of another shape. A strip whose rows have no keys has no tile. With listed
+    // rows, such a strip may stand between others.
     for (int64_t first = from, end = from; first < to; first = end) {
       if (!visits(first)) {
         ++end;

@@ -17,7 +17,7 @@ struct NamedView {
   TensorView tensor;
 };
 
-// All three outputs of BNSD_BSND attention lie in BSND.
+// Returns the layout of a merge's tensors. All three outputs of BNSD_BSND attention lie in BSND.
 Layout ResultLayout(Layout layout) { return layout::OutputLayout(layout); }
 
 Status CheckOut(const NamedView& named, const NamedView& first, Layout layout) {
@@ -124,8 +124,8 @@ Status CheckOutputsApart(const MergeArgs& args) {
   return Status::Ok();
 }
 
-// An output shares nothing with other outputs and with inputs, except with the previous partial that it replaces.
-// Tensors without an address share nothing.
+// Checks that an output shares no element with other outputs or with inputs, except with the previous partial result
+// that it replaces. Tensors without an address share nothing.
 Status CheckAliasing(const MergeArgs& args) {
   const NamedView outputs[] = {
       {"out", Filled(args.out)}, {"softmax_max", Filled(args.softmax_max)}, {"softmax_sum", Filled(args.softmax_sum)}};

@@ -12,13 +12,13 @@
 
 namespace fa::ops {
 
-/// A validated merge: sizes and strides. TND counts as one batch element of T rows.
+/// A validated merge: sizes and strides. A TND tensor counts as one batch element of T rows.
 struct BoundMerge {
   int64_t batch = 1, heads = 0, rows = 0, head_size = 0;
   DType dtype = DType::kF32;
   layout::Rows prev_out, cur_out, out;
   layout::Stats prev_max, prev_sum, cur_max, cur_sum, softmax_max, softmax_sum;
-  std::vector<PlannedTensor> planned;  ///< TensorsOf the call that was planned
+  std::vector<PlannedTensor> planned;  ///< the tensors of the planned call, as TensorsOf lists them
 };
 
 /// The rows of a merge in a run.
@@ -32,14 +32,14 @@ struct MergeRows {
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundMerge> BindMerge(const MergeArgs& args, const MergeOptions& options);
 
-/// The checks of BindMerge and of CheckMergeRunArgs, without a plan.
+/// Does the checks of BindMerge and of CheckMergeRunArgs, without a plan.
 [[nodiscard]] Status CheckMergeArgs(const MergeArgs& args, const MergeOptions& options);
 
 /// Checks in Run that the tensors are the planned ones, and that no output shares elements with another tensor, except
-/// with the previous partial that it replaces.
+/// with the previous partial result that it replaces.
 [[nodiscard]] Status CheckMergeRunArgs(const BoundMerge& bound, const MergeArgs& args);
 
-/// The rows of checked arguments.
+/// Returns the rows of checked arguments.
 [[nodiscard]] MergeRows RowsOf(const BoundMerge& bound, const MergeArgs& args);
 
 }  // namespace fa::ops

@@ -14,10 +14,11 @@
 namespace fa {
 namespace {
 
-// FillKeepBits writes whole words. The end of the mask need not hold a whole word, and its start need not be aligned.
-// So blocks pass through a buffer that stays in the L1 cache.
+// FillKeepBits writes whole words. The end of the mask need not hold a whole word, and the start of the mask need not
+// be aligned. So the bits are drawn block by block into a buffer that stays in the L1 cache, and copied from there. A
+// block has this number of bits.
 constexpr int64_t kBlockBits = 1 << 15;
-// Enough work for a task: about 100 us of Philox.
+// The number of blocks per task, which is enough work for a task: Philox takes about 100 us.
 constexpr int64_t kTaskBlocks = 32;
 
 Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask, Context* context) {

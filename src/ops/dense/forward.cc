@@ -1,4 +1,4 @@
-// FlashAttention: bind -> plan -> run.
+// The operator FlashAttention. A call is bound, planned and run.
 
 #include <string>
 #include <utility>

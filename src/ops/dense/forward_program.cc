@@ -14,8 +14,9 @@
 namespace fa::ops {
 namespace {
 
-/// The kernels of a call. A decode's rows lie in pages, which cannot be paired, so its strips multiply f32. Its kernels
-/// of few rows are those of its own type, as in the forward.
+/// Returns the kernels of a call. The rows of a decode's keys may lie in pages, and kernels of pairs cannot read pages.
+/// So the strips of a decode multiply f32. A decode takes the kernels of few rows for its own type, as the forward
+/// does.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!bound.decode) return own;
@@ -25,8 +26,8 @@ core::kernels::KernelTable TableOf(const Context& context, const BoundAttention&
   return table;
 }
 
-/// Records in the problem what the kernels read in place. Kernels of pairs find pairs along the head in every row of K;
-/// pairs of keys, for V, must be packed.
+/// Records in the problem what the kernels read in place. Kernels of pairs read K in place, since every row of K holds
+/// pairs of neighbouring columns. V must be packed, since its pairs are of neighbouring keys.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {
     bound.problem.k_in_place = true;

@@ -17,7 +17,8 @@
 
 namespace fa::ops {
 
-/// A bound forward, planned and booked. Plans of forward operators hold it. Immutable.
+/// A bound forward with its plan and the layout of its workspace. The plans of forward operators hold this immutable
+/// object.
 class ForwardProgram {
  public:
   /// @param op  the operator's name in descriptions
@@ -26,9 +27,9 @@ class ForwardProgram {
   [[nodiscard]] const BoundAttention& bound() const { return bound_; }
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
-  /// Books memory for what the operator adds. @return the offset
+  /// Adds a buffer of the operator to the layout of the workspace. @return the buffer's offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on checked arguments.
+  /// Runs the forward on checked arguments.
   /// @param quantization  null if the output is of a float type
   [[nodiscard]] Status Run(const GraphRunner& runner, const ForwardRows& rows, std::byte* workspace,
                            const OutputQuantization* quantization = nullptr) const;

@@ -125,7 +125,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
       } else {
         strips_.VisitBlock(strips[s], block, rows, scratch);
       }
-      // The first strip has fetched the next block into L2; the other strips need not.
+      // The first strip has fetched the next block into L2, so the other strips need not fetch it.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
     if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values take the place of this block's
@@ -151,8 +151,9 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
 }
 
-/// Leaves this part's state for the last task of its merge, which adds all states in the order of the parts. Returns
-/// whether this task is the last. No task waits, and no bit depends on which task is last.
+/// Leaves this part's state for the merge of all parts of these keys. The task that arrives last adds all states, in
+/// the order of the parts. Returns whether this task has done so. No task waits, and no bit depends on which task is
+/// the last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
   const int64_t dv = problem_.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);
@@ -189,7 +190,8 @@ bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* stri
   return true;
 }
 
-/// Adds a part: with m = max(own max, part's max), own *= 2^(own max - m) and own += 2^(part's max - m) part.
+/// Adds the state of a part: with m = max(own max, part's max), own *= 2^(own max - m) and own += 2^(part's max - m)
+/// part.
 void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   const int64_t width = strip.lanes.width;
   const float *part_max = part, *part_sum = part + width;

@@ -14,34 +14,36 @@
 
 namespace fa::ops {
 
-/// Where a forward plan's buffers lie in the workspace.
+/// The places of a forward plan's buffers in the workspace.
 struct ForwardBuffers {
-  size_t run_state = 0;                             ///< state of the executor
-  size_t slots = 0;                                 ///< packed K and V
-  size_t scratch = 0;                               ///< one piece per worker
-  size_t scratch_bytes = 0;                         ///< bytes of one worker
-  bool converts_keys = false, stages_bias = false;  ///< whether scratch has room for these two
-  size_t arrivals = 0;      ///< one int32_t per merge: number of parts whose state is there; 0 before and after a run
+  size_t run_state = 0;      ///< state of the executor
+  size_t slots = 0;          ///< packed K and V
+  size_t scratch = 0;        ///< one piece per worker
+  size_t scratch_bytes = 0;  ///< bytes of one worker
+  /// Whether scratch has room for converted keys, and for staged rows of a compressed pse.
+  bool converts_keys = false, stages_bias = false;
+  /// One int32_t per merge: the number of parts that have left their state; 0 before and after a run.
+  size_t arrivals = 0;
   size_t states = 0;        ///< states of parts of keys
   size_t state_floats = 0;  ///< floats of one part's state
 };
 
-/// Floats of one part's state: statistics and output state of each strip of a tile of `rows` rows.
+/// Returns the floats of one part's state: the statistics and the output state of each strip of a tile of `rows` rows.
 [[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
 
-/// Whether the keys of a sequence are one block. The output then needs no rescaling, and V of a block stays in L1 from
-/// one register block of rows to the next, so a state by rows saves the transposition. Longer sequences lose more on V:
-/// rows read four vectors of V per key where lanes read eight numbers. At S = 1024 they lose 2 % with D = 64 and 20 %
-/// with D = 128.
+/// Returns whether the keys of a sequence are one block. An output state by rows then pays, since it saves the
+/// transposition. The output needs no rescaling, and V of the block stays in L1 from one register block of rows to the
+/// next. Longer sequences lose more on V: a state by rows reads four vectors of V per key, where a state along the
+/// lanes reads eight numbers. At S = 1024 they lose 2 % with D = 64 and 20 % with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// The kernels for the first of `rows` rows of a sequence: the kernels of few rows if the whole group has few rows. The
-/// choice depends on the sequence alone, since the bits of the two kinds differ.
+/// Returns the kernels for the first of `rows` rows of a sequence: the kernels of few rows if the whole group has few
+/// rows. The choice depends on the sequence alone, since the bits of the two kinds differ.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);
 
-/// The forward's tile program: runs any task of a ForwardPlan. One per Run, shared by all workers.
+/// The forward's tile program, which runs any task of a ForwardPlan. A run makes one object, which all workers share.
 class ForwardTile {
  public:
   /// The caller keeps all arguments.
@@ -67,8 +69,8 @@ class ForwardTile {
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
   /// Whether strips of a short sequence fetch the next tile. With kernels of pairs, only strips with their state by
-  /// rows do so: the tile unit's strips have several blocks in flight instead. V of pairs is listed too, because the
-  /// next tile makes pairs from it.
+  /// rows fetch it. The strips of the tile unit work on several blocks at the same time instead. V is listed for
+  /// kernels of pairs too, because the next tile makes pairs from V.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

@@ -1,6 +1,6 @@
-// The gradients of parameters: sums over rows, keys or the batch. Each is one serial chain, in a fixed order, over
-// partial sums that the tiles have left. So its bits do not depend on threads. The chains take O(B N S) work, the tiles
-// O(B N S^2 D).
+// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each sum is one serial chain of
+// additions, in a fixed order, over partial sums that the tiles have left. So the bits of a sum do not depend on
+// threads. The chains take O(B N S) work, while the tiles take O(B N S^2 D).
 
 #include "ops/dense/gradient_sums.h"
 
@@ -43,7 +43,7 @@ void WriteSlopeGradient(const tiling::AttentionProblem& problem, const GradRows&
   }
 }
 
-/// Writes the forms [B|1, N, 1, Sk], and the packed form with one row per head.
+/// Writes the gradients of biases [B|1, N, 1, Sk], and of packed biases with one row per head.
 void WriteKeyBias(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                   const MutablePseView& dpse, float* keys, const BackwardBuffers& buffers) {
   const bool shared_batch = dpse.where->shared_batch;

@@ -12,12 +12,12 @@
 
 namespace fa::ops {
 
-/// The gradient of a head's sink in a sequence: adds the rows in their order to `sum`. The chain is one of doubles, so
-/// other calls may have added rows before, and may add rows after.
+/// Returns `sum` plus the gradient of a head's sink in a sequence, whose rows are added in their order. The sum is a
+/// chain of doubles. So earlier calls may have added other rows, and later calls may add more.
 /// @param delta  one value per row of the sequence and head, in order
 [[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
                                  int64_t head, const float* delta, double sum);
-/// The gradient of a head's slope in a sequence: adds the rows in their order to `sum`.
+/// Returns `sum` plus the gradient of a head's slope in a sequence, whose rows are added in their order.
 /// @param slope_rows  `count` values, one per row
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
@@ -25,21 +25,21 @@ namespace fa::ops {
 void WriteBiasRow(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
                   const float* from, int64_t count);
 
-/// Sizes of a bias, per batch element.
+/// The sizes of a bias in one batch element.
 struct PairSizes {
   int64_t heads = 0, rows = 0, keys = 0;
 };
-/// Rounds sums over the batch to the gradient of a bias that the batch shares.
-/// @param pairs  [heads][rows][keys]
-/// @param dpse   rows of batch element 0
+/// Rounds sums over the batch into the gradient of a bias that the batch shares.
+/// @param pairs  the sums [heads][rows][keys]
+/// @param dpse   the gradient's rows of batch element 0
 void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
                    const layout::MutableRowsView& dpse);
 
-/// Clears the sums that every tile of a run adds to. Call it before the graph runs.
+/// Clears the sums that every tile of a run adds to. Must be called before the graph runs.
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace);
 
-/// Computes dsink, dslopes and the shared forms of dpse from the sums of rows and keys, with b and i ascending. Call it
-/// after the graph has run.
+/// Computes dsink, dslopes and the shared forms of dpse from the sums of rows and keys, with b and i ascending. Must be
+/// called after the graph has run.
 void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                        const GradRows& rows, const BackwardBuffers& buffers, std::byte* workspace);
 

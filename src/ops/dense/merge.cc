@@ -1,6 +1,6 @@
-// Merges two partial attention results row by row: with m = max(mp, mc), a = sp e^(mp-m), b = sc e^(mc-m),
-// s = a + b the row becomes (op a + oc b) / s. Memory-bound: each output is read twice and written once, and only the
-// two factors of a row take exponentials.
+// Merges two partial attention results row by row, a previous one (p) and a current one (c). With m = max(mp, mc), a =
+// sp e^(mp-m), b = sc e^(mc-m) and s = a + b, the row becomes (op a + oc b) / s. The time goes to memory: two outputs
+// are read and one is written. Only the two factors of a row take exponentials.
 #include "fa/merge.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ class Merger {
  public:
   Merger(const ops::MergeRows& rows, const ops::BoundMerge& merge) : rows_(rows), merge_(merge) {}
 
-  // Rows are counted with the head running fastest, as they lie in most layouts. In other layouts each row is still
-  // contiguous.
+  // Merges the rows [begin, end). Rows are counted with the head running fastest, as they lie in most layouts. In other
+  // layouts each row by itself is still contiguous.
   template <typename Type>
   void MergeRows(int64_t begin, int64_t end) const {
     for (int64_t index = begin; index < end; ++index) {
@@ -101,7 +101,7 @@ class Merger {
   const ops::BoundMerge& merge_;
 };
 
-// Elements worth a task: about 64 KB per tensor, tens of microseconds.
+// The number of elements per task. They take about 64 KB per tensor and some tens of microseconds.
 constexpr int64_t kTaskElements = 1 << 14;
 
 class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
@@ -116,7 +116,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const override {
-    // Two products and one sum per element.
+    // An element takes two products and one sum.
     const double flops = 3 * static_cast<double>(plan_.rows) * static_cast<double>(bound_.head_size);
     tiling::PlanText problem, tasks;
     problem.AddLine("merge, %s: %lld batch elements, %lld heads, %lld rows of %lld", Name(bound_.dtype),
@@ -127,7 +127,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
     const std::vector<double> load = plan_.Load();
     return {.op = "merge",
             .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
-            .kernels = {"merge_portable"},  // one kernel for all levels, since it reads each element once
+            .kernels = {"merge_portable"},  // all levels share one kernel, since memory bounds the time
             .reason = kReason,
             .block_q = plan_.step,
             .graph = plan_.graph,

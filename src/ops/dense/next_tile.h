@@ -7,12 +7,12 @@
 
 namespace fa::ops {
 
-/// The tile that a backward's worker most likely takes after the tile `task`. It is the first successor of the task:
-/// the next tile of its column or, after the column's last tile, the next tile of its row group. If that successor is a
-/// join, it is the first tile that reuses the slot. Null if unknown.
+/// Returns the tile that a backward's worker most likely takes after the tile `task`, or null if unknown. It is the
+/// first successor of the task: the next tile of its column or, after the column's last tile, the next tile of its row
+/// group. If that successor is a join, the result is the first tile that reuses the slot.
 [[nodiscard]] const tiling::BackwardItem* NextTile(const tiling::BackwardPlan& plan, int32_t task);
 
-/// What a tile fetches for the next tile during its products.
+/// The kind of data that a tile fetches, during its products, for the next tile.
 enum class FetchedOfNext : uint8_t {
   kNothing,
   kPanels,  ///< panels of its row group, which come from L3 if a head's panels do not stay in L2

@@ -41,9 +41,9 @@ struct IndexerShape {
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  layout::Rows weights;  ///< a token's weights are the row at (b, 0, s)
+  layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
-  /// The heads of a token as rows.
+  /// Returns the heads of a query token as rows.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
     return HeadsAt(of, token.sequence, 0, sequences.Row(token));
   }
@@ -55,7 +55,7 @@ struct IndexerShape {
   [[nodiscard]] KeyPlace Place(int64_t sequence) const {
     return {sequence, sequences.list[static_cast<size_t>(sequence)].k_offset};
   }
-  /// The tensors in a run, if keys do not lie in pages.
+  /// Returns the tensors in a run, for calls whose keys do not lie in pages.
   [[nodiscard]] IndexerRows RowsOf(const TensorView& q_tensor, const TensorView& k_tensor,
                                    const TensorView& weights_tensor) const {
     return {.q = {q_tensor.data, q}, .weights = {weights_tensor.data, weights}, .k = {.view = {k_tensor.data, k}}};
@@ -81,17 +81,17 @@ struct BoundIndexer {
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   std::vector<PlannedTensor> planned;
 
-  /// The problem refers to this object.
+  /// Returns the sizes of the selection. The result refers to this object.
   [[nodiscard]] SelectionProblem Problem() const { return {shape.sequences, entries}; }
 };
 
 /// The rows of a forward in a run.
 struct SelectionRows {
   IndexerRows in;
-  layout::MutableRowsView indices, values;  ///< null data if no values are wanted
+  layout::MutableRowsView indices, values;  ///< indices and values; `values` has null data if no values are wanted
 };
 
-/// The tensors of checked arguments.
+/// Returns the tensors of checked arguments.
 [[nodiscard]] SelectionRows RowsOf(const BoundIndexer& bound, const LightningIndexerArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.

@@ -24,20 +24,20 @@ struct BoundIndexerGrad {
 /// The rows of a backward in a run.
 struct SelectionGradRows {
   IndexerRows in;
-  layout::RowsView indices;  ///< the list of token (b, 0, s)
+  layout::RowsView indices;  ///< lists of keys; the list of a query token is the row at (b, 0, s)
   layout::RowsView d_values;
   IndexerGradViews gradients;
 };
 
-/// The rows of checked arguments.
+/// Returns the rows of checked arguments.
 [[nodiscard]] SelectionGradRows RowsOf(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerGrad> BindIndexerGrad(const LightningIndexerGradArgs& args,
                                                        const LightningIndexerGradOptions& options);
 
-/// Checks in Run that tensors and lengths are the planned ones, that no output shares an element with another tensor
-/// and, if the caller wants it, that indices are keys.
+/// Checks in Run that tensors and lengths are the planned ones, and that no output shares an element with another
+/// tensor. If the caller wants it, also checks that indices are keys.
 [[nodiscard]] Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
 
 }  // namespace fa::ops

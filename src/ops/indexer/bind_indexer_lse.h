@@ -9,13 +9,13 @@
 
 namespace fa::ops {
 
-/// Validated statistics of an indexer's scores.
+/// A validated call for the statistics of an indexer's scores.
 struct BoundIndexerLse {
   IndexerShape shape;
   layout::Stats max, sum;
   std::vector<PlannedTensor> planned;
 
-  /// The sequences of the scores. They are part of this object.
+  /// Returns the sequences of the scores, which are part of this object.
   [[nodiscard]] const SparseSequences& Problem() const { return shape.sequences; }
 };
 
@@ -25,7 +25,7 @@ struct StatisticsRows {
   layout::MutableStatsView max, sum;
 };
 
-/// The rows of checked arguments.
+/// Returns the rows of checked arguments.
 [[nodiscard]] StatisticsRows RowsOf(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.

@@ -1,6 +1,7 @@
-// LightningIndexerGrad: bind -> plan -> run. A task is a token: its selected keys are gathered in blocks, its heads lie
-// along the lanes, and a block's three products (scores, dq, dk) run while its rows and scores are in L2. Tokens add to
-// the f32 sums of keys in ascending order (ordered_commit.h).
+// The operator LightningIndexerGrad. A call is bound, planned and run. A task is one query token. The selected keys of
+// the token are gathered in blocks, and its heads lie along the lanes. A block's three products (scores, dq, dk) run
+// while the block's rows and scores are in L2. Tokens add to the f32 sums of keys in ascending order
+// (ordered_commit.h).
 
 #include <algorithm>
 #include <string>
@@ -81,7 +82,7 @@ GradProgram::GradProgram(const ops::IndexerShape& shape_of_call, const ops::KeyL
       scratch_bytes(ScratchBytes(*this)),
       scratch(workspace.Book("token scratch", scratch_bytes, workers)) {}
 
-/// Runs any task. One per Run, shared by all workers.
+/// Runs any task of the gradient. A run makes one object, which all workers share.
 class GradTile {
  public:
   GradTile(const GradProgram& program, const ops::SelectionGradRows& rows, std::byte* workspace)

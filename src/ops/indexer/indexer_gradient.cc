@@ -122,7 +122,7 @@ void IndexerGradient::AddSelected(const SelectedBlock& block, const Token& token
   for (int64_t i = 0; i < count; ++i) block.targets[i] = sums.Row(sequence, keys[i]);
   turn.WaitFor(keys[count - 1] + 1);
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    // The run ends before the second copy of a key.
+    // A run of keys ends before the second copy of a key.
     end = begin + 1;
     while (end < count && keys[end] != keys[end - 1]) ++end;
     AddKeySide(block.s, count, begin, end, block.targets + begin, token);

@@ -23,10 +23,10 @@ struct IndexerGradients {
   const MutableTensorView &dq, &dk, &dweights;
 };
 
-/// The layout of these gradients, checked. Types are those of the inputs.
+/// The layouts of these gradients after their checks. Their types are the types of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
-  layout::Rows dweights;  ///< a token's values are the row at (b, 0, s)
+  layout::Rows dweights;  ///< layout of dweights; the values of a query token are the row at (b, 0, s)
 };
 
 /// The gradients in a run.
@@ -43,8 +43,9 @@ struct IndexerGradViews {
 /// Writes 0 to the gradients of tokens and keys that no sequence uses.
 void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients);
 
-/// The gradients of one token's scores. Let S be the products of its heads and keys, dI the gradients of its scores,
-/// and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along the lanes.
+/// Computes the gradients of one query token's scores. Let S be the products of its heads and keys, dI the gradients of
+/// its scores, and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along
+/// the lanes.
 class IndexerGradient {
  public:
   IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
@@ -63,29 +64,30 @@ class IndexerGradient {
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// How keys are gathered, `block` at a time.
+  /// Returns the form in which keys are gathered, `block` keys at a time.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
   void Begin(const SparseToken& at, const IndexerRows& rows, const Token& token) const;
   /// Computes s, the products with a block's keys. s is a tile of all strips.
   void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
-  /// scores[key] = sum over the heads of w max(0, s).
+  /// Computes scores[key] = sum over the heads of w max(0, s).
   void Scores(const float* s, int64_t keys, const Token& token, float* scores) const;
-  /// Turns s into E and adds to dw and dq. @param rows  rows in the form for `product`
+  /// Turns s into E, and adds the keys' terms to dw and dq. @param rows  rows of K in the form for `product`
   void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
                     const Token& token) const;
-  /// Adds E^T q to dk for the keys [begin, end) of a block of `keys`, which are all different. e is what AddQuerySide
-  /// left.
+  /// Adds E^T q to dk for the keys [begin, end) of a block of `keys`, which are all different. `e` is the E that
+  /// AddQuerySide has left in its s.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a token's selected keys. Its function adds both sides, the keys' side in the order of tokens.
+  /// A block of a query token's selected keys. The function that takes the block adds to dw, dq and dk; to dk it adds
+  /// in the order of tokens.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones
-    core::kernels::RowBlock rows;  ///< gathered, in the form for `product`
+    core::kernels::RowBlock rows;  ///< gathered rows of K, in the form for `product`
     const float* d_scores;
-    float* s;         ///< products, as a tile of all strips
+    float* s;         ///< products of all heads with the keys, as a tile of all strips
     float** targets;  ///< room for `count` addresses
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,

@@ -1,6 +1,6 @@
-// Computes score(t, s) = sum over heads of w ReLU(q.k), then calls the step on a token's row of scores. Products of a
-// token's heads with a strip of keys are summed over the heads while they lie in L1. So of S2 x heads products, only S2
-// scores are ever stored.
+// Computes score(t, s) = sum over heads of w ReLU(q.k), then calls the TokenStep of the run on a query token's row of
+// scores. Products of a token's heads with a strip of keys are summed over the heads while they lie in L1. So of S2 x
+// heads products, only S2 scores are ever stored.
 //
 // With many tokens, keys lie along the lanes. They are packed once per group of tokens, and q is broadcast from where
 // it lies. With one or two tokens, as in decode, packing does not pay (20 % of one token's products). Then heads lie
@@ -25,7 +25,7 @@ using core::kernels::RowBlock;
 // The fewest tokens for which packing keys pays.
 constexpr int64_t kManyTokens = 3;
 
-// Keys of a tile if heads lie along the lanes. With 64 heads the tile takes 16 KB, half of L1.
+// The number of keys of a tile if heads lie along the lanes. With 64 heads the tile takes 16 KB, half of L1.
 constexpr int64_t kBlockKeys = 64;
 static_assert(kBlockKeys % 2 == 0, "GatherShape::block is even: kernels of pairs take keys two by two");
 
@@ -129,7 +129,7 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
   }
 }
 
-/// Rows of keys in a form that the kernels of strips take: in place, or copied next to each other.
+/// Returns rows of keys in a form that the kernels of strips take: in place, or copied next to each other.
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   if (!rows_.k.paged() && program_.gather.form != KeyForm::kF32) {

@@ -16,12 +16,12 @@
 
 namespace fa::ops {
 
-/// The last step of an indexer's forward: it uses a token's row of scores.
+/// The last step of an indexer's forward, which uses a query token's row of scores.
 class TokenStep {
  public:
   virtual ~TokenStep() = default;
   /// @param scores   scores of the keys below the token's limit; the step may overwrite them
-  /// @param scratch  memory of one worker, with as many bytes as the program was made for, 64-byte aligned
+  /// @param scratch  memory of one worker, 64-byte aligned, with the bytes that IndexerProgram was made for
   virtual void operator()(const SparseToken& token, float* scores, std::byte* scratch) const = 0;
 };
 
@@ -41,7 +41,7 @@ struct IndexerProgram {
   GatherShape gather;
   tiling::IndexerPlan plan;
   int64_t row_floats;                ///< floats from one token's scores to the next token's
-  size_t step_bytes, scratch_bytes;  ///< per worker
+  size_t step_bytes, scratch_bytes;  ///< bytes per worker
 
   // Offsets in the workspace.
   size_t run_state, scratch, scores;
@@ -58,18 +58,18 @@ class IndexerTile {
         workspace_(workspace),
         keys_(*program.table.rows, program.gather, {.k = rows.k}) {}
 
-  /// Bytes of scratch per worker.
+  /// Returns the number of bytes of scratch per worker.
   [[nodiscard]] static size_t ScratchBytes(const IndexerProgram& program);
 
   void operator()(int32_t task, int worker) const;
-  /// The memory of one worker's steps.
+  /// Returns the memory for the steps that one worker runs.
   [[nodiscard]] std::byte* StepScratch(int worker) const { return ScratchOf(worker).step; }
 
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
     float* scores;   ///< rows of the tokens of an item; scores of cut keys lie in the workspace
-    float* panel;    ///< a strip of keys, or a token's heads
+    float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]
     float* tile;     ///< scores before their sum

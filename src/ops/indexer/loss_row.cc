@@ -1,5 +1,6 @@
-// The rows of a KL loss and of its statistics. A row has n probabilities and n scores, and takes a thousandth of the
-// work of the products behind them. Sums run in double, in one chain, and are rounded once.
+// Computes the rows of a KL loss and of its statistics. A row has n probabilities and n scores. The work on a row is a
+// thousandth of the work of the products that give the scores. A sum is one chain of additions of doubles, and is
+// rounded once.
 
 #include "ops/indexer/loss_row.h"
 
@@ -11,10 +12,11 @@
 namespace fa::ops {
 namespace {
 
-// p and y below this count as this value, but only in the loss. The device has the same value.
+// A p or y below this value counts as this value in the loss, though not in the gradients. The device uses the same
+// value.
 constexpr float kSmallest = 1e-8F;
 
-/// y = exp(scores - max).
+/// Computes y = exp(scores - max).
 void Exponentials(const core::kernels::RowKernels& kernels, const float* scores, int64_t n, float max, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = (scores[i] - max) * std::numbers::log2e_v<float>;
   kernels.exp2(y, n, y);
@@ -42,7 +44,7 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
     max = std::max(max, scores[i]);
     has_nan |= std::isnan(scores[i]);
   }
-  // Equal scores may be -0 and +0.
+  // The maximum may be -0 or +0 among equal scores; adding 0 makes it +0.
   max = has_nan ? std::numeric_limits<float>::quiet_NaN() : max + 0.0F;
   Exponentials(kernels, scores, n, max, scores);
   return {max, static_cast<float>(RowSum(scores, n))};

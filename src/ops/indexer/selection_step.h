@@ -22,11 +22,11 @@ class SelectionStep final : public TokenStep {
       : problem_(problem), table_(table), rows_(rows) {}
 
   [[nodiscard]] static std::string ResultOf(const SelectionProblem& problem);
-  /// Bytes of one worker's scratch.
+  /// Returns the number of bytes of one worker's scratch.
   [[nodiscard]] static size_t ScratchBytes(const SelectionProblem& problem, const core::kernels::KernelTable& table);
 
   void operator()(const SparseToken& token, float* scores, std::byte* scratch) const override;
-  /// Writes the rows of tokens that no sequence uses, without an index or a value.
+  /// Writes the rows of tokens that no sequence uses. Such a row has no index and no value.
   void WriteUnusedRows(std::byte* scratch) const;
 
  private:

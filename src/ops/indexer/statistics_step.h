@@ -21,14 +21,14 @@ class StatisticsStep final : public TokenStep {
       : sequences_(sequences), kernels_(*table.rows), rows_(rows) {}
 
   [[nodiscard]] static std::string ResultOf(const SparseSequences& /*sequences*/) { return "maximum and sum"; }
-  /// No bytes: exponentials take the place of the scores.
+  /// Returns 0 bytes, since the exponentials take the place of the scores.
   [[nodiscard]] static size_t ScratchBytes(const SparseSequences& /*sequences*/,
                                            const core::kernels::KernelTable& /*table*/) {
     return 0;
   }
 
   void operator()(const SparseToken& token, float* scores, std::byte* scratch) const override;
-  /// Writes the rows of tokens that no sequence uses: 0 and 0.
+  /// Writes maximum 0 and sum 0 to the rows of tokens that no sequence uses.
   void WriteUnusedRows(std::byte* scratch) const;
 
  private:

@@ -1,7 +1,8 @@
-// Scores become 32-bit keys that ascend where scores descend. A sample of them gives a cut, below which slightly more
-// keys than wanted should lie. One pass over all keys collects these candidates. A counting sort puts them into as many
-// buckets, whose members are close to each other. Every entry then passes a few registers, which order short runs
-// without a branch. If the sample misleads, the cut is raised. The result is exact whatever the sample says.
+// Scores become 32-bit keys that ascend where scores descend. A sample of the keys gives a cut, below which slightly
+// more keys than wanted should lie. One pass over all keys collects the keys below the cut, the candidates. A counting
+// sort puts the candidates into buckets of close keys, about one candidate per bucket. Every candidate then passes a
+// few registers, which order short runs without a branch. If the sample misleads, the cut is raised. The result is
+// exact whatever the sample says.
 
 #include "ops/indexer/top_k.h"
 
@@ -24,11 +25,12 @@ constexpr uint32_t kGreatestKey = 0xff7fffff;  // key of the lowest finite float
 constexpr uint32_t kNanKey = 0xffffffff;
 constexpr int kIndexBits = 32;
 
-// With 2048 of 8192 scores there are about a quarter more candidates than wanted.
+// The number of sampled keys. If 2048 of 8192 scores are wanted, this sample gives about a quarter more candidates than
+// wanted.
 constexpr int64_t kSamples = 512;
 
-// About one candidate per bucket if 2048 of 8192 scores are wanted. Summing up twice as many buckets costs more than
-// they save.
+// The base-2 logarithm of the number of buckets. If 2048 of 8192 scores are wanted, there is about one candidate per
+// bucket. To sum up twice the number of buckets costs more than the smaller buckets save.
 constexpr int kBucketBits = 12;
 constexpr int32_t kBuckets = 1 << kBucketBits;
 // Buckets reach 16 doublings of the distance from the cut to the middle candidate. Candidates further above share one
@@ -36,11 +38,11 @@ constexpr int32_t kBuckets = 1 << kBucketBits;
 // way round.
 constexpr int32_t kReach = 16 << 23;
 
-// So few entries are sorted by comparisons faster than the counters are cleared and summed up.
+// Up to this number of entries, a sort by comparisons is faster than clearing and summing up the counters.
 constexpr int64_t kFewEntries = 64;
 
-// Runs of up to one more than this come out in order. With 2 or 4 registers, 2048 of 8192 normal scores took 5 to 15 %
-// longer.
+// The number of registers that entries pass. Runs of up to one entry more come out in order. With 2 or 4 registers,
+// 2048 of 8192 normal scores took 5 to 15 % longer.
 constexpr int kRegisters = 3;
 constexpr int64_t kRun = kRegisters + 1;
 
@@ -55,26 +57,26 @@ uint64_t Entry(uint32_t key, int32_t index) {
 
 }  // namespace
 
-/// The keys of scores at equal distances.
+/// A sample: the keys of scores that lie at equal distances in the row.
 class ScoreSample {
  public:
   ScoreSample(const IndexerKernels& kernels, const float* scores, int64_t count) : kernels_(kernels) {
-    // An odd distance meets every residue of patterns that repeat at powers of two.
+    // The distance is odd, so that the sample meets all parts of a pattern that repeats at a power of two.
     const int64_t distance = core::CeilDiv(count, kSamples) | 1;
     std::array<float, kSamples> values;
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// A rank below which `wanted` of `count` scores lie, except in one case in a thousand for independent scores. It is
-  /// three standard deviations above the mean number of samples among the wanted scores.
+  /// Returns a rank below which `wanted` of `count` scores lie, except in one case in a thousand for independent
+  /// scores. The rank is three standard deviations above the mean number of samples among the wanted scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;
   }
-  /// The number of keys that are at most `last`.
+  /// Returns the number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// A bound at or below which exactly `rank` keys lie. If ties make that impossible, it is the least bound with more
-  /// keys. It is kNanKey beyond the last rank.
+  /// Returns a bound at or below which exactly `rank` keys lie. If ties make that impossible, returns the least bound
+  /// with more keys. Beyond the last rank, returns kNanKey.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
     uint32_t first = 0, last = kNanKey;
@@ -99,11 +101,12 @@ class ScoreSample {
 
 namespace {
 
-/// Buckets are equal steps of the bits of `score - floor + rise`. So they widen as scores lie further above the floor,
-/// since scores above a cut thin out. With the rise of half the candidates, half of them lie in the first doubling.
+/// Makes the buckets, which are equal steps of the bits of `score - floor + rise`. So the buckets widen with the
+/// distance of scores from the floor. That suits scores above a cut, which thin out. With the rise of half the
+/// candidates, half of them lie in the first doubling.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   // If all scores are wanted, one in 64 of them shares the last bucket, so that no outlier stretches the buckets of the
-  // others.
+  // other scores.
   const int64_t finite = sample.UpTo(kGreatestKey);
   const uint32_t lowest = cut <= kGreatestKey ? cut : sample.AtRank(std::max<int64_t>(finite - finite / 64 - 1, 1));
   const float floor = FiniteScore(lowest);
@@ -116,8 +119,8 @@ KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   return {.floor = floor, .rise = rise, .top = bottom + span, .shift = shift, .last = span >> shift};
 }
 
-/// Passes the entries through registers, each of which keeps the greater of two. Runs of at most kRun come out in
-/// order.
+/// Passes the entries through registers. Each register keeps the greater of its own entry and the passing one. Runs of
+/// at most kRun come out in order.
 void Settle(const uint64_t* entries, int64_t wanted, int32_t* indices) {
   std::array<uint64_t, kRegisters> kept{};
   for (int64_t i = 0; i < wanted + kRegisters; ++i) {

@@ -14,8 +14,8 @@ class ScoreSample;
 /// scores have ascending indices. -0 counts as +0, and NaN comes after -inf.
 class TopK {
  public:
-  /// For rows of at most max_scores, of which the k largest are wanted. If the carver has null memory, the memory is
-  /// only counted.
+  /// Makes a search in rows of at most max_scores scores, of which the k largest are wanted. If the carver has null
+  /// memory, the memory is only counted.
   TopK(const core::kernels::IndexerKernels& kernels, Carver& carver, int64_t max_scores, int64_t k);
 
   /// Writes the indices of the min(k, count) largest scores. @return their number

@@ -9,7 +9,8 @@
 namespace fa::ops {
 namespace {
 
-/// Sizes of two f32 tables, one for keys and one for values: [Nkv][D], or [B][longest] with one scale per token.
+/// The sizes of two f32 tables, one for keys and one for values. A table is [Nkv][D], or [B][longest] with one scale
+/// per key token, where `longest` is the longest sequence.
 struct TableSize {
   int64_t rows = 0, columns = 0;
   [[nodiscard]] int64_t floats() const { return core::SaturatedProduct(rows, columns); }
@@ -54,7 +55,7 @@ void Read(const TensorView& tensor, int64_t side, const BoundDecode& bound, cons
 
 size_t AntiquantBytes(const BoundDecode& bound) {
   if (!bound.storage.quantized) return 0;
-  constexpr int64_t kTables = 4;  // scales and offsets, each for keys and for values
+  constexpr int64_t kTables = 4;  // number of tables: scales and offsets, each for keys and for values
   return static_cast<size_t>(
       core::SaturatedProduct(kTables, static_cast<int64_t>(sizeof(float)), SizeOfTable(bound).floats()));
 }

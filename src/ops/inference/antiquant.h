@@ -8,10 +8,10 @@
 
 namespace fa::ops {
 
-/// Workspace for the scales and offsets of a decode, as f32.
+/// Returns the bytes of workspace for the scales and offsets of a decode, as f32.
 [[nodiscard]] size_t AntiquantBytes(const BoundDecode& bound);
 
-/// The scales and offsets of the arguments.
+/// The tensors of scales and offsets among the arguments.
 struct AntiquantTensors {
   const TensorView &scale, &offset;
 };

@@ -1,4 +1,4 @@
-// Scales and offsets of int8 keys and values.
+// Binds the scales and offsets of int8 keys and values.
 #include <algorithm>
 #include <string>
 

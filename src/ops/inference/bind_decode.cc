@@ -1,5 +1,5 @@
 // A decode is bound as an equivalent dense call: one tensor of keys and one of values in the call's layout, as long as
-// the longest batch element. The two differ only in how rows of keys are found (KeyStorage).
+// the longest batch element. The two calls differ only in the place of the rows of keys (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ Status CheckTypes(const DecodeBinding& call) {
   return Status::Ok();
 }
 
-// Checks split heads, which need keys of the query's type.
+// Checks the rope tensors, which need keys of the query's type.
 Status CheckRope(const DecodeBinding& call) {
   const bool has_q = call.args.q_rope.data != nullptr, has_k = !call.args.k_rope.empty();
   if (!has_q && !has_k) return Status::Ok();
@@ -95,8 +95,8 @@ void SetReadsOfKeys(DecodeBinding& call) {
   }
 }
 
-// Makes a mask over [batch, rows, keys] or [batch, keys] a mask over [batch, heads, rows, keys]; one row stands for
-// all.
+// Turns a mask over [batch, rows, keys] or [batch, keys] into a mask over [batch, heads, rows, keys]. In a dimension
+// that the mask lacks, one entry stands for all.
 TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   const int rank = mask.shape.rank();
   if (mask.data == nullptr || rank < 2 || rank > 4 || (!mask.stride.empty() && mask.stride.rank() != rank)) return mask;
@@ -109,7 +109,7 @@ TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   return whole;
 }
 
-/// The options of the equivalent forward.
+/// Returns the options of the equivalent forward.
 AttentionOptions ForwardOptions(const DecodeAttentionOptions& options) {
   AttentionOptions forward;
   forward.layout = options.layout;
@@ -156,7 +156,7 @@ Status Bind(DecodeBinding& call) {
   if (call.options.layout == Layout::kTND) {
     return Status::InvalidArgument(Arg("layout").Is("TND, want BNSD, BSND, BSH, SBH or BNSD_BSND"));
   }
-  // BindDense refuses a query whose shape is not the layout's.
+  // A query whose rank is not the layout's is refused later, by BindDense.
   if (call.args.q.shape.rank() != call.axes.rank) {
     call.k = call.v = call.args.q;
     return BindDense(call, {});
@@ -190,7 +190,7 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present if q_rope is. Its address comes from the run.
+  // k_rope is present if q_rope is. The address of k_rope comes from the run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
                               .k = call.k,
@@ -249,8 +249,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// The pages with rows that count. A pack of floats may begin some rows earlier. Those rows have no influence, and
-/// HeadRows::Page keeps their pages in range.
+/// Returns the pages whose rows have an influence on the result. A pack of floats may begin some rows earlier. Those
+/// rows have no influence, and HeadRows::Page keeps their pages in range.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

@@ -15,20 +15,22 @@ namespace fa::ops {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  std::vector<layout::Rows> k, k_rope, v;  ///< one tensor per batch element; empty: one for all, or pages
-  layout::BlockTable table;                ///< layout of the pages, without the table's entries
-  bool quantized = false;                  ///< i8 keys with scales, for queries of a float type
-  bool per_token = false;  ///< one scale and offset per key: f32 [2][B][S]; else one per column: [2][Nkv][D]
+  /// Layout of one tensor per batch element; empty if all elements share one tensor, or with pages.
+  std::vector<layout::Rows> k, k_rope, v;
+  layout::BlockTable table;  ///< layout of the pages, without the table's entries
+  bool quantized = false;    ///< whether i8 keys have scales, for queries of a float type
+  /// Whether each key has a scale and an offset, f32 [2][B][S]; else each column has: [2][Nkv][D].
+  bool per_token = false;
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
 };
 
 /// A validated decode: the equivalent dense call, and the layout of its keys.
 struct BoundDecode {
-  BoundAttention attention;  ///< in pages, the batch strides of k and v lead from page to page
+  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v lead from page to page
   KeyStorage storage;
   BoundOutputScales scales = {};
-  std::vector<PlannedTensor> planned;  ///< TensorsOf the call that was planned
+  std::vector<PlannedTensor> planned;  ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<PlannedTensor> planned_k, planned_k_rope, planned_v;
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
 };
@@ -40,8 +42,8 @@ struct BoundDecode {
 /// tensor, and that every used entry of block_table is a page.
 [[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
-/// The tensors of checked arguments, without scales and offsets of i8 keys and values. They point into `bound` and
-/// `args`.
+/// Returns the tensors of checked arguments, without scales and offsets of i8 keys and values. The tensors point into
+/// `bound` and `args`.
 [[nodiscard]] ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
 }  // namespace fa::ops

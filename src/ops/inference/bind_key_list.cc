@@ -1,5 +1,5 @@
-// Keys and values in lists: one tensor of each per batch element. The dense call has one tensor of each, as long as the
-// longest.
+// Binds keys and values that are lists, with one tensor per batch element. The dense call has one tensor of keys and
+// one of values, each as long as the longest in its list.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -9,7 +9,8 @@
 namespace fa::ops {
 namespace {
 
-// Each tensor has one batch element. The tensors are equal except for their number of rows.
+// Checks a list of tensors. Each tensor has one batch element. All tensors must have equal sizes except for their
+// number of rows.
 Status CheckListed(const DecodeBinding& call, const char* list, std::span<const TensorView> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string name = NameInList(list, tensors, i);
@@ -68,7 +69,8 @@ Status BindKeyList(DecodeBinding& call) {
   call.k = as_one(call.args.k);
   call.v = as_one(call.args.v);
   if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
-  if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);  // refuses `given`
+  // BindDense refuses `given`.
+  if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);
   FA_RETURN_IF_ERROR(BindDense(call, lengths));
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   for (size_t b = 0; b < call.args.k.size(); ++b) {

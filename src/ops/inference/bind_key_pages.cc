@@ -1,5 +1,5 @@
-// Keys and values in pages. The dense call has one tensor of each, as long as the longest batch element. Its rows and
-// heads are as far apart as in a page.
+// Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
+// batch element. Their rows and heads are as far apart as in a page.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 using layout::Axes;
 using layout::AxesOf;
 
-// The axes of pages: heads have a dimension by themselves, or share one with the head size.
+// Returns the axes of pages, in which heads have a dimension by themselves, or share one with the head size.
 Axes PageAxes(Layout layout, int rank) {
   if (rank == 3) return AxesOf(Layout::kBSH);
   return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);
@@ -60,7 +60,8 @@ Status CheckPages(const DecodeBinding& call, const char* name, const TensorView&
   return CheckView(name, pages);
 }
 
-// The pages, with `heads` heads of `size`, as a tensor of the call's layout with as many rows as the longest element.
+// Returns the pages as a tensor of the call's layout, with `heads` heads of `size`, and with as many rows as the
+// longest batch element.
 TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const Axes& axes, int64_t heads,
                        int64_t size, int64_t rows) {
   const Dims stride = layout::FilledStride(pages.shape, pages.stride);
@@ -80,7 +81,7 @@ TensorView PagesAsRows(const DecodeBinding& call, const TensorView& pages, const
   return tensor;
 }
 
-// Binds the pages of k_rope. There must be as many as pages of keys, with as many rows and heads.
+// Binds the pages of k_rope. There must be as many pages as for k, with as many rows and heads.
 Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t rows) {
   const TensorView &k = call.args.k[0], &rope = call.args.k_rope[0];
   FA_RETURN_IF_ERROR(CheckPages(call, "k_rope", rope, axes));
@@ -111,7 +112,7 @@ Status BindKeyPages(DecodeBinding& call) {
   }
   FA_RETURN_IF_ERROR(CheckTableAndLengths(call, page_rows));
   const int64_t size = QueryHeadSize(call);
-  if (size == 0) {  // the query is refused in BindDense
+  if (size == 0) {  // BindDense refuses the query
     call.k = call.v = call.args.q;
     return BindDense(call, {});
   }

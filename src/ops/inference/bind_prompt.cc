@@ -1,5 +1,5 @@
-// What prompt attention checks beyond a forward: types and scales that go together, and heads_kv. If an offset would
-// change the 0 of rows without keys, there must be none.
+// Binds prompt attention. Beyond the checks of a forward, it checks that types and scales go together, and checks
+// heads_kv. An offset of the output is refused if it would change the 0 of rows without keys.
 #include "ops/inference/bind_prompt.h"
 
 #include <string>
@@ -48,7 +48,7 @@ Status CheckRopeTypes(const PromptAttentionArgs& args) {
   return Status::Ok();
 }
 
-/// The options of the equivalent forward.
+/// Returns the options of the equivalent forward.
 AttentionOptions ForwardOptions(const PromptAttentionOptions& options) {
   AttentionOptions forward;
   forward.layout = options.layout;
@@ -71,7 +71,7 @@ Status CheckInt8Products(const PromptAttentionArgs& args, const PromptAttentionO
   return CheckFloatsOnly(given, ForwardOptions(options));
 }
 
-/// The tensors of the equivalent forward.
+/// Returns the tensors of the equivalent forward.
 DenseTensors ForwardTensors(const PromptAttentionArgs& args) {
   return {.q = args.q,
           .k = args.k,

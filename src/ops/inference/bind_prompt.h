@@ -10,17 +10,17 @@ namespace fa::ops {
 
 /// A validated prompt call.
 struct BoundPrompt {
-  BoundAttention attention;  ///< `planned` has the tensors of the prompt call
+  BoundAttention attention;  ///< the forward call, whose `planned` holds the tensors of the prompt call
   BoundOutputScales scales = {};
 };
 
 /// Finds every user error of the prompt call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options);
 
-/// Checks in Run, like CheckRunArgs.
+/// Checks in Run, like CheckRunArgs, that the tensors are the planned ones.
 [[nodiscard]] Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args);
 
-/// The tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. They point into `bound`.
 [[nodiscard]] ForwardRows RowsOf(const BoundAttention& bound, const PromptAttentionArgs& args);
 
 }  // namespace fa::ops

@@ -1,5 +1,5 @@
-// DecodeAttention: bind -> plan -> run. The tile program is the forward's or that of int8 operands. Only the way in
-// which it finds keys differs.
+// The operator DecodeAttention. A call is bound, planned and run. The tile program is the forward's, or the tile
+// program of int8 operands. Only the way in which the tile program finds keys differs.
 
 #include <type_traits>
 #include <utility>

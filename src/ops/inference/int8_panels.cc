@@ -56,7 +56,7 @@ void ForEvenRuns(const layout::HeadRows& head, int64_t begin, int64_t end, int64
 
 void Int8Panels::Pack(const tiling::PackItem& item, const Staging& staging) const {
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
-  // The last rows to pack may lie past the sequence. They only fill up its last group.
+  // The last rows to pack may lie past the sequence. Such rows only fill up the last group of the sequence.
   const int64_t end = std::min(item.row_end, sequence.sk);
   const auto head = [&](const layout::StoredRows& rows) {
     return rows.Head(item.sequence, item.head_kv, sequence.k_offset);

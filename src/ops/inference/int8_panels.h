@@ -18,7 +18,7 @@ class Int8Panels {
   /// The tensors that are packed, kept by the caller.
   struct Source {
     const layout::StoredRows &k, &v;
-    int sign;  ///< sign of the scale: negated scores have other starts
+    int sign;  ///< sign of the scale, since negated scores have other starts
   };
   Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
              const core::kernels::Int8Table& kernels, const Source& source, std::byte* slots);
@@ -26,7 +26,7 @@ class Int8Panels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
 
-  /// A worker's memory for kKeyStep rows of K and of V, for rows that a page's end separates.
+  /// A worker's memory for kKeyStep rows of K and of V. Rows that lie in two pages are brought together there.
   struct Staging {
     std::byte *k, *v;
   };
@@ -46,14 +46,14 @@ class Int8Panels {
     assert(key >= 0 && key < plan_.slot_rows && key % kernels_.group == 0);
     return SlotV(slot) + key / kernels_.group * kernels_.columns;
   }
-  /// Words per row of K.
+  /// Returns the words per row of K.
   [[nodiscard]] int64_t words() const { return kernels_.Words(problem_.d); }
-  /// Words from one block of columns of V to the next.
+  /// Returns the words from one block of columns of V to the next.
   [[nodiscard]] int64_t v_stride() const { return BlockWords(plan_.slot_rows, kernels_); }
 
  private:
-  /// A block with a single column is a row of tiles. It has one more cache line, since rows that are a power of two
-  /// apart would fall on a few sets of L1.
+  /// Returns the words of a block of columns of V. A block with a single column is a row of tiles. Such a block has one
+  /// more cache line, since rows that are a power of two apart would fall on a few sets of L1.
   [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
     constexpr int64_t kLineWords = 16;
     return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);

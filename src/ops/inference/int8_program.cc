@@ -12,7 +12,8 @@
 namespace fa::ops {
 namespace {
 
-// Tiles are cut for the strips of words. Their scores are f32, as the passes take them.
+// Returns the machine for which the planner cuts tiles. Tiles are cut for the strips of words. The scores of these
+// strips are f32, as the passes take them.
 tiling::Machine MachineFor(const Context& context, const Int8Kernels& kernels) {
   tiling::Machine machine = MachineOf(context, kernels.passes);
   machine.isa = kernels.words.isa;

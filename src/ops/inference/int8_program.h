@@ -16,7 +16,8 @@
 
 namespace fa::ops {
 
-/// A bound forward of int8 operands, planned and booked, like ForwardProgram. Immutable.
+/// A bound forward of int8 operands with its plan and the layout of its workspace, like ForwardProgram. An object is
+/// immutable.
 class Int8Program {
  public:
   Int8Program(const char* op, const Context& context, BoundAttention bound);
@@ -24,9 +25,9 @@ class Int8Program {
   [[nodiscard]] const BoundAttention& bound() const { return bound_; }
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
-  /// Books memory for what the operator adds. @return the offset
+  /// Adds a buffer of the operator to the layout of the workspace. @return the buffer's offset
   size_t Book(const char* name, size_t bytes) { return workspace_.Book(name, bytes); }
-  /// Runs on checked arguments, as a graph of `plan`.
+  /// Runs the forward on checked arguments, as a graph of `plan`.
   /// @param quantization  null if the output is of a float type
   [[nodiscard]] Status Run(const Plan::Impl& plan, ForwardRows rows, const ProductScales& scales,
                            const OutputQuantization* quantization, std::byte* workspace) const;

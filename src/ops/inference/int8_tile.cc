@@ -7,8 +7,8 @@
 //     O^T[c][q]    = V (broadcast words) x P8^T             exact in int32, rows of more than 65536 keys in int64
 //   O = O^T deq_scale2 / sum.
 //
-// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. The alternative
-// computes Q K^T twice, first for the maximum alone. It reached 57 % of the peak instead of 81 % (D = 128, S = 2048).
+// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. The alternative is to
+// compute Q K^T twice, first for the maximum alone. That reached 57 % of the peak instead of 81 % (D = 128, S = 2048).
 
 #include "ops/inference/int8_tile.h"
 
@@ -27,12 +27,12 @@ namespace {
 using core::kernels::kInt8ProductKeys;
 using tiling::Interval;
 
-// Up to so many keys, the scores of the widest strip take at most half of 1 MiB of L2. Beyond, narrow strips halve
-// them.
+// Up to this number of keys, the scores of the widest strip take at most half of 1 MiB of L2. With more keys, narrow
+// strips halve the scores.
 constexpr int64_t kWideStripKeys = 4096;
 
-// A strip of words needs passes of its own width. Int8KernelsOf finds them among the pairs or f32 strips of the same
-// level, or of the level below.
+// Returns whether a strip of words has passes of its own width. Int8KernelsOf finds such passes among the strips of
+// pairs or of f32 of the same level, or of the level below.
 constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
   const core::kernels::LevelFacts passes = core::kernels::FactsOf(words.isa, DType::kBF16);
   return std::any_of(passes.strips, passes.strips + passes.strip_count,
@@ -40,8 +40,8 @@ constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
 }
 static_assert(std::all_of(std::begin(core::kernels::registry::kInt8), std::end(core::kernels::registry::kInt8),
                           HasPasses));
-// A column of scratch is as wide as a level's widest strip, so it has room for kKeyStep bytes. A pack stages rows
-// there.
+// A pack stages rows in scratch, where it needs kKeyStep bytes per column. A column of scratch is as wide as a level's
+// widest strip, so the bytes have room.
 static_assert(std::all_of(std::begin(core::kernels::registry::kInt8), std::end(core::kernels::registry::kInt8),
                           [](const auto& words) {
                             return core::kernels::Int8FactsOf(words.isa).strips[0].width >= kKeyStep;
@@ -77,8 +77,8 @@ const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::In
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes run along f32 tiles, and strips of any operands have these. A level with tiles has its widths in the
-  // strips of pairs.
+  // The passes run along f32 score tiles, which strips of any operands have. A level with a tile unit has strips of
+  // these widths among the strips of pairs.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 
@@ -159,7 +159,7 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
   LaneArray<float> multiplier = {};
   LaneArray<int32_t> zero = {};
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
-    zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1, so its sum is not 0
+    zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1, so the row's sum is not 0
     multiplier[i] = scales_.product / row_sum[i];
   }
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,

@@ -15,12 +15,12 @@
 
 namespace fa::ops {
 
-/// The kernels of a call: products of words, and passes over f32 scores with the same widths.
+/// The kernels of a call: products of words, and passes over f32 scores with strips of the same widths.
 struct Int8Kernels {
   const core::kernels::Int8Table& words;
   const core::kernels::KernelTable& passes;
 
-  /// The strip for the first of `rows` rows of a sequence of `sk` keys.
+  /// Returns the kernels of the strip for the first of `rows` rows of a sequence of `sk` keys.
   [[nodiscard]] const core::kernels::Int8Kernels& ForRows(int64_t rows, int64_t sk) const;
   [[nodiscard]] const core::kernels::StripKernels& PassesOf(const core::kernels::Int8Kernels& strip) const;
 };
@@ -38,7 +38,7 @@ struct Int8Scratch {
   uint32_t* panel = nullptr;   ///< packed queries [word][width]
   float* scores = nullptr;     ///< [sk][width]: scores, then quantized probabilities
   int32_t* product = nullptr;  ///< [dv][width]
-  int64_t* total = nullptr;    ///< [dv][width], for rows that are longer than one product
+  int64_t* total = nullptr;    ///< [dv][width], sums for rows of keys that are longer than one product
   float* state = nullptr;      ///< [dv][width]
   float* staging = nullptr;    ///< [width][dv]
 
@@ -48,7 +48,8 @@ struct Int8Scratch {
                            const core::kernels::Int8Table& kernels);
 };
 
-/// The tile program of int8 attention: runs any task of a ForwardPlan. One per Run, shared by all workers.
+/// The tile program of int8 attention, which runs any task of a ForwardPlan. A run makes one object, which all workers
+/// share.
 class Int8Tile {
  public:
   /// The caller keeps problem, plan, rows and quantization. The rows' scale is the scale of exact products.

@@ -34,8 +34,8 @@ void Pack(const TensorView& tensor, int64_t count, std::byte* to) {
   }
 }
 
-/// Whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only sequences
-/// without keys have such rows, and the device accepts those.
+/// Returns whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only
+/// sequences without keys have such rows. The device accepts such sequences, so the result is false.
 bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
   const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
   return !never && sequence.rule.HasEmptyRow();
@@ -88,7 +88,7 @@ Status CheckOffsetRows(const TensorView& offset, const Mask& mask, const tiling:
 }
 
 size_t OutputScaleBytes(const BoundOutputScales& bound) {
-  constexpr size_t kTables = 2;  // scales and offsets
+  constexpr size_t kTables = 2;  // number of tables: scales and offsets
   return bound.strided ? kTables * static_cast<size_t>(bound.values) * sizeof(float) : 0;
 }
 

@@ -21,24 +21,25 @@ struct OutputScales {
 
 /// The bound scales of an output.
 struct BoundOutputScales {
-  bool quantized = false;  ///< int8 output
-  int64_t values = 1;      ///< 1, or the number of columns of all heads
+  bool quantized = false;  ///< whether the output is int8
+  int64_t values = 1;      ///< number of scales: 1, or the number of columns of all heads
   bool strided = false;    ///< whether the values are not contiguous, so that a run packs them
 };
 
-/// Checks the scales for `columns` columns of all heads. Values count in the order of the tensor's shape, which may be
-/// any shape with any strides.
+/// Checks the scales for `columns` columns of all heads. The values are taken in the order of the tensor's shape. Any
+/// shape and any strides are allowed.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
-/// If the mask's rule leaves rows without keys, refuses an offset, as the device does: the offset would move their 0.
+/// If the mask's rule leaves rows without keys, refuses an offset, as the device does: the offset would change the 0 of
+/// such rows.
 [[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
                                      const tiling::AttentionProblem& problem);
 
-/// Bytes of workspace that ReadOutputScales packs into.
+/// Returns the number of bytes of workspace that ReadOutputScales packs into.
 [[nodiscard]] size_t OutputScaleBytes(const BoundOutputScales& bound);
 
-/// Reads `scale` and `offset` in a run, in the form for the kernels.
-/// @param memory  OutputScaleBytes, 4-byte aligned
+/// Reads `scale` and `offset` in a run, and returns them in the form for the kernels.
+/// @param memory  has OutputScaleBytes bytes and is 4-byte aligned
 [[nodiscard]] OutputQuantization ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
                                                   const TensorView& offset, const core::kernels::Int8Table& kernels,
                                                   std::byte* memory);

@@ -19,7 +19,7 @@ Status CheckOneElement(const WantedScale& want) {
   return Status::InvalidArgument(Arg(want.name, ".shape").Is(Text(want.tensor.shape)) + ", want one element");
 }
 
-// Reads an f32, or a u64 whose low half holds the bits of an f32.
+// Reads a scale that is an f32, or a u64 whose low half holds the bits of an f32.
 float ReadScale(const TensorView& tensor) {
   if (tensor.dtype == DType::kF32) return *static_cast<const float*>(tensor.data);
   return std::bit_cast<float>(static_cast<uint32_t>(*static_cast<const uint64_t*>(tensor.data)));
@@ -81,7 +81,8 @@ Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, floa
                                    ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +
                                    Text(scale));
   }
-  // Rounding to even is symmetric: -rint(-x) = rint(x). So 127 bounds positive integers, and 128 bounds negative ones.
+  // Rounding to even is symmetric: -rint(-x) = rint(x). So negative integers can be computed as positive ones. Positive
+  // results are at most 127; negative ones may reach 128 before their sign is applied.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,
                        .quant = std::fabs(quant),

@@ -24,20 +24,21 @@ struct ProductScales {
   float scores = 1;   ///< factor of the exact inner products: deq_scale1 * scale
   float quant = 1;    ///< factor of the probabilities, not negative: `product` has its sign
   float limit = 127;  ///< bound of the quantized probabilities
-  float product = 1;  ///< factor of the exact P8 V
+  float product = 1;  ///< factor of the exact product of the quantized probabilities and V
 };
 
-/// Checks the output's type. It is the queries' type or i8; with i8 queries it is f16 or i8.
+/// Checks the output's type. The output has the queries' type or i8. With i8 queries it has f16 or i8.
 [[nodiscard]] Status CheckOutputType(DType q, DType out);
 
-/// Refuses, with i8 queries, options that the tile program of int8 operands lacks, and the `given` tensors, by name.
+/// Refuses, with i8 queries, the options that the tile program of int8 operands lacks. Also refuses the tensors that
+/// `given` marks as present, by their names.
 [[nodiscard]] Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given,
                                      const AttentionOptions& options);
 
 /// Checks that i8 queries have all three scales, and other queries none.
 [[nodiscard]] Status CheckProductScales(DType q, const ProductScaleTensors& tensors);
 
-/// @return kInvalidArgument for a scale that is not finite
+/// Reads the scales of an int8 call. @return kInvalidArgument for a scale that is not finite
 [[nodiscard]] Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, float scale);
 
 }  // namespace fa::ops

@@ -1,4 +1,5 @@
-// PromptFlashAttention: bind -> plan -> run, with the forward's program or the program of int8 operands.
+// The operator PromptFlashAttention. A call is bound, planned and run, with the forward's program or the program of
+// int8 operands.
 
 #include <string>
 #include <utility>
@@ -54,7 +55,7 @@ class PromptPlanImpl final : public Plan::ImplFor<PromptAttentionArgs> {
  private:
   const core::kernels::Int8Table& output_;
   Program program_;
-  BoundPrompt bound_;  ///< without its attention, which the program holds
+  BoundPrompt bound_;  ///< the bound call without `attention`, which the program holds
   size_t scales_at_ = 0;
 };
 

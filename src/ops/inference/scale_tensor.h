@@ -21,7 +21,7 @@ struct WantedScale {
 
 [[nodiscard]] Status CheckPresence(const WantedScale& want);
 
-/// The number of elements of a tensor whose shape is checked.
+/// Returns the number of elements of a tensor whose shape is checked.
 [[nodiscard]] int64_t ElementsOf(const TensorView& tensor);
 
 }  // namespace fa::ops

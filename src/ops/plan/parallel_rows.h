@@ -8,7 +8,7 @@
 
 namespace fa::ops {
 
-/// A callable over a range of rows, [begin, end). Non-owning.
+/// A reference to a function of a range of rows [begin, end). The caller keeps the function.
 class RowsFunction {
  public:
   template <typename Callable>
@@ -22,9 +22,9 @@ class RowsFunction {
   void (*call_)(void*, int64_t, int64_t);
 };
 
-/// Covers [0, rows) with calls of about `chunk` rows each, whose boundaries are multiples of `chunk`. It uses the
-/// workers of the context, or with null those of the default context. A single chunk runs on the caller. Rows must not
-/// depend on each other.
+/// Covers [0, rows) with calls of about `chunk` rows each, whose boundaries are multiples of `chunk`. The calls run on
+/// the workers of `context`, or of the default context if it is null. A single chunk runs on the calling thread. Rows
+/// must not depend on each other.
 [[nodiscard]] Status ParallelRows(Context* context, int64_t rows, int64_t chunk, RowsFunction function);
 
 }  // namespace fa::ops

@@ -14,7 +14,7 @@ namespace fa {
 
 namespace ops {
 
-/// What runs the graph of a program.
+/// The interface through which a program runs its graph.
 class GraphRunner {
  public:
   [[nodiscard]] virtual Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task,
@@ -26,7 +26,7 @@ class GraphRunner {
 
 }  // namespace ops
 
-/// The implementation of a planned operator behind the public Plan. Immutable after construction.
+/// The implementation of a planned operator behind the public Plan. An object is immutable after its construction.
 class Plan::Impl : public ops::GraphRunner {
  public:
   explicit Impl(Context& context) : context_(context) {}
@@ -34,21 +34,24 @@ class Plan::Impl : public ops::GraphRunner {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// The memory that Run needs.
+  /// Returns the layout of the memory that Run needs.
   [[nodiscard]] virtual const tiling::WorkspacePlan& workspace() const = 0;
-  /// The facts behind info() and Describe().
+  /// Returns the facts that info() and Describe() show.
   [[nodiscard]] virtual tiling::PlanFacts Facts() const = 0;
   [[nodiscard]] virtual PlanInfo Info() const { return tiling::InfoOf(Facts(), workspace()); }
 
-  /// `args` points to the type that the plan is for. `workspace` has workspace().total_bytes(), 64-byte aligned.
+  /// Runs the plan. `args` points to arguments of the type that the plan is for. `workspace` has
+  /// workspace().total_bytes() bytes and is 64-byte aligned.
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
-  /// Returns the error of a run that cannot begin. If other processes begin the same run, this tells them.
+  /// Returns the error of a run that cannot begin. If other processes take part in the run, the function tells them of
+  /// the error.
   [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
-  /// Call it after a run that failed. It takes the workspace if somebody may still write to it.
+  /// Must be called after a run that failed. Takes the workspace away from the caller if another process may still
+  /// write to it.
   virtual void AfterError(Workspace& /*workspace*/) const noexcept {}
 
   [[nodiscard]] Context& context() const { return context_; }
-  /// Runs a graph of one task on the caller, and other graphs on an executor of the context.
+  /// Runs a graph of one task on the calling thread, and any other graph on an executor of the context.
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task,
                                 std::byte* state) const final;
 

@@ -19,21 +19,23 @@
 
 namespace fa::ops {
 
-/// The kernels of a context's instruction set for operands of this type.
+/// Returns the kernels of a context's instruction set for operands of this type.
 [[nodiscard]] const core::kernels::KernelTable& KernelsOf(const Context& context, DType dtype);
-/// The context's machine as the planner sees it.
+/// Returns the context's machine as the planner sees it.
 [[nodiscard]] tiling::Machine MachineOf(const Context& context, const core::kernels::KernelTable& table);
 
-/// @return kOutOfMemory for a workspace that does not fit into this machine's memory
+/// Checks that a workspace fits into this machine's memory. @return kOutOfMemory if it does not
 [[nodiscard]] Status CheckWorkspace(size_t bytes);
-/// Refuses a call with too many sequences, before it is described: more than memory can hold, or more than a plan has
-/// tasks for if each takes at least `tasks`. @param name  the argument that gives their number: "q.shape[0]"
+/// Refuses a call with too many sequences, before a problem is made of them. A plan can hold a limited number of tasks,
+/// and each sequence takes at least `tasks` of them. @param name  the size that gives the number of sequences:
+/// "q.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks);
 
 /// Refuses a sequence of more keys than tiling::kMostKeys. @param name  the tensor of keys
 [[nodiscard]] Status CheckKeyCount(const char* name, int64_t sequence, int64_t keys);
 
-/// Bind -> plan. Makes an `Impl` from the context in use and the result of `bind`, or returns the first error.
+/// Binds a call and plans it. Makes an `Impl` from the context in use and the result of `bind`, or returns the first
+/// error.
 template <typename Impl, typename Bind>
 Result<PlanFor<typename Impl::Args>> MakePlan(Context* context, Bind&& bind) {
   using Planned = PlanFor<typename Impl::Args>;

@@ -27,7 +27,7 @@ std::string LineOf(const Plan::Impl& plan, const Status& status, double millisec
   line += std::string("; ") + Name(plan.context().isa()) + ";";
   for (const std::string& kernel : facts.kernels) line += (line.ends_with(';') ? " " : ", ") + kernel;
   if (facts.kernels.empty()) line += " no kernel";
-  // A single task runs on the caller.
+  // A single task runs on the calling thread.
   const int threads = facts.graph.task_count <= 1 ? 1 : facts.machine.workers;
   line += "; " + std::to_string(threads) + (threads == 1 ? " thread; " : " threads; ");
   if (!status.ok()) return line + "failed: " + status.message() + "\n";
@@ -55,7 +55,8 @@ void SetVerbose(bool verbose) noexcept {
 void Report(const Plan::Impl& plan, const Status& status, double milliseconds) noexcept {
   try {
     std::fputs(LineOf(plan, status, milliseconds).c_str(), stderr);
-  } catch (const std::exception&) {  // without memory for the line, the run's result is what counts
+  } catch (const std::exception&) {
+    // If memory for the line is short, the line is left out, since only the result of the run counts.
   }
 }
 

@@ -1,5 +1,5 @@
-// Makes the contexts of this machine, at levels that the self-check finds right. This is above all operators because
-// the self-check runs operators.
+// Makes the contexts of this machine, at levels that the self-check finds right. This file stands above all operators,
+// because the self-check runs operators.
 
 #include <atomic>
 #include <memory>
@@ -18,7 +18,7 @@ namespace fa {
 namespace ops {
 namespace {
 
-/// The result of Prove, which runs once per process and level.
+/// Returns the result of Prove, which runs once per process and level.
 const ProvenIsa& ProvenLevel(Isa wanted, bool (*unproven)(Isa)) {
   static constinit core::OncePerLevel<ProvenIsa> proven;
   return proven.Of(wanted, [&](ProvenIsa& of) { of = Prove(wanted, unproven); });
@@ -48,7 +48,7 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
 
 Context& Context::Default() {
   // The context is never destroyed: at exit oneTBB may already be gone, and other threads may still be inside a call.
-  // It is made without a static variable for the reason that OncePerLevel gives.
+  // The context is made without a static variable in this function, for the reason that OncePerLevel gives.
   static constinit std::atomic<Context*> context{nullptr};
   if (Context* made = context.load(std::memory_order_acquire); made != nullptr) return *made;
   core::Topology topology = core::Topology::Detect();

@@ -1,5 +1,6 @@
-// Inputs are multiples of 1/8 in [-1, 1), so scores, integers and the indexer's values are exact in whatever order a
-// level adds. Values after an exponential differ by rounding. A NaN lies behind each row, and no output may show it.
+// The self-check compares the outputs of two levels. Inputs are multiples of 1/8 in [-1, 1). So scores, integers and
+// the indexer's values are exact, in whatever order a level adds. Values after an exponential differ by rounding. A NaN
+// lies behind each row, and no output may depend on it.
 
 #include "ops/self_check/self_check.h"
 
@@ -25,13 +26,13 @@
 namespace fa::ops {
 namespace {
 
-// In f32 sums have up to 200 terms. Each is rounded to 2^-24 of a sum that is up to 8 times the largest output.
+// In f32, a sum has up to 200 terms. Each addition rounds by 2^-24 of a sum that is up to 8 times the largest output.
 constexpr double kFloatTolerance = 0x1p-13;
-// In 16 bits P, dS and outputs are rounded to 2^-9 of themselves. The terms of a sum are up to 8 times the largest
-// output.
+// In 16 bits, P, dS and outputs are each rounded by up to 2^-9 of their value. The terms of a sum are up to 8 times the
+// largest output.
 constexpr double kHalfTolerance = 0x1p-6;
 
-/// Number i of tensor `of`.
+/// Returns element i of the input tensor with number `of`.
 float Value(uint32_t of, int64_t i) {
   const uint32_t mixed = (static_cast<uint32_t>(i) * 2654435761u ^ of * 2246822519u) * 3266489917u;
   return (static_cast<float>(mixed >> 16 & 15) - 8) / 8;
@@ -59,7 +60,7 @@ float Get(const std::byte* from, DType dtype) {
   }
 }
 
-/// The calls at a level, with their tensors and outputs.
+/// Runs the calls of the self-check at one level, and keeps their tensors and outputs.
 class Calls {
  public:
   explicit Calls(Isa isa) {
@@ -111,7 +112,7 @@ class Calls {
     if (features) Keep("dpse" + of, dtype, grad.dpse);
   }
 
-  /// Decodes a row of `heads` heads over one head of keys, in pages of 16.
+  /// Runs a decode of one row of `heads` heads over one head of keys, in pages of 16 keys.
   void Decode(DType dtype, DType dtype_kv, int64_t heads) {
     constexpr int64_t kPage = 16, kPages = 10, kLength = 150, kColumns = 64;
     DecodeAttentionArgs args;
@@ -189,7 +190,7 @@ class Calls {
   TensorView Input(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/true); }
   MutableTensorView Output(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/false); }
 
-  /// @param precision  the type that says how far two levels may differ. With kI32 they may not.
+  /// @param precision  the type that says how far two levels may differ. With kI32 they may not differ.
   void Keep(std::string name, DType precision, const TensorView& output) {
     CheckedOutput& kept = outputs.emplace_back(CheckedOutput{.name = std::move(name)});
     if (precision != DType::kI32) kept.tolerance = precision == DType::kF32 ? kFloatTolerance : kHalfTolerance;

@@ -10,49 +10,53 @@
 #include "fa/context.h"
 #include "fa/status.h"
 
-/// Tries a level's kernels on this CPU by a few small calls of operators, at the level and at the level below it.
+/// The self-check tries a level's kernels on this CPU. It runs a few small calls of operators at the level and at the
+/// level below it, and compares the outputs.
 namespace fa::ops {
 
-/// One output of the calls.
+/// One output of the calls that the self-check runs.
 struct CheckedOutput {
-  std::string name;      ///< "dk of f32"
+  std::string name;      ///< for example "dk of f32"
   double tolerance = 0;  ///< by how much two levels may differ, relative to the output's largest element
   std::vector<float> values = {};
 };
 
 /// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. Dense attention runs
-/// forward and backward in every float type, with and without passes over scores. Decodes have few rows, pages and int8
-/// keys. An int8 prompt and the indexer follow. Throws std::bad_alloc, and std::logic_error if a call fails otherwise.
+/// forward and backward in every float type, with and without passes over scores. Decodes follow, with few rows, pages
+/// and int8 keys, then an int8 prompt and the indexer. Throws std::bad_alloc if memory is short, and std::logic_error
+/// if a call fails for another reason.
 [[nodiscard]] std::vector<CheckedOutput> CheckedOutputs(Isa isa);
 
-/// The name of the first output of `level` that differs from the same output of `below`, or nothing.
+/// Returns the name of the first output of `level` that differs from the same output of `below`, or an empty string.
 [[nodiscard]] std::string FirstDifference(std::span<const CheckedOutput> level, std::span<const CheckedOutput> below);
 
 /// The next lower level of the same family that the library has. The level under portable is portable.
 [[nodiscard]] Isa LevelBelow(Isa level);
-/// Says in words which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". A call that
-/// fails at `level` differs, too: "neon's call failed: ...". Empty if nothing differs.
+/// Returns words that say which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". A call
+/// that fails at `level` differs, too: "neon's call failed: ...". The words are empty if nothing differs.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below);
-/// The same with another function than CheckedOutputs.
+/// Works like DifferenceOf above, with `outputs` in place of CheckedOutputs.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below, std::vector<CheckedOutput> (*outputs)(Isa));
 
-/// Whether only emulators have run the level.
+/// Returns whether the level has run only in emulators so far, never on real hardware.
 [[nodiscard]] bool IsUnproven(Isa isa);
 
 /// A level whose outputs are right as far as is known.
 struct ProvenIsa {
   Isa isa = Isa::kPortable;
-  std::string wrong = {};  ///< what is wrong with the level above it, or nothing
+  std::string wrong = {};  ///< the words that say what is wrong with the level above `isa`; empty if nothing is
 };
-/// The highest level up to `wanted` such that it and every unproven level below it agree with the level below.
+/// Compares every unproven level up to `wanted`, from low to high, with the level below it. Returns `wanted`, or the
+/// level below the first level that differs.
 [[nodiscard]] ProvenIsa Prove(Isa wanted, bool (*unproven)(Isa) = IsUnproven,
                               std::string (*difference)(Isa level, Isa below) = DifferenceOf);
 
-/// Returns `settings` at the level `proven`. If that is another level than theirs, isa_note says why.
+/// Returns `settings` at the level `proven`. If this changes the level of `settings`, isa_note says why.
 /// @return kUnsupported if the options or the environment ask for a level by name that is wrong
 [[nodiscard]] Result<ContextSettings> AtProvenLevel(ContextSettings settings, const ContextOptions& options,
                                                     const ContextEnvironment& environment, const ProvenIsa& proven);
-/// ResolveContext on this CPU, at a proven level. Prove runs once per process and level; only then `unproven` counts.
+/// Calls ResolveContext for this CPU, at a proven level. Prove runs once per process and level. `unproven` counts only
+/// in the call that runs Prove.
 /// @return kInvalidArgument, kUnsupported
 [[nodiscard]] Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
                                                   const core::Topology& topology, bool (*unproven)(Isa) = IsUnproven);

@@ -19,36 +19,37 @@
 
 namespace fa::ops {
 
-/// A validated sparse call: the equivalent dense call with one key head, and how its keys are found.
+/// A validated sparse call: the equivalent dense call with one key head, and the layouts by which its keys are found.
 struct BoundSparse {
-  BoundAttention attention;  ///< q, q_rope, out and statistics; its sequences are the same as below
+  /// The equivalent dense call, for q, q_rope, out and statistics; has the same sequences as `sequences`.
+  BoundAttention attention;
   SparseSequences sequences;
   KeyLists lists;
-  layout::Rows k, k_rope, v;  ///< pages: `batch` is the stride from page to page
+  layout::Rows k, k_rope, v;  ///< with pages, `batch` is the stride from page to page
   bool has_v = false, has_mean = false, check_indices = true;
   bool paged = false;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
-  layout::Rows mean;         ///< p_head_mean: a token's entries are the row at (b, 0, s)
+  layout::Rows mean;         ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
   std::vector<PlannedTensor> planned;
 
-  /// The call as the planner sees it; refers to this object.
+  /// Returns the call as the planner sees it. The result refers to this object.
   [[nodiscard]] tiling::SparseProblem Problem() const;
 };
 
 /// A validated sparse backward.
 struct BoundSparseGrad {
-  BoundSparse forward;  ///< its planned tensors are those of the backward
+  BoundSparse forward;  ///< the forward; its `planned` holds the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;
   bool has_dsink = false;
 };
 
-/// Both find every user error that does not depend on addresses or contents.
+/// The next two functions find every user error that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options);
 [[nodiscard]] Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args,
                                                      const SparseAttentionOptions& options);
 
-/// Checks in Run that tensors and lengths are the planned ones, that outputs lie apart, that pages exist and, if the
-/// caller wants it, that indices exist.
+/// Checks in Run that tensors and lengths are the planned ones, that no output shares an element with another tensor,
+/// and that pages exist. If the caller wants it, the check also covers the indices.
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
@@ -56,8 +57,8 @@ struct BoundSparseGrad {
 struct SparseRows {
   ForwardRows attention;
   KeyLists lists;
-  layout::RowsView indices;      ///< the list of token (b, 0, s)
-  layout::MutableRowsView mean;  ///< p_head_mean, f32; null data: not wanted
+  layout::RowsView indices;      ///< lists of keys; the list of a query token is the row at (b, 0, s)
+  layout::MutableRowsView mean;  ///< p_head_mean, f32; null data if it is not wanted
 };
 
 /// The rows of a sparse backward in a run.
@@ -67,7 +68,7 @@ struct SparseGradRows {
   layout::RowsView indices;
 };
 
-/// The tensors of checked arguments. They point into `bound`.
+/// Returns the tensors of checked arguments. They point into `bound`.
 [[nodiscard]] SparseRows RowsOf(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] SparseGradRows RowsOf(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 

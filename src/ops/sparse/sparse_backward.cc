@@ -1,4 +1,4 @@
-// SparseFlashAttentionGrad: bind -> plan -> run.
+// The operator SparseFlashAttentionGrad. A call is bound, planned and run.
 
 #include <string>
 #include <utility>

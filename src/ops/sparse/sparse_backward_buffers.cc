@@ -10,10 +10,10 @@ namespace {
 
 using core::RoundUp;
 
-/// Rows of sums begin at whole cache lines.
+/// The number of floats in a cache line. Each row of sums begins at a new cache line.
 constexpr int64_t kLineFloats = 16;
 
-/// Floats of one row of a panel of pack_rows.
+/// Returns the number of floats of one row of a panel of pack_rows.
 int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
   return columns == 0 ? 0 : table.rows->PanelColumns(columns);
 }

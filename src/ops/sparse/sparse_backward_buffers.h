@@ -29,9 +29,10 @@ struct SparseBackwardScratch {
   GradTiles tiles;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq has the form of GradStrip
   float *shift, *delta;                        ///< per lane
-  float *q, *q_rope, *d_out;                   ///< in the form of pack_rows
+  float *q, *q_rope, *d_out;                   ///< panels in the form of pack_rows
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
-  std::span<FetchRuns::Run> runs;              ///< these sums and, if rows are gathered, the rows of the next block
+  /// Memory to list lines to fetch: these sums and, if rows are gathered, the rows of the next block.
+  std::span<FetchRuns::Run> runs;
 };
 
 /// Layout of a sparse backward's buffers in the workspace.
@@ -39,7 +40,7 @@ struct SparseBackwardBuffers {
   SparseBackwardBuffers(const BoundSparseGrad& bound, const tiling::SparsePlan& plan,
                         const core::kernels::KernelTable& table, int workers, tiling::WorkspacePlan& workspace);
 
-  /// The column of dV in a key's sums, after dK and its rope part. It is 0 if dV is added to dK.
+  /// Returns the column at which dV begins in a key's sums, after dK and its rope part. It is 0 if dV is added to dK.
   [[nodiscard]] static int64_t DvColumn(const tiling::SparseProblem& sparse);
 
   int64_t dv_column;

@@ -11,10 +11,10 @@
 //   dQ = scale dQ^T, transposed
 //
 // The sums of dK and dV are f32, with one row per key. The first tasks of the run clear them, and the last tasks write
-// them. Without V, dK and dV go to one row; then scale is multiplied into dS instead of into the finished sum. A key's
-// sum is a chain of f32 additions over tokens in ascending order (OrderedCommit), and within a token over its heads. So
-// no bit depends on the number of workers. Keys that stand twice in a block are neighbours there. A product takes only
-// runs of different keys, since it holds its rows in registers.
+// them. Without V, dK and dV are added to the same row. In that case scale is multiplied into dS instead of into the
+// finished sum. A key's sum is a chain of f32 additions over tokens in ascending order (OrderedCommit), and within a
+// token over its heads. So no bit depends on the number of workers. Keys that stand twice in a block are neighbours
+// there. A product takes only runs of different keys, since it holds its rows in registers.
 
 #include "ops/sparse/sparse_backward_tile.h"
 
@@ -37,11 +37,12 @@ using core::kernels::RowBlock;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// Heads whose dsink is summed in one pass over the tokens.
+/// The number of heads whose dsink is summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
-/// Two products at once keep two panels in L1, each with 128 bytes per head and group of columns. With 64 heads they
-/// take as long as one product after the other. With more heads the panels drive each other out.
+/// The most heads for which the products for dK and dV are computed in one loop. Two products in one loop keep two
+/// panels in L1, each with 128 bytes per head and group of columns. With 64 heads they take as long as one product
+/// after the other. With more heads the panels drive each other out of L1.
 constexpr int64_t kMostHeadsOfBoth = 32;
 
 }  // namespace
@@ -60,7 +61,7 @@ struct SparseBackwardTile::Tile {
   SelectedKeys keys;
   KeyRows rows = {};  ///< rows of all keys, if they are read in place
   int64_t head_begin = 0, heads = 0;
-  int64_t q_row = 0;  ///< row of the tensors
+  int64_t q_row = 0;  ///< row of the query token in its tensors
   OrderedCommit::Turn& turn;
   bool last_heads = true;  ///< whether these are the token's last heads
   bool skips = false;
@@ -171,7 +172,7 @@ float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
          (sequence.first_token + token.row) * sparse_.attention.heads;
 }
 
-/// Makes strips and row statistics, and packs queries and gradients of the output.
+/// Makes strips and row statistics, and packs the queries and the gradients of the output.
 void SparseBackwardTile::Open(Tile& tile) const {
   const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;
@@ -220,7 +221,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
   AimAt(tile, block);
-  // The sums are needed first, then the rows of the next block.
+  // The sums are listed first because they are needed first, before the rows of the next block.
   FetchRuns next(tile.scratch.runs);
   const auto sums = [&](float* const* rows_of, int64_t size) {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
@@ -257,7 +258,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
-  // A key that continues in the next block is not finished.
+  // A key whose copies continue in the next block is not finished.
   const int64_t end = begin + count;
   const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
@@ -346,7 +347,7 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     dv.b = scratch.d_out;
     dv.columns = problem.dv;
     dv.c_rows = scratch.dv_rows + keys.begin;
-    // Without V, the sums dK and dV are in the same places.
+    // Without V, the sums of dK and dV have the same places.
     const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv &&
                       tile.heads <= kMostHeadsOfBoth;
     both ? table_.rows->outer_both(dk, dv) : outer(dk);

@@ -15,7 +15,8 @@
 
 namespace fa::ops {
 
-/// The sparse backward's tile program: runs any task of its plan. One per Run, shared by all workers.
+/// The sparse backward's tile program, which runs any task of its plan. A run makes one object, which all workers
+/// share.
 class SparseBackwardTile {
  public:
   /// The caller keeps all arguments.
@@ -55,8 +56,8 @@ class SparseBackwardTile {
   KeySumTasks::Run sums_;
 };
 
-/// Computes dsink from the deltas that the tiles have left. Each head has one chain in f64 over ascending tokens. Call
-/// it after the graph has run.
+/// Computes dsink from the deltas that the tiles have left. Each head has one chain of f64 additions over ascending
+/// tokens. Must be called after the graph has run.
 void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows& rows,
                        const SparseBackwardBuffers& buffers, const std::byte* workspace);
 

@@ -1,4 +1,4 @@
-// SparseFlashAttention: bind -> plan -> run.
+// The operator SparseFlashAttention. A call is bound, planned and run.
 
 #include <string>
 #include <utility>

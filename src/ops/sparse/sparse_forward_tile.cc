@@ -53,7 +53,7 @@ struct SparseForwardTile::Scratch {
   GatherPanels panels;
   int64_t max_keys;
   KeyAddresses addresses;
-  std::span<FetchRuns::Run> runs;  ///< rows of the next block
+  std::span<FetchRuns::Run> runs;  ///< memory to list the rows of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
   float* sums = nullptr;        ///< per key, the sum of the probabilities of all heads
@@ -142,7 +142,7 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
                                   ForwardStrips::Strips& strips) const {
   const Interval all{0, keys.count};
   if (buffers_.gather.block == 0) {
-    // Copying the rows would take as long as their products.
+    // With few heads the rows are read in place, since copying them would take as long as their products.
     const KeyRows rows = gathered_.InPlace(heads.place, keys.span(0, keys.count), scratch.addresses);
     gathered_.FetchFirst(rows, keys.count);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
@@ -199,7 +199,7 @@ void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Sc
     }
     return ForwardStrips::EndFlight(flight);  // the next block's rows take the place of this block's
   }
-  int64_t lanes = 0;  // lanes of the strips before
+  int64_t lanes = 0;  // number of lanes of the strips before this one
   for (int64_t s = 0; s < strips.size(); ++s) {
     const int64_t width = strips[s].lanes.width;
     float* raw = sparse_.whole_tokens ? scratch.raw_scores + scratch.max_keys * lanes + block.begin * width : nullptr;

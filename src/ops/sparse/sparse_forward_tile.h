@@ -21,14 +21,14 @@ struct SparseForwardBuffers {
   SparseForwardBuffers(const BoundSparse& bound, const tiling::SparsePlan& plan,
                        const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
-  const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if they have more
+  const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if tokens have more heads
   GatherShape gather;                      ///< `block` is 0 if the kernels read keys in place
-  bool in_flight;  ///< the strips of a block go through one loop; never together with the mean, which reads scores
+  bool in_flight;  ///< whether one loop works on several blocks of a strip; false with p_head_mean, which reads scores
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< bytes of one worker
 };
 
-/// The sparse forward's tile program: runs any task of its plan. One per Run, shared by all workers.
+/// The sparse forward's tile program, which runs any task of its plan. A run makes one object, which all workers share.
 class SparseForwardTile {
  public:
   /// The caller keeps all arguments.

@@ -10,16 +10,16 @@
 
 namespace fa::ops {
 
-/// The kernels that take all heads of a token at once, if heads are few; otherwise null. Kernels of few rows and the
-/// strip of pairs for few heads read keys in place. The third choice is the narrowest strip with its state by rows,
-/// whose product loads fewer operands.
+/// Returns the kernels that take all heads of a query token at once, or null if there are too many heads. The first
+/// choices are kernels of few rows and the strip of pairs for few heads, which read keys in place. The third choice is
+/// the narrowest strip with its state by rows, whose product loads fewer operands.
 [[nodiscard]] const core::kernels::StripKernels* FewHeads(const core::kernels::KernelTable& table, int64_t heads);
-/// The strip of pairs for few heads; null if there are more heads, or if the level has no such strip.
+/// Returns the strip of pairs for few heads, or null if there are more heads or the level has no such strip.
 [[nodiscard]] const core::kernels::StripKernels* HeadsInPlace(const core::kernels::KernelTable& table, int64_t heads);
-/// Whether the forward reads keys in place.
+/// Returns whether the forward reads keys in place.
 [[nodiscard]] bool ReadsKeysInPlace(const core::kernels::KernelTable& table, int64_t heads);
 
-/// The names of the strips' kernels, in order of use.
+/// Returns the names of the strips' kernels, in order of use.
 [[nodiscard]] std::vector<std::string> SparseKernelNames(const core::kernels::KernelTable& table,
                                                          const tiling::SparsePlan& plan, int64_t heads, bool forward);
 

@@ -12,7 +12,7 @@
 
 namespace fa::ops {
 
-/// Collects lines for kernels to fetch, in the caller's memory.
+/// Collects a list of cache lines for kernels to fetch. The list lies in the caller's memory.
 class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
@@ -35,8 +35,8 @@ class FetchRuns {
     Add(static_cast<const char*>(data) - before, before + bytes);
   }
 
-  /// Lists `count` rows of `row_bytes` bytes, which are `apart` bytes apart. Rows that follow each other become one
-  /// run. Rows without room are left out.
+  /// Lists `count` rows of `row_bytes` bytes, which are `apart` bytes apart. Rows that follow each other without a gap
+  /// become one run. Rows for which the list has no room are left out.
   void AddRows(const std::byte* first, int64_t count, int64_t row_bytes, int64_t apart) {
     if (apart == row_bytes) {
       row_bytes *= count;
@@ -45,7 +45,7 @@ class FetchRuns {
     for (; count > 0 && count_ < most_; --count, first += apart) Add(first, row_bytes);
   }
 
-  /// Moves the next `lines` lines of another list to this one, in as many runs as there is room for.
+  /// Moves the next `lines` lines of another list to this list, in as many runs as this list has room for.
   void Take(core::kernels::FetchList& from, int64_t lines) {
     while (lines > 0 && count_ < most_) {
       if (from.at >= from.at_end) {
@@ -64,7 +64,7 @@ class FetchRuns {
   [[nodiscard]] int64_t lines() const { return lines_; }
   [[nodiscard]] core::kernels::FetchList list() const { return {.run = runs_, .end = runs_ + count_}; }
 
-  /// Fetches all lines into L2 at once, for work that comes next.
+  /// Fetches all listed lines into L2 at once, for work that comes next.
   void Fetch() const {
     for (const Run* run = runs_; run < runs_ + count_; ++run) {
       for (const char* at = run->begin; at < run->end; at += kLineBytes) __builtin_prefetch(at, 0, 2);

@@ -39,7 +39,7 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
 }  // namespace
 
 /// Ends the online softmax of one row.
-/// @param with_lse  if false, lse may be anything: a logarithm takes as long as the rest
+/// @param with_lse  if false, the returned lse has no meaning, which saves a logarithm: it takes as long as the rest
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
                                                                                  float unit, bool no_keys,
                                                                                  const float* sink, bool with_lse) {
@@ -61,14 +61,14 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
   return {max, sum, max + std::log(sum), scale / sum, false};
 }
 
-/// The part of FinishRow that the output needs, for calls without sinks, statistics and selected keys. It has no
-/// branch, so all lanes are computed together. A row that saw no key has the maximum that Reset gave it.
+/// Does the part of FinishRow that the output needs, for calls without sinks, statistics and selected keys. The loop
+/// has no branch, so all lanes are computed together. A row that saw no key has the maximum that Reset gave it.
 void ForwardStrips::FinishPlainRows(const RunningStrip& strip, float* multiplier, int32_t* zero) {
   const int32_t unused = strip.started ? 0 : 1;
   for (int64_t i = 0; i < strip.lanes.width; ++i) {
     const float sum = strip.row_sum[i];
     const int32_t number = sum == sum, empty = number & int32_t{strip.row_max[i] == kMaskedScore};
-    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // an empty row has 0 + 1
+    const float reciprocal = 1.0f / (sum + static_cast<float>(empty));  // an empty row divides by 0 + 1
     multiplier[i] = number != 0 ? reciprocal : std::numeric_limits<float>::quiet_NaN();
     zero[i] = unused | empty;
   }
@@ -131,9 +131,9 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
                        problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
                        !passes.has_dropout();
   if (!attends || keys.empty()) return keys.begin;
-  // Attended keys are summed in another order than the keys of a tile. So where they begin and end follows from all
-  // rows of the sequence. If these are only some of its rows, it follows from the keys that a tile of all rows would
-  // visit in this part of the keys.
+  // The function `attend` sums its keys in another order than the other kernels. So the bounds of its keys must not
+  // depend on how rows are cut into tiles, and follow from all rows of the sequence. If the strip's tile has only some
+  // of the rows, the bounds follow from the keys that a tile of all rows would visit in this part of the keys.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {
@@ -163,7 +163,7 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
                   .started = strip.started,
                   .brings = brings};
   assert(strip.kernels->AttendsTo(args.k.dtype, args.d, args.dv) && args.v.dtype == args.k.dtype);
-  // Rows in pages are listed by address, because the ends of their runs would end the kernel's steps.
+  // Rows in pages are listed by address. As runs they would end the kernel's steps at the end of each page.
   constexpr int64_t kFetchAhead = AttendArgs::kMostStep;
   std::array<const void*, kAttendKeys + kFetchAhead> k, v;
   if (rows.k_pages.paged()) {
@@ -212,8 +212,8 @@ void ForwardStrips::Reset(const RunningStrip& strip) {
   std::fill_n(strip.row_sum, strip.lanes.width, 0.0f);
 }
 
-/// The product over keys whose values may lie in pages. Every run continues where the previous one stopped, which gives
-/// the bits of one product over all keys.
+/// Multiplies over keys whose values may lie in pages. Each run of rows adds to the state that the previous run left,
+/// which gives the bits of one product over all keys.
 void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& strip, Interval keys, const KeyRows& rows,
                                  const float* p, const float* alpha) const {
   for (int64_t key = keys.begin; key < keys.end;) {

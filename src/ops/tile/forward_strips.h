@@ -21,18 +21,20 @@ struct RunningStrip : Strip {
   float* state = nullptr;
   float* row_max = nullptr;
   float* row_sum = nullptr;
-  bool started = false;       ///< whether `state` holds anything
-  bool met_masked = false;    ///< whether a masked pair may have been multiplied
-  bool skips_masked = false;  ///< whether every block checks for that (ForwardStrips::Restart)
+  bool started = false;     ///< whether `state` holds anything
+  bool met_masked = false;  ///< whether a masked pair may have been multiplied with its value
+  /// Whether every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
+  bool skips_masked = false;
 };
 
-/// Blocks of strips on their way through one loop, which computes the scores of a new block beside earlier work. With
-/// `overlapped`, the tile unit also multiplies the probabilities of the oldest block, and the vectors turn the scores
-/// of the block between them into probabilities. With `scores_beside`, the loop multiplies those of the previous block.
+/// The key blocks of strips that one loop works on at the same time. The loop computes the scores of a new block beside
+/// the work on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities of the oldest block.
+/// Meanwhile the vector unit turns the scores of the block between the two into probabilities. With `scores_beside`,
+/// the loop multiplies the probabilities of the previous block.
 class BlocksInFlight {
  public:
   BlocksInFlight() = default;
-  BlocksInFlight(const BlocksInFlight&) = delete;  // arguments point at alpha and block_max
+  BlocksInFlight(const BlocksInFlight&) = delete;  // not copied: arguments of kernels point at alpha and block_max
   BlocksInFlight& operator=(const BlocksInFlight&) = delete;
 
  private:
@@ -44,17 +46,19 @@ class BlocksInFlight {
     LaneArray<float> alpha;
   };
   std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< the block whose scores come next, and the number of their tile
-  Block* softmax_ = nullptr;  ///< has scores
-  Block* product_ = nullptr;  ///< has probabilities
+  int next_ = 0;              ///< number of the block whose scores come next, and of the tile for these scores
+  Block* softmax_ = nullptr;  ///< the block that has scores, or null
+  Block* product_ = nullptr;  ///< the block that has probabilities, or null
   const core::kernels::StripKernels* kernels_ = nullptr;
 };
 
-/// The strip for the first of `rows` rows, with its output state by rows or along the lanes. The bits are the same.
+/// Returns the kernels of the strip for the first of `rows` rows, with its output state by rows or along the lanes.
+/// Both states give the same bits.
 [[nodiscard]] const core::kernels::StripKernels& StripFor(const core::kernels::KernelTable& table, int64_t rows,
                                                           bool row_state);
 
-/// Scores, online softmax, product and result of a tile's strips. All forwards share it, wherever their keys come from.
+/// Computes the scores, the online softmax, the product and the result of a tile's strips. All forwards share this
+/// class, wherever their keys come from.
 class ForwardStrips {
  public:
   using Strips = StripArray<RunningStrip, kMaxTileStrips>;
@@ -72,53 +76,54 @@ class ForwardStrips {
 
   /// Cuts the rows into strips and packs their queries.
   /// @param few   the kernels of few rows if the whole group has few rows, otherwise null
-  /// @param keys  keys that all rows keep, instead of the sequence's rule
+  /// @param keys  the keys that all rows keep, in place of the sequence's rule
   /// @param row_state  whether strips have their output state by rows
   void Open(const FoldedRows& rows, const core::kernels::StripKernels* few, const tiling::Interval* keys,
             const TileScratch& scratch, Strips& strips, bool row_state = false) const;
   /// @param raw_scores  optional: receives the inner products [keys][width] with every pass applied
   void VisitBlock(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                   float* raw_scores = nullptr) const;
-  /// The end of the keys, from keys.begin on, that the strip's kernels may attend to: all rows of the sequence see
-  /// these keys, and no pass changes their scores. It is keys.begin if there are none. It follows from the sequence and
-  /// the call, not from where rows lie, nor from which rows the strip has.
+  /// Returns the end of the keys, from keys.begin on, that Attend may take. All rows of the sequence see these keys,
+  /// and no pass changes their scores. The end is keys.begin if there are no such keys. It depends on the sequence and
+  /// the call, not on the place of rows in memory, nor on the rows of the strip.
   /// @param keys  keys of the strip's rows, within one part of the sequence's keys
   [[nodiscard]] int64_t AttendedEnd(const RunningStrip& strip, tiling::Interval keys) const;
-  /// Keys per call of attend: one part of a decode. Every call reorders O.
+  /// The most keys per call of Attend: one part of a decode. More calls would cost time, since each one reorders O.
   static constexpr int64_t kAttendKeys = 512;
-  /// VisitBlock by the kernels' attend, for at most kAttendKeys such keys.
+  /// Does the work of VisitBlock with the kernels' function `attend`, for at most kAttendKeys keys before AttendedEnd.
   /// @param brings  AttendArgs::brings
   void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows, bool brings) const;
-  /// VisitBlock for kernels with `overlapped` or `scores_beside`, without dropout. The block's product stays in flight,
-  /// with `overlapped` its softmax too. With `scores_beside` the block has no masked pairs, and its values are one run.
+  /// Does the work of VisitBlock for kernels with `overlapped` or `scores_beside`, without dropout. When it returns,
+  /// the block's product is not yet computed. With `overlapped`, the block's softmax is not computed either. With
+  /// `scores_beside`, the block must have no masked pairs, and its values must be one run of rows.
   void VisitBlockInFlight(RunningStrip& strip, tiling::Interval block, const KeyRows& rows, const TileScratch& scratch,
                           BlocksInFlight& flight, float* raw_scores = nullptr) const;
-  /// Ends the blocks in flight.
+  /// Finishes the blocks that VisitBlockInFlight has left unfinished.
   static void EndFlight(BlocksInFlight& flight);
-  /// Call it when a strip has visited its keys. If a masked pair met a value that is not finite (0 * NaN is NaN), the
-  /// strip is reset to its state after Open. Visiting its keys anew then leaves out masked pairs.
+  /// Must be called when a strip has visited its keys. If a masked pair met a value that is not finite (0 * NaN is
+  /// NaN), the strip is reset to its state after Open. A second visit of its keys then leaves out masked pairs.
   /// @return whether the strip must visit its keys anew
   [[nodiscard]] bool Restart(RunningStrip& strip) const;
   /// Gives a strip the statistics of rows that have seen no key.
   static void Reset(const RunningStrip& strip);
   /// Writes output and statistics.
   void Finish(const RunningStrip& strip, const TileScratch& scratch) const;
-  /// RowShift of a lane's final statistics, including its sink.
+  /// Returns RowShift of a lane's final statistics, which include the sink.
   [[nodiscard]] float Shift(const RunningStrip& strip, int64_t lane) const;
 
  private:
-  /// Statistics of a finished row in natural-log terms, and the multiplier of its output state.
+  /// The statistics of a finished row in natural-log terms, and the multiplier of the row's output state.
   struct Statistics {
     float max, sum, lse, multiplier;
     bool zero;
   };
 
-  // It is inline: for a row of few keys, a call that returns five values takes as long as the rest.
+  // The function is inline: for a row of few keys, a call that returns five values takes as long as the rest.
   [[nodiscard]] inline Statistics FinalStatistics(const RunningStrip& strip, int64_t lane) const;
   static inline Statistics FinishRow(float row_max, float row_sum, float unit, bool no_keys, const float* sink,
                                      bool with_lse);
   static void FinishPlainRows(const RunningStrip& strip, float* multiplier, int32_t* zero);
-  /// @param s  probabilities
+  /// @param s  probabilities of the keys
   void Product(RunningStrip& strip, tiling::Interval keys, bool may_meet_masked, const KeyRows& rows,
                const TileScratch& scratch, float* s, const float* alpha) const;
   [[nodiscard]] int64_t StateFloats(const RunningStrip& strip) const { return problem_.dv * strip.kernels->rows; }
@@ -133,7 +138,7 @@ class ForwardStrips {
   ScoreTile score_tile_;
 };
 
-/// Rows past the last packed sequence, and past the length of a padded batch element, are written 0 in every output.
+/// Writes 0 to every output of the rows past the last packed sequence, and past the length of a padded batch element.
 void WriteUnusedRows(const tiling::AttentionProblem& problem, const ForwardRows& rows);
 
 }  // namespace fa::ops

@@ -43,7 +43,8 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
   RowAddresses(inputs.out, strip, row_offset, out);
   strip.kernels->pack_queries({d_out, inputs.d_out.rows.dtype, lanes.count}, problem.dv, 1.0f, strip.do_panel);
   for (int64_t i = 0; i < lanes.width; ++i) {
-    // A lane without a row has Q = 0 and dO = 0. Its infinite shift makes its P 0, so it adds 0 to every sum.
+    // A lane without a row has Q = 0 and dO = 0. The infinite shift of such a lane makes its P 0, so the lane adds 0 to
+    // every sum.
     strip.shift[i] = kInfinite;
     strip.delta[i] = 0;
     if (i >= lanes.count) continue;

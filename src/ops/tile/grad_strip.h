@@ -13,26 +13,28 @@ namespace fa::ops {
 
 /// A strip of a backward's tile.
 struct GradStrip : Strip {
-  float* do_panel = nullptr;          ///< packed dO [dv][width]
-  float* dq = nullptr;                ///< dQ^T [d + d_rope][width]; with state_by_row [row][d], then [row][d_rope]
+  float* do_panel = nullptr;  ///< packed dO [dv][width]
+  /// dQ^T [d + d_rope][width]; with state_by_row dQ [row][d] and then [row][d_rope].
+  float* dq = nullptr;
   float* shift = nullptr;             ///< per lane: RowShift of its statistics
   float* delta = nullptr;             ///< per lane: rowsum(dO * O)
   float *s = nullptr, *dp = nullptr;  ///< [key][width]: s has scores, then P; dp has dP, then dS
-  float *p = nullptr, *ds = nullptr;  ///< P and dS in the form for `outer`: s and dp, or words for kernels of pairs
-  int64_t first = 0;                  ///< number of its first row in the tile
+  /// P and dS in the form for `outer`: equal to s and dp, or words for kernels of pairs.
+  float *p = nullptr, *ds = nullptr;
+  int64_t first = 0;  ///< number of the strip's first row in the tile
 };
 
 /// Memory for P and dS of a tile's strips, one strip after the other.
 struct GradTiles {
-  /// @param pairs  for kernels of pairs  @param lanes  lanes of all strips together
+  /// @param pairs  whether the kernels take pairs  @param lanes  the number of lanes of all strips together
   GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys);
 
-  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS. With pairs, of the current strip
-  float *p, *ds;   ///< in the form for `outer`: s and dp; with pairs, words [row][keys / 2]
-  float* ds_keys;  ///< with pairs: dS of the current strip, in pairs of keys
+  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS. With pairs, only the current strip's
+  float *p, *ds;   ///< P and dS in the form for `outer`: equal to s and dp, or with pairs words [row][keys / 2]
+  float* ds_keys;  ///< dS of the current strip in pairs of keys, only with pairs
 };
 
-/// Memory for a tile's strips, one strip after the other, beginning with row 0 of the tile.
+/// The memory for the panels of a tile's strips, one strip after the other, beginning with row 0 of the tile.
 struct GradPanels {
   float *q, *d_out, *dq;  ///< [row][d + d_rope], [row][dv], [row][d + d_rope]
   float *shift, *delta;   ///< [row]
@@ -40,13 +42,13 @@ struct GradPanels {
   int64_t columns, dv, keys;
 };
 
-/// The strip of these kernels that starts at folded row `first`, with its part of the panels.
+/// Returns the strip of these kernels that starts at folded row `first` (FoldedRows), with its part of the panels.
 [[nodiscard]] GradStrip MakeGradStrip(const tiling::AttentionProblem& problem,
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
 /// Cuts the rows of a tile into as few strips as the level's widest kernels need, and calls open(strip) for each.
-/// @param few  kernels that take all rows in one strip; null: none
+/// @param few  kernels that take all rows in one strip, or null if the level's widest kernels are to be used
 template <typename Strips, typename Open>
 void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                    const FoldedRows& rows, const GradPanels& panels, Strips& strips, const Open& open,
@@ -63,21 +65,22 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
-  bool centred = false;             ///< shift is that of scores less their maximum in rows that are far (CentreFarRows)
-  bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever its dO holds
+  /// Whether in far rows the shift is for scores less the row's maximum (CentreFarRows).
+  bool centred = false;
+  bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever the dO of the row holds
 };
 
-/// Packs the strip's dO, and fills in shift and delta. dQ starts with the strip's first product. A lane without a row
-/// gets an infinite shift, which makes its P 0.
+/// Packs the strip's dO, and fills in shift and delta. It leaves dQ as it is, since the strip's first product
+/// overwrites dQ. A lane without a row gets an infinite shift, which makes its P 0.
 void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
                    const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip);
 
-/// Subtracts the maximum from the scores s[key][width] of rows that are far.
+/// Subtracts a row's maximum from its scores s[key][width], in the rows that are far from 0 (IsFarRow).
 /// @param unit  ScoreScale::unit
 void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& strip, float unit, int64_t keys,
                    float* s);
 
-/// Writes 0 to dQ of a strip without a product.
+/// Writes 0 to dQ of a strip that has no keys, hence no product.
 void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);
 
 /// Writes rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once. A lane whose `zero` is not 0 is written as
@@ -85,8 +88,8 @@ void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStri
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
                     const int32_t* zero, const layout::MutableRowsView& to, int64_t row_offset);
 
-/// Calls visit(first, end) for every run of strips of one width in [from, to). Strips of another width have tiles of
-/// another shape.
+/// Calls visit(first, end) for every run of strips of equal width in [from, to). A product takes one such run, since
+/// strips of another width have tiles of another shape.
 template <typename Strips, typename Visit>
 void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Visit& visit) {
   for (int64_t first = from, end = from; first < to; first = end) {
@@ -95,8 +98,8 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
   }
 }
 
-/// The arguments of a product over the lanes of the strips `first` to `last`, without its operands. The strips have one
-/// width.
+/// Returns the arguments of a product over the lanes of the strips `first` to `last`, without its operands. The strips
+/// have one width.
 /// @param keys  GradPanels::keys
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {
   return {.strip_stride = keys * first.kernels->OuterWidth(),

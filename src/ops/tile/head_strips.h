@@ -21,13 +21,13 @@ class HeadStrips {
   [[nodiscard]] int64_t heads() const { return heads_; }
   [[nodiscard]] int64_t width() const { return kernels_->width; }
   [[nodiscard]] int64_t strips() const { return strips_; }
-  /// Lanes of all strips, including lanes without a head.
+  /// Returns the number of lanes of all strips, including lanes without a head.
   [[nodiscard]] int64_t lanes() const { return strips_ * width(); }
   [[nodiscard]] int64_t First(int64_t strip) const { return strip * width(); }
   [[nodiscard]] int64_t Count(int64_t strip) const { return std::min(width(), heads_ - First(strip)); }
   [[nodiscard]] int64_t PanelFloats(int64_t d) const { return core::SaturatedProduct(kernels_->PanelRows(d), lanes()); }
 
-  /// Packs the heads' rows of d elements.
+  /// Packs the heads' rows of d elements into the panel.
   void Pack(const core::kernels::RowBlock& q, int64_t d, float* panel) const;
   /// Computes s = the products of `keys` rows with every head; with `accumulate` it adds them to s.
   void Scores(const core::kernels::RowBlock& rows, int64_t keys, const float* panel, int64_t d, bool accumulate,

@@ -7,9 +7,9 @@
 namespace fa::ops {
 namespace {
 
-// Kernels of few rows read every row once. They fetch it so far ahead that it arrives in time, past the end of a block
-// into the next one. The hardware follows a stream of rows only within a page, and starts anew after every turn from K
-// to V.
+// Kernels of few rows read every row of keys once. They fetch a row this number of rows ahead, so that it arrives in
+// time. At the end of a block they fetch rows of the next block. The hardware follows a stream of rows only within a
+// page of memory, and starts anew after every turn from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
@@ -18,7 +18,7 @@ int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::Fo
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
 
-/// The scales and offsets of a sequence's keys, beginning with `key`.
+/// Returns the scales and offsets of a sequence's keys, beginning with `key`.
 core::kernels::Antiquantization AntiquantsAt(const Antiquants& of, int64_t sequence, int64_t head_kv, int64_t key) {
   const int64_t at = of.per_token ? sequence * of.row + key : head_kv * of.row;
   return {.scale = of.scale + at, .offset = of.offset + at, .row_step = of.per_token ? 1 : 0};
@@ -54,7 +54,7 @@ layout::HeadRows KeyPanels::Locate(const Source& source, int32_t sequence, int64
   return source.rows.Head(sequence, head_kv, problem_.sequences[static_cast<size_t>(sequence)].k_offset);
 }
 
-/// Makes f32 rows from f16, bf16 or i8 keys, or from f32 keys in pages.
+/// Copies rows of K or V to rows of f32, from f16, bf16 or i8 rows, or from f32 rows in pages.
 void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const {
   const layout::HeadRows head = Locate(source, sequence, head_kv);
   KeyRows rows;
@@ -103,7 +103,7 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
 KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
                          const core::kernels::StripKernels& kernels, const TileScratch& scratch) const {
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  // Kernels of strips need runs that are longer than pages.
+  // The kernels of strips need evenly spaced rows in runs that are longer than pages.
   const bool scattered = rows_.k.paged(), quantized = rows_.k.view.rows.dtype == DType::kI8;
   const bool in_place = !quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered));
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
@@ -124,7 +124,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   };
   const auto paired = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
     if (slot != nullptr) return RowsFrom(table_.rows->Paired(slot, source.columns, ahead), keys.begin);
-    // The rows begin with a whole group, so that no bit depends on where the block begins.
+    // The packed rows begin with a whole group of pairs, so that no bit depends on the first key of the block.
     const tiling::Interval whole{keys.begin / table_.rows->pair_group * table_.rows->pair_group, keys.end};
     PairRows(source, item.sequence, item.head_kv, whole, block);
     return RowsFrom(table_.rows->Paired(block, source.columns), keys.begin - whole.begin);

@@ -13,22 +13,23 @@
 
 namespace fa::ops {
 
-/// The three ways in which K and V reach the kernels as rows: in place; packed once per head into a slot of the
-/// workspace; or, if a head serves too few tiles to pack it, converted block by block in a tile's own scratch.
+/// Brings K and V to the kernels as rows, in one of three ways. The kernels read them in place, or each head is packed
+/// once into a slot of the workspace. If a head serves too few tiles for packing, each tile converts blocks in its own
+/// scratch.
 class KeyPanels {
  public:
   /// The caller keeps everything except `slots`.
   KeyPanels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
             const core::kernels::KernelTable& table, const ForwardRows& rows, std::byte* slots);
 
-  /// Bytes of one slot.
+  /// Returns the number of bytes of one slot.
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::KernelTable& table);
 
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
-  /// Rows for the keys of one block of a tile, in the form for `kernels`. If the item has no slot and the kernels
-  /// cannot take the caller's rows, they are converted into scratch.
+  /// Returns the rows for the keys of one block of a tile, in the form for `kernels`. If the item has no slot and the
+  /// kernels cannot take the caller's rows, the rows are converted into scratch.
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
                               const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;
 
@@ -41,11 +42,11 @@ class KeyPanels {
   [[nodiscard]] Source K() const { return {rows_.k, problem_.d, rows_.k_antiquants}; }
   [[nodiscard]] Source KRope() const { return {rows_.k_rope, problem_.d_rope, rows_.k_antiquants}; }
   [[nodiscard]] Source V() const { return {rows_.v, problem_.dv, rows_.v_antiquants}; }
-  /// The rows of one head, beginning with key 0.
+  /// Returns the rows of one head, beginning with key 0.
   [[nodiscard]] layout::HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
   void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
   void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
-  /// Pointers to key 0 in a slot.
+  /// The following functions return pointers to key 0 in a slot.
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;

@@ -11,12 +11,12 @@
 
 namespace fa::ops {
 
-/// The rows of a tensor, beginning with row (b, n, row), as kernels read and write them.
+/// Returns the rows of a tensor, beginning with row (b, n, row), as kernels read and write them.
 [[nodiscard]] inline core::kernels::RowBlock BlockAt(const layout::RowsView& tensor, int64_t b, int64_t n,
                                                      int64_t row) {
   return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.row};
 }
-/// The rows of the heads, beginning with head n.
+/// Returns the rows of the heads, beginning with head n.
 [[nodiscard]] inline core::kernels::RowBlock HeadsAt(const layout::RowsView& tensor, int64_t b, int64_t n,
                                                      int64_t row) {
   return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.head};
@@ -26,7 +26,7 @@ namespace fa::ops {
   return {tensor.At(b, n, row), tensor.rows.dtype, tensor.rows.row};
 }
 
-/// The same rows, beginning with row `row`.
+/// Returns the given rows from row `row` on.
 [[nodiscard]] inline core::kernels::RowBlock RowsFrom(core::kernels::RowBlock rows, int64_t row) {
   assert(row >= 0);
   if (rows.rows != nullptr) {
@@ -35,7 +35,7 @@ namespace fa::ops {
   }
   int64_t whole = row;
   if (rows.paired) {
-    // Blocks begin with a whole pair of rows, which may lie inside a group.
+    // A block begins with a whole pair of rows. This pair may lie inside a group of pairs.
     whole = (rows.skip + row) / rows.group * rows.group;
     rows.skip = (rows.skip + row - whole) / 2 * 2;
   }
@@ -47,17 +47,20 @@ namespace fa::ops {
 struct KeyRows {
   core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
-  bool rope_behind = false;  ///< each row of k_rope follows its row of k, so one product may run over both
-  /// If keys and values lie in pages, k, k_rope and v are row 0 of page 0. Their fetch_ahead counts rows of the head,
-  /// which has `end` rows.
+  /// Whether each row of k_rope lies right behind its row of k, so that one product may run over both.
+  bool rope_behind = false;
+  /// The pages, if keys and values lie in pages. Then k, k_rope and v are row 0 of page 0. Their fetch_ahead counts
+  /// rows of the head, which has `end` rows.
   layout::HeadRows k_pages = {}, k_rope_pages = {}, v_pages = {};
   int64_t end = 0;
 
-  /// The rows are evenly spaced up to KRunEnd.
+  /// K, KRope and V return rows beginning with a key. The rows are evenly spaced up to KRunEnd, KRopeRunEnd and
+  /// VRunEnd.
   [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, k_pages, key); }
   [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return From(k_rope, k_rope_pages, key); }
   [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, v_pages, key); }
-  /// The first key, at most `to`, at which the rows from `key` on are no longer evenly spaced.
+  /// The following functions return the first key, at most `to`, at which the rows from `key` on are no longer evenly
+  /// spaced.
   [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t to) const { return k_pages.RunEnd(key, to, k.fetch_ahead); }
   [[nodiscard]] int64_t KRopeRunEnd(int64_t key, int64_t to) const {
     return k_rope_pages.RunEnd(key, to, k_rope.fetch_ahead);
@@ -70,7 +73,8 @@ struct KeyRows {
     if (!pages.paged()) return RowsFrom(rows, key - first);
     assert(key >= 0 && key < end);
     const int64_t at = pages.Offset(key), ahead = key + rows.fetch_ahead;
-    // If the distance of pages is no multiple of a row's stride, the hardware does the fetching.
+    // If the distance between pages is no multiple of a row's stride, the kernels fetch nothing ahead. The hardware
+    // then fetches rows by itself.
     const int64_t distance = rows.stride > 0 && ahead < end ? pages.Offset(ahead) - at : 0;
     rows.fetch_ahead = distance != 0 && distance % rows.stride == 0 ? distance / rows.stride : 0;
     rows.data = static_cast<const std::byte*>(rows.data) + at * static_cast<int64_t>(SizeOf(rows.dtype));

@@ -19,7 +19,7 @@ struct OutputQuantization {
 struct FinishedStrip {
   const float* state = nullptr;
   const float* multiplier = nullptr;  ///< per lane
-  const int32_t* zero = nullptr;      ///< per lane: not 0 if the row is to be written as 0
+  const int32_t* zero = nullptr;      ///< one per lane: not 0 if the row is to be written as 0
   float* staging = nullptr;           ///< kMaxStripWidth rows of dv floats, for an int8 output
 };
 

@@ -9,25 +9,26 @@
 
 namespace fa::ops {
 
-/// The statistics of a row without keys. If its sequence has no keys, they are 0 and 0 instead.
+/// The maximum and the sum of a row without keys. If the whole sequence has no keys, both are 0 instead.
 inline constexpr float kEmptyRowMax = std::numeric_limits<float>::lowest();
 inline constexpr float kEmptyRowSum = std::numeric_limits<float>::max();
 [[nodiscard]] inline bool IsEmptyRow(float max, float sum) {
   return sum == 0 || (sum == kEmptyRowSum && max == kEmptyRowMax);
 }
 
-/// e^(x - max), where x is at most max. An infinite sink is its row's maximum, and inf - inf would be NaN.
+/// Returns e^(x - max), where x is at most max. If both are infinite, the result is 1: an infinite sink is its row's
+/// maximum, and inf - inf would be NaN.
 template <typename Real>
 [[nodiscard]] Real ExpBelow(Real x, Real max) {
   return x == max ? Real{1} : std::exp(x - max);
 }
 
-/// The shift for which P = 2^(score log2(e) - shift): log2 of a row's maximum and sum together, from natural-log
-/// statistics. It is infinite for a row without keys, whose P is then 0 everywhere.
+/// Returns the shift for which P = 2^(score log2(e) - shift): max log2(e) + log2(sum), from natural-log statistics. The
+/// shift is infinite for a row without keys, whose P is then 0 everywhere.
 [[nodiscard]] float RowShift(float max, float sum);
 
-/// Whether a row's maximum is so far from 0 that RowShift, in f32, is too coarse: all of its keys have an additive mask
-/// of -1e9 or the lowest f32, for example.
+/// Returns whether a row's maximum is so far from 0 that RowShift, in f32, is too coarse. That happens, for example, if
+/// all keys of the row have an additive mask of -1e9 or the lowest f32.
 [[nodiscard]] inline bool IsFarRow(float max, float sum) {
   constexpr float kFar = 1024;
   return std::fabs(max) > kFar && std::isfinite(max) && !IsEmptyRow(max, sum);

@@ -15,11 +15,12 @@ namespace {
 
 using core::kernels::kKeepBits;
 
-/// Loads `n` <= 32 bits, beginning with bit `index`, LSB first, without reading past the byte of the last bit.
+/// Loads `n` <= 32 bits, beginning with bit `index`, least significant bit first. It reads no byte past the byte of the
+/// last bit.
 uint32_t LoadBits(const uint8_t* bytes, int64_t index, int64_t n) {
   assert(index >= 0 && n > 0 && n <= 32);
   const int64_t first = index >> 3, last = (index + n - 1) >> 3;
-  if (n == 32 && last - first == 3) {  // most words; a copy of unknown length would take ten times as long
+  if (n == 32 && last - first == 3) {  // true for most words; a copy of unknown length would take ten times as long
     uint32_t word;
     std::memcpy(&word, bytes + first, sizeof word);
     return word;
@@ -97,7 +98,8 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
       lanes[i] = rows.pse[i] + key_begin * element;
       continue;
     }
-    // The stored row may end before the strip's last key. Keys after its end are masked, and are read as 0.
+    // The stored row may end before the strip's last key. Keys after the end of the stored row are masked, and are read
+    // as 0.
     constexpr int64_t kStored = 1024;
     const int64_t row = first_row + strip.row[i];
     const bool last = row >= sequence.rule.sq - kStored;

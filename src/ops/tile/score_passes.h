@@ -17,15 +17,16 @@
 
 namespace fa::ops {
 
-/// How raw inner products become the base-2 exponent. It follows once per call from scale, softcap and pse type. Q is
-/// packed times `q_multiplier` (the sign of scale; 0 for 0), so that the factors are positive.
+/// The factors that turn raw inner products into the base-2 exponent. They follow, once per call, from scale, softcap
+/// and pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are positive.
+/// `q_multiplier` is the sign of scale, or 0 if scale is 0.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);
 
   float q_multiplier;
-  /// Whether a pass by itself multiplies the inner product by cap_scale. It does so before a softcap. It also does so
-  /// before pse if all levels must agree to the bit: to multiply and add in one step rounds once on some levels and
-  /// twice on others.
+  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a softcap. It also runs
+  /// before pse if all levels must agree to the bit. To multiply and add in one step would round once on some levels
+  /// and twice on others.
   bool scale_first;
   float cap_scale;
   float bias_pre;     ///< factor of the inner product if a bias or slope is added
@@ -34,7 +35,7 @@ struct ScoreScale {
   float exp2_factor;  ///< unit * log2(e)
 };
 
-/// Room for the keep bits of a strip's keys in one block. The bits may begin inside one of Philox's words.
+/// Memory for the keep bits of a strip's keys in one block. The bits may begin inside a word that Philox has drawn.
 class KeepBits {
  public:
   static constexpr int64_t kMostKeys = tiling::kMaxBlockK;
@@ -51,7 +52,7 @@ struct PassRows {
   LaneArray<const std::byte*> pse, dense_mask;
 };
 
-/// The fusions: passes over a score tile s[keys][width] that lies in cache, with one indirect call each. Forward and
+/// The passes: each changes a score tile s[keys][width] while the tile lies in cache, by one indirect call. Forward and
 /// backward run the same passes.
 class ScorePasses {
  public:
@@ -61,15 +62,15 @@ class ScorePasses {
 
   [[nodiscard]] const ScoreInputs& inputs() const { return inputs_; }
   [[nodiscard]] const ScoreScale& scale() const { return scale_; }
-  /// Whether BiasAndCap has anything to do.
+  /// Returns whether BiasAndCap has any effect.
   [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
   [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
-  /// Finds where the rows of pse and mask begin that BiasAndCap and MaskDense read.
+  /// Finds the addresses of the rows of pse and mask that BiasAndCap and MaskDense read.
   void Locate(const StripRows& strip, PassRows& rows) const;
-  /// Room for the runs that ListRows adds.
+  /// The most runs that ListRows adds.
   static constexpr int64_t kMostRuns = 2 * kMaxStripWidth;
-  /// Adds what the other passes will read for these keys.
+  /// Adds to `runs` the memory that the other passes will read for these keys.
   void ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const;
   /// Applies softcap, then pse or slopes, to the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, for a compressed pse
@@ -77,7 +78,7 @@ class ScorePasses {
   /// @param row_max  optional: raised to the largest of the resulting scores
   void BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                   int64_t key_begin, int64_t keys, float* staging, float* capped, float* s, float* row_max) const;
-  /// distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
+  /// Computes distance[lane] = (key_begin + kv_start) - (row + q_start), for pse types 2 and 3.
   void Distances(const StripRows& strip, int64_t key_begin, int32_t* distance) const;
   /// Sets s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
@@ -86,7 +87,7 @@ class ScorePasses {
   /// @param row_max  optional: raised to the largest score that is left
   bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
                  int64_t key_begin, int64_t keys, float fill, float* s, float* row_max = nullptr) const;
-  /// The same for rows that are not located yet.
+  /// Works like MaskDense above, and first locates the rows.
   bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float fill, float* s) const;
   /// Draws the bits of the probabilities that dropout keeps, for the kernels that apply it. The result points into
@@ -99,7 +100,7 @@ class ScorePasses {
               int64_t key_begin, int64_t keys, float* staging, float* s, float* row_max) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                  float* s, float* row_max) const;
-  /// Whether a pass reads pse in place. A compressed pse is copied instead.
+  /// Returns whether a pass reads pse in place. A compressed pse is copied instead.
   [[nodiscard]] bool reads_pse() const { return inputs_.has_pse() && !inputs_.compressed_pse; }
 
   const tiling::AttentionProblem& problem_;

@@ -11,9 +11,10 @@ using core::kernels::kMaskedProbability;
 using core::kernels::StripKernels;
 using tiling::Interval;
 
-/// Adds the lines that the products would fetch themselves: if there is a list, they fetch only what it has.
+/// Adds to `reads` the lines that the products would fetch without a list. Products that get a list fetch only the
+/// lines on the list.
 void ScoreTile::AddFetched(const KeyRows& rows, Interval keys, FetchRuns& reads) const {
-  assert(!rows.rope_behind);  // such rows come without passes
+  assert(!rows.rope_behind);  // rows with k_rope behind k come only in calls without passes
   if (rows.k.fetch != nullptr) return reads.Take(*rows.k.fetch, rows.k.fetch_lines);
   for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t end = rows.KRunEnd(key, keys.end);
@@ -32,7 +33,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
                               const BesideScores* beside, FetchRuns* reads) const {
   const StripKernels& kernels = *strip.kernels;
   if (reads != nullptr && reads->lines() > 0) {
-    // With fewer keys or columns, the blocks of some level fetch nothing.
+    // With fewer keys or columns, the register blocks of some level fetch nothing.
     constexpr int64_t kLeastKeys = 16, kLeastColumns = 24;
     if (kernels.any_dtype || kernels.in_place || keys.size() < kLeastKeys || problem_.d < kLeastColumns) {
       reads->Fetch();
@@ -70,7 +71,8 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());  // the share of this run
+    // The share of this run in the lines to fetch.
+    k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;
   }

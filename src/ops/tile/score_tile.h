@@ -15,14 +15,15 @@
 
 namespace fa::ops {
 
-/// Work that runs in one loop with the first scores. Kernels of few rows with scores_beside take a product. Strips with
-/// `overlapped` take a product and a softmax, either of which may be null.
+/// Other work that one loop does together with the first scores. Kernels of few rows with `scores_beside` do a product.
+/// Strips with `overlapped` do a product and a softmax, either of which may be null.
 struct BesideScores {
   const core::kernels::ProductArgs* product = nullptr;
   const core::kernels::SoftmaxArgs* softmax = nullptr;
 };
 
-/// Scores of one strip against an interval of keys, with every fusion and mask applied. Forward and backward share it.
+/// Computes the scores of one strip against an interval of keys, with every pass and mask applied. Forward and backward
+/// share this class.
 class ScoreTile {
  public:
   /// The caller keeps the problem and the inputs.
@@ -35,7 +36,7 @@ class ScoreTile {
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
   /// @param capped     optional: with softcap, the capped score before any bias
-  /// @param beside     optional: work that is done when this returns
+  /// @param beside     optional: other work, which is done when Fill returns
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,
             float* capped, const BesideScores* beside = nullptr) const {
@@ -44,9 +45,9 @@ class ScoreTile {
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
-  /// The same with any `products(keys, s, row_max, reads)`. It writes inner products for a non-empty range of keys. If
-  /// row_max is given, it raises row_max. If `reads` is given, it fetches the listed lines; `reads` has room for
-  /// kPassKeys more runs.
+  /// Works like Fill above, with any function `products(keys, s, row_max, reads)`. `products` writes the inner products
+  /// of a non-empty range of keys. If row_max is given, `products` raises row_max to the largest product. If `reads` is
+  /// given, `products` fetches the listed lines. `reads` has room for kPassKeys more runs.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
@@ -55,7 +56,7 @@ class ScoreTile {
   void MarkMasked(const Strip& strip, tiling::Interval keys, float* x) const;
 
  private:
-  /// Keys per step of the passes: a multiple of the mask's words.
+  /// The number of keys per step of the passes, a multiple of the keys in a word of the mask.
   static constexpr int64_t kPassKeys = 64;
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
@@ -86,13 +87,13 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
 
   const bool has_dense_mask = passes_.inputs().has_dense_mask();
   if (has_dense_mask || passes_.changes_scores()) {
-    // Works on one part at a time, whose scores stay in L1 from pass to pass. What the passes read arrives during the
-    // products.
+    // The loop works on one part of the keys at a time, whose scores stay in L1 from pass to pass. The memory that the
+    // passes read is fetched during the products.
     bool masks = false;
     PassRows rows;
     passes_.Locate(strip.lanes, rows);
-    // For a part's rows of the passes, and the rows of K that its products fetch. It stays uninitialised, since most
-    // lists are short.
+    // The list of a part has room for the rows that the passes read, and for the rows of K that the products fetch. Its
+    // memory stays uninitialised, since most lists are short.
     constexpr int64_t kRoom = ScorePasses::kMostRuns + kPassKeys;
     alignas(FetchRuns::Run) std::byte memory[kRoom * sizeof(FetchRuns::Run)];
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {

@@ -13,7 +13,8 @@ constexpr int64_t WidestOfAll() {
   for (const auto& line : core::kernels::registry::kKernels) widest = std::max(widest, line.width);
   return widest;
 }
-/// Lines go from wide to narrow, so a level's first is its widest.
+/// Returns the least width of any level's widest strip. The lines of the registry go from wide to narrow, so a level's
+/// first line is its widest strip.
 constexpr int64_t LeastWidest() {
   int64_t least = kMaxStripWidth;
   for (const auto& line : core::kernels::registry::kKernels) {
@@ -58,7 +59,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
 
 void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows) {
   const StripRows& lanes = strip.lanes;
-  assert(lanes.count <= kMaxStripWidth);  // `rows` has so many entries
+  assert(lanes.count <= kMaxStripWidth);  // `rows` has kMaxStripWidth entries
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = tensor.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
   }

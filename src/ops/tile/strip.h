@@ -21,21 +21,21 @@
 
 namespace fa::ops {
 
-/// The least width of any level's widest strip. KernelTable::ForRows makes no more strips than strips of that width
-/// alone.
+/// The least width of any level's widest strip. KernelTable::ForRows makes no more strips than a split into strips of
+/// this width alone.
 inline constexpr int64_t kLeastWidestStrip = 8;
-/// Rows of the largest tile of any program, and the most strips of a tile.
+/// The most rows of a tile of any program. The next constant is the most strips of a tile.
 inline constexpr int64_t kMaxTileRows = std::max(tiling::kMaxBlockQ, tiling::kMaxTileHeads);
 inline constexpr int64_t kMaxTileStrips = core::CeilDiv(kMaxTileRows, kLeastWidestStrip);
 
-/// The most lanes that the strips of so many rows take, on any level: whole strips of the level's widest kind, which
-/// has 48 lanes or a divisor of 48, or 32 lanes or a divisor of 32 (strip.cc).
+/// Returns the most lanes that the strips of `rows` rows take on any level. A level takes at most whole strips of its
+/// widest kind, whose width divides 48 or 32 (strip.cc).
 [[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
   return std::max(core::RoundUp(rows, 48), core::RoundUp(rows, 32));
 }
 using tiling::kKeyStep;
 
-/// The alpha of a product that only adds.
+/// The alpha of a product that only adds to its state: 1 in every lane.
 alignas(64) inline constexpr auto kUnitAlpha = [] {
   std::array<float, kMaxStripWidth> ones{};
   ones.fill(1.0f);
@@ -50,14 +50,14 @@ struct StripRows {
   LaneArray<int64_t> row;
   LaneArray<int64_t> head;
 
-  /// The interval of rows. Rows do not decrease along the lanes.
+  /// Returns the interval of the strip's rows, which do not decrease along the lanes.
   [[nodiscard]] tiling::Interval rows() const {
     assert(count > 0 && count <= width);
     return {row[0], row[count - 1] + 1};
   }
 };
 
-/// A strip of a tile: its rows, the kernels of its width, and the keys its rows keep.
+/// A strip of a tile: its rows, the kernels of its width, and the keys that its rows keep.
 struct Strip {
   StripRows lanes;
   const core::kernels::StripKernels* kernels = nullptr;
@@ -65,12 +65,13 @@ struct Strip {
   tiling::Interval hull;   ///< keys that some row keeps
   tiling::Interval full;   ///< keys that every row keeps
 
-  /// The keys to visit in a block: the hull, extended to begin at a multiple of kKeyStep.
+  /// Returns the keys to visit in a block: the part of the hull in the block, extended to begin at a multiple of
+  /// kKeyStep.
   [[nodiscard]] tiling::Interval KeysIn(tiling::Interval block) const;
 };
 
-/// Rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, folded. Lane f is row row_begin + f /
-/// heads of head head_begin + f % heads.
+/// Rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, folded into one list. Folded row f is
+/// row row_begin + f / heads of head head_begin + f % heads.
 struct FoldedRows {
   int64_t sequence = 0;
   int64_t head_begin = 0, heads = 1;
@@ -107,7 +108,8 @@ class StripArray {
   int64_t count_ = 0;
 };
 
-/// The strip of these kernels that starts at folded row `first`. The caller sets its panel.
+/// Returns the strip of these kernels that starts at folded row `first` (FoldedRows). The caller sets the strip's
+/// panel.
 [[nodiscard]] Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::StripKernels& kernels,
                               const FoldedRows& rows, int64_t first);
 

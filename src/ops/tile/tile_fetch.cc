@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-/// The lines that so many rows of a head take if they begin with a line.
+/// Returns the number of cache lines that `rows` rows of a head take, if the rows begin at the start of a line.
 int64_t LinesOf(const layout::RowsView& tensor, int64_t columns, int64_t rows) {
   const int64_t row_bytes = columns * static_cast<int64_t>(SizeOf(tensor.rows.dtype));
   if (tensor.rows.row == columns) return core::CeilDiv(rows * row_bytes, FetchRuns::kLineBytes);

@@ -29,16 +29,18 @@ class TileFetch {
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
-  /// Lists rows for the backward: Q with its rope part, dO and O that the tile `next` packs, and K with its rope part
-  /// and V unless `item` reads them. If their lines take more than `most_bytes`, it lists nothing.
+  /// Lists rows for the backward: the rows of Q, of its rope part, of dO and of O that the tile `next` packs. It also
+  /// lists the rows of K, of its rope part and of V, unless `item` reads the same rows. If all these lines take more
+  /// than `most_bytes`, nothing is listed.
   void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
             const tiling::BackwardItem& next, int64_t most_bytes);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
 
-  /// Enough if all rows lie apart. The largest tile of the backward reads four tensors of queries and three of keys;
-  /// the largest tile of the forward O, Q, K and V. Further runs are left out.
+  /// The most runs of the list, enough if no row lies next to another. The largest tile of the backward reads four
+  /// tensors of queries and three of keys. The largest tile of the forward lists O, Q, K and V. Further runs are left
+  /// out.
   static constexpr int64_t kMaxRuns = 4 * tiling::kMaxBlockQ + 3 * tiling::kMaxColumnKeys;
   static_assert(kMaxRuns >= 2 * tiling::kMaxBlockQ + 2 * tiling::kMaxBlockK);
 
@@ -46,7 +48,7 @@ class TileFetch {
   void Add(const layout::RowsView& tensor, int64_t columns, int64_t batch, int64_t head, int64_t heads,
            tiling::Interval range);
 
-  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // uninitialised
+  alignas(FetchRuns::Run) std::byte memory_[kMaxRuns * sizeof(FetchRuns::Run)];  // stays uninitialised
   FetchRuns runs_;
 };
 

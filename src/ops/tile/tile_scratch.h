@@ -20,12 +20,12 @@ struct TileScratch {
   float* backup = nullptr;   ///< [dv][width]: a strip's state before a block that may need the exact path
   float* scores = nullptr;   ///< [block_k][width], or several such tiles
   int64_t score_floats = 0;  ///< floats from one tile to the next
-  float* stats = nullptr;    ///< strip after strip: row_max, row_sum [width] each
+  float* stats = nullptr;    ///< strip after strip: row_max and row_sum, each [width]
   float *k_block = nullptr, *k_rope_block = nullptr, *v_block = nullptr;  ///< converted rows of one key block
   float* bias = nullptr;  ///< [width][block_k]: staged rows of a compressed pse
 
-  /// Bytes per worker. `convert`: K and V cannot be read as f32 in place. `in_flight`: there are kScoreTilesInFlight
-  /// score tiles.
+  /// Returns the bytes of scratch per worker. `convert` says that K and V cannot be read as f32 in place. `in_flight`
+  /// says that there are kScoreTilesInFlight score tiles.
   static size_t Bytes(const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k, bool convert,
                       bool stage_bias, bool in_flight = false);
   static TileScratch Carve(std::byte* memory, const tiling::AttentionProblem& problem, int64_t tile_rows,

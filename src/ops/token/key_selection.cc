@@ -1,7 +1,8 @@
-// A list is read up to its first -1. The selected blocks are sorted, so that sums run over ascending keys whatever the
-// order of the list. So the order changes no bits, and a scatter to the keys commits in one order. Lists that ascend
-// already are not sorted. In other lists, such as an indexer's, each block is marked by one bit, and the marks are read
-// in order. Only if a block stands twice, a radix sort takes over, which keeps equal blocks by slot.
+// Reads lists of selected blocks of keys. A list is read up to its first -1. The selected blocks are sorted, so that
+// sums run over ascending keys, whatever the order of the list. So the order of a list changes no bits, and tokens add
+// to the sums of keys in one order. Lists that ascend already are not sorted. In other lists, such as an indexer's,
+// each block is marked by one bit, and the marks are read in order. If a block stands twice in the list, a radix sort
+// takes over, which keeps equal blocks in the order of their slots.
 
 #include "ops/token/key_selection.h"
 
@@ -19,7 +20,8 @@
 namespace fa::ops {
 namespace {
 
-// Entries that are checked together before they are used. Compilers turn the checks into vectors.
+// The number of entries that are checked together before they are used. Compilers turn these checks into vector
+// instructions.
 constexpr int64_t kChunk = 16;
 
 // For fewer entries a comparison sort is faster than clearing the counters of a radix sort.
@@ -28,11 +30,12 @@ constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
 int64_t BitWords(int64_t bits) { return core::CeilDiv(bits, 64); }
-// A word marks 64 blocks. Reading many more words than there are entries takes longer than sorting the entries.
+// Returns the most words of marks that are worth reading. A word marks 64 blocks. To read many more words than there
+// are entries takes longer than sorting the entries.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return core::CeilDiv(keys, block_size); }
 
-// Whether all entries of a chunk are blocks in [0, blocks).
+// Returns whether all entries of a chunk are blocks in [0, blocks).
 template <typename Index>
 bool AllWithin(const Index* list, int64_t blocks) {
   using Word = std::make_unsigned_t<Index>;
@@ -49,7 +52,8 @@ void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// The first read entry that is neither -1 nor a block; `slots` if there is none.
+// Returns the first entry, among the entries that are read, that is neither -1 nor a block. Returns `slots` if there is
+// none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   for (int64_t i = 0; i < slots; ++i) {
@@ -156,7 +160,8 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
   return count;
 }
 
-/// @return false, with nothing changed, if a block stands twice
+/// Sorts the entries by marks. @return false, with the entries unchanged, if a block stands twice or the marks take too
+/// many words
 bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
   const int64_t words = BitWords(Blocks(limit, lists_.block_size));
   if (words > MostWords(count)) return false;
@@ -184,8 +189,8 @@ void KeySelection::Sort(int64_t count, int64_t limit) const {
     std::sort(entries_, entries_ + count);
     return;
   }
-  // The lowest digit of the block comes first. Every pass keeps the order of equal digits, so equal blocks stay ordered
-  // by slot.
+  // A pass sorts by one digit of the block, beginning with the lowest digit. Every pass keeps the order of equal
+  // digits, so equal blocks stay ordered by slot.
   constexpr uint64_t kMask = (1u << kRadixBits) - 1;
   const int bits = std::bit_width(static_cast<uint64_t>(Blocks(limit, lists_.block_size) - 1));
   uint64_t *from = entries_, *to = swap_;
@@ -205,7 +210,7 @@ void KeySelection::Sort(int64_t count, int64_t limit) const {
   if (from != entries_) std::copy_n(from, count, entries_);
 }
 
-/// Turns blocks into keys. A block that stands m times gives each of its keys m times.
+/// Turns blocks into keys. A block that stands m times in the list gives each of its keys m times.
 SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
   SelectedKeys selected{.keys = keys_, .slots = slots_};
   for (int64_t i = 0; i < count;) {

@@ -21,24 +21,25 @@ struct KeyLists {
   /// Makes the layout of checked sparse_indices [B, S1, 1, K] or [T, 1, K].
   KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call);
 
-  layout::Rows rows{.dtype = DType::kI32};  ///< the list of token (b, 0, s) is a row; i32 or i64
-  int64_t entries = 0;                      ///< length of a list
-  int64_t block_size = 1;                   ///< keys per entry
+  /// The list of token s of batch element b is the row at (b, 0, s); i32 or i64.
+  layout::Rows rows{.dtype = DType::kI32};
+  int64_t entries = 0;     ///< length of a list
+  int64_t block_size = 1;  ///< keys per entry
 
-  /// The number of entries of a list that are read if `limit` keys may be selected.
+  /// Returns the number of entries of a list that are read if keys below `limit` may be selected.
   [[nodiscard]] int64_t Slots(int64_t limit) const;
-  /// The most keys that a token of a sequence of sk keys may select.
+  /// Returns the most keys that a token of a sequence of sk keys may select.
   [[nodiscard]] int64_t MaxKeys(int64_t sk) const { return Slots(sk) * block_size; }
 };
 
-/// The keys of one token.
+/// The keys that one query token selects.
 struct SelectedKeys {
-  const int32_t* keys = nullptr;   ///< ascending; a key that is selected twice stands twice
+  const int32_t* keys = nullptr;   ///< keys in ascending order; a key that is selected twice stands twice
   const int32_t* slots = nullptr;  ///< the list's entry for each key; equal keys have ascending entries
   int64_t count = 0;
-  bool distinct = true;  ///< no key stands twice
+  bool distinct = true;  ///< whether no key stands twice
 
-  /// The part of [begin, end) that exists.
+  /// Returns the keys with numbers in [begin, end), as far as they exist.
   [[nodiscard]] std::span<const int32_t> span(int64_t begin, int64_t end) const {
     assert(begin >= 0 && begin <= end);
     begin = std::min(begin, count);
@@ -46,14 +47,14 @@ struct SelectedKeys {
   }
 };
 
-/// Reads lists, with the memory of one worker.
+/// Reads lists of keys, with the memory of one worker.
 class KeySelection {
  public:
-  /// For sequences of at most max_sk keys. If the carver has null memory, the memory is only counted.
+  /// Makes a reader for sequences of at most max_sk keys. If the carver has null memory, the memory is only counted.
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
-  /// The keys below `limit` that a list selects, up to its first -1. Entries that are no block below the limit are
-  /// skipped. The result is valid until the next call.
+  /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that are not the number of a block
+  /// below the limit are skipped. The result is valid until the next call.
   [[nodiscard]] SelectedKeys Select(const void* list, int64_t limit) const;
 
  private:

@@ -19,14 +19,15 @@
 
 namespace fa::ops {
 
-/// The tasks of a gradient whose tokens add to f32 sums of keys: tasks that clear the sums, tasks of tokens, and tasks
-/// that write the sums. All are one list, claimed from the front. There are no edges, which would take memory per
-/// token; OrderedCommit needs none. Tasks wait in place for earlier tasks of the list. Before a token adds, it waits
-/// until all sums are cleared. A task that writes also waits until all tokens have added.
+/// The tasks of a gradient whose query tokens add to f32 sums of keys. There are tasks that clear the sums, tasks of
+/// tokens, and tasks that write the sums. All stand in one list, from whose front workers claim them. The list has no
+/// edges between tasks, which would take memory per token; OrderedCommit needs none. A task waits, while it runs, for
+/// earlier tasks of the list. Before a token adds, it waits until all sums are cleared. A task that writes sums also
+/// waits until all tokens have added.
 class KeySumTasks {
  public:
-  /// Books the sums into `workspace`.
-  /// @param units  tasks of tokens, in order; tasks of one sequence take turns at its keys
+  /// Adds the sums to the layout of `workspace`.
+  /// @param units  the number of tasks of tokens, in order; the tasks of one sequence take turns at the sequence's keys
   KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
               tiling::WorkspacePlan& workspace);
 
@@ -36,11 +37,11 @@ class KeySumTasks {
   [[nodiscard]] int64_t units() const { return plan_.units; }
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
 
-  /// Where columns of the sums are written, as rows of keys.
+  /// The tensor to which columns of the sums are written, as rows of keys.
   struct Target {
     layout::MutableRowsView rows = {};
     float multiplier = 1;
-    tiling::Interval columns = {};  ///< empty: all columns
+    tiling::Interval columns = {};  ///< columns that are written; empty: all columns
   };
   static constexpr size_t kMaxTargets = 3;
 
@@ -50,7 +51,7 @@ class KeySumTasks {
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         const Target& target, std::byte* workspace)
         : Run(tasks, sequences, kernels, std::span(&target, 1), workspace) {}
-    /// For sums whose columns have separate targets, at most kMaxTargets.
+    /// Makes a run in which the columns of the sums have separate targets, at most kMaxTargets.
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
@@ -65,16 +66,16 @@ class KeySumTasks {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
-        // Waits for the clearing too, since tokens that add nothing do not wait for it.
+        // The task also waits for the tasks that clear, since tokens that add nothing do not wait for them.
         cleared_.Wait();
         added_.Wait();
         Write(unit - tasks_.plan_.units);
       }
     }
-    /// Call it before a unit adds anything.
+    /// Waits until all sums are cleared. Must be called before a unit adds anything.
     void WaitUntilCleared() const { cleared_.Wait(); }
     [[nodiscard]] const OrderedCommit& commit() const { return commit_; }
-    /// The sum of a sequence's key. The sum of the next key follows it.
+    /// Returns the sum of a sequence's key. The sum of the next key follows it in memory.
     [[nodiscard]] float* Row(int64_t sequence, int64_t key) const {
       assert(key >= 0 && tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key < tasks_.plan_.first_key.back());
       return sums_ + (tasks_.plan_.first_key[static_cast<size_t>(sequence)] + key) * tasks_.plan_.columns;

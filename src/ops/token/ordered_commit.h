@@ -7,27 +7,29 @@
 
 namespace fa::ops {
 
-/// The order in which tokens add to shared sums. Every key's sum takes the tokens of its sequence in ascending order,
-/// whichever threads run them, and however many. Each token walks its keys in ascending order and publishes how far it
-/// has come. Before it adds to a tile of keys, it waits until every earlier token of its sequence is past them.
+/// Keeps the order in which query tokens add to shared sums. The tokens of a sequence add to a key's sum in ascending
+/// order, whatever the number of threads, and whichever threads run them. Each token walks its keys in ascending order
+/// and publishes how far it has come. Before a token adds to a tile of keys, it waits until every earlier token of its
+/// sequence is past these keys.
 ///
-/// No token waits forever. Tasks must claim tokens in ascending order from one list (TaskGraph::shared_claims, no edge
-/// leads to a token), and run each token as soon as it is claimed. So every token before a waiting one has finished or
-/// is running, and the lowest of them waits for none. A task that throws finishes its token on the way out (Turn).
-/// Waiting costs little: a token starts right after the previous one, and their tiles then move in step.
+/// No token waits forever. Workers must claim tokens in ascending order from one list (TaskGraph::shared_claims), and
+/// no edge may lead to a token. A worker must run each token as soon as it has claimed the token. So every token before
+/// a waiting one has finished or is running, and the lowest running token waits for none. If a task throws, the
+/// destructor of its Turn finishes the token. Waiting costs little: a token starts right after the previous one, and
+/// their tiles then move in step.
 ///
 /// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md says what
 /// the alternatives (partial sums, owners of key ranges, staged slabs) would take.
 class OrderedCommit {
  public:
-  /// Bytes of progress words.
+  /// Returns the bytes of the words in which tokens publish their progress.
   [[nodiscard]] static size_t Bytes(int64_t tokens, int64_t sequences) {
     return static_cast<size_t>(sequences) * sizeof(int64_t) + static_cast<size_t>(tokens) * sizeof(int32_t);
   }
-  /// Lays out `memory`, 8-byte aligned, for one run. Tokens count through all sequences.
+  /// Lays out `memory`, which is 8-byte aligned, for one run. Tokens are numbered through all sequences.
   OrderedCommit(std::byte* memory, int64_t tokens, int64_t sequences);
 
-  /// One token's turn, from its first key to its last. The end of its life finishes the token.
+  /// One token's turn, from its first key to its last. The destructor finishes the token.
   class Turn {
    public:
     /// @param first  the first token of its sequence
@@ -47,19 +49,20 @@ class OrderedCommit {
 
     const OrderedCommit& commit_;
     int64_t sequence_, first_, token_;
-    int64_t unfinished_;  ///< tokens of the sequence before this one, counted from `first`, are finished
+    int64_t unfinished_;  ///< the first token of the sequence that is not known to be finished
   };
 
  private:
-  int64_t* finished_;  ///< per sequence, the number of its first tokens that are known to be finished
-  int32_t* progress_;  ///< per token, it has added to all its keys below this number
+  int64_t* finished_;  ///< per sequence, how many of its tokens, from the first on, are known to be finished
+  int32_t* progress_;  ///< per token, the number below which the token has added to all its keys
 };
 
-/// A number of tasks that others wait for: phases of one list of tasks. No task waits forever, for the same reason as
-/// in OrderedCommit: the awaited tasks stand before the waiting ones.
+/// Lets tasks of one phase wait until all tasks of an earlier phase have finished. Both phases are parts of one list of
+/// tasks. No task waits forever, for the same reason as in OrderedCommit: the awaited tasks stand before the waiting
+/// ones in the list.
 class PhaseGate {
  public:
-  /// `word` is an int64_t that is 0 before a run.
+  /// `word` counts the tasks that have arrived, and must be 0 before a run.
   PhaseGate(int64_t* word, int64_t tasks) : word_(word), tasks_(tasks) {}
   void Arrive() const { std::atomic_ref<int64_t>(*word_).fetch_add(1, std::memory_order_acq_rel); }
   void Wait() const;
@@ -69,7 +72,7 @@ class PhaseGate {
   int64_t tasks_;
 };
 
-/// Arrives in its destructor, also after an exception.
+/// Tells the gate, in its destructor, that a task has finished, also after an exception.
 class PhaseArrival {
  public:
   explicit PhaseArrival(const PhaseGate& gate) : gate_(gate) {}

@@ -32,7 +32,8 @@ Status TooManyTokens(const char* name, int64_t tokens) {
 }
 
 Status CheckSums(const Side& side) {
-  // The usual mistake is to give lengths instead of their sums. Lengths often ascend too.
+  // The usual mistake is to give lengths instead of their sums. The check of order may miss it, since lengths often
+  // ascend too.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);
@@ -58,8 +59,8 @@ Status CheckLengths(const Side& side, int64_t batch) {
   return Status::Ok();
 }
 
-// Runs before the list is made. It checks the number of batch elements, and the number of tokens if all rows are in
-// use.
+// Checks the number of batch elements, and the number of tokens if all rows are in use. The check runs before the list
+// of sequences is made.
 Status CheckCount(const SparseLengths& lengths, int64_t count, const Side& q) {
   const ErrorText batch = Arg(lengths.paged ? "block_table" : lengths.q_name, ".shape", At(0));
   FA_RETURN_IF_ERROR(CheckSequenceCount(batch, count, 1));

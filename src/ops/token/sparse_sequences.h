@@ -18,15 +18,15 @@ using tiling::SparseToken;
 /// The arguments from which the sequences of a call are made.
 struct SparseLengths {
   Layout layout = Layout::kBSND;  ///< BSND or TND
-  bool paged = false;             ///< keys lie in pages
+  bool paged = false;             ///< whether keys lie in pages
   int64_t batch = 0;              ///< BSND
   int64_t q_rows = 0, k_rows = 0;
   std::span<const int64_t> lengths_q = {}, lengths_kv = {};
   SparseMask mask = SparseMask::kRightDownCausal;
-  const char *q_name = "q", *k_name = "k";  ///< tensors with q_rows and k_rows rows
+  const char *q_name = "q", *k_name = "k";  ///< names of the tensors that have q_rows and k_rows rows
 };
 
-/// Checks lengths_q and lengths_kv, and the mask.
+/// Checks lengths_q, lengths_kv and the mask, and makes the sequences from them.
 [[nodiscard]] Result<SparseSequences> BindSparseSequences(const SparseLengths& lengths);
 
 /// Checks in Run that the lengths are the planned ones.

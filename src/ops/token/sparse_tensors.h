@@ -22,45 +22,46 @@ struct WantedSize {
   SizeSource source;
 };
 
-/// Tensors [B, S1, heads, columns] and [B, S2, heads_kv, columns].
+/// The rope tensors q_rope [B, S1, heads, columns] and k_rope [B, S2, heads_kv, columns].
 struct RopeArgs {
   const TensorView &q, &k;
 };
 
-/// Checks of the tensors of one call of the sparse operators. Shapes are those of BSND, [B, S, ...]; with TND they are
-/// [T, ...]. Keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of the query side, and the
-/// key those of the key side. Every other tensor is compared with them.
+/// Checks the tensors of one call of the sparse operators. The comments give shapes for BSND, [B, S, ...]; with TND the
+/// shapes are [T, ...]. Keys may lie in pages, [blocks, block size, ...]. The query defines the sizes of the query
+/// side, and the key defines the sizes of the key side. Every other tensor is compared with these sizes.
 class SparseTensors {
  public:
   explicit SparseTensors(Layout layout) : layout_(layout) {}
 
   // Call the following functions in this order.
 
-  /// Binds [B, S1, N, D] of a float type, N >= 1 and D in 1..1024. It also checks the layout.
+  /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. It also checks the layout.
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
-  /// Binds i32 [B, n]. Null data: keys do not lie in pages.
+  /// Binds the block table, i32 [B, n]. If its data is null, keys do not lie in pages.
   [[nodiscard]] Status BindBlockTable(const TensorView& table);
-  /// Binds [B, S2, heads, columns], of the query's type.
+  /// Binds the key [B, S2, heads, columns], of the query's type.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
 
-  /// Checks [B, S1, trailing...] (TND: [T, trailing...]), of the given type.
+  /// Checks a tensor [B, S1, trailing...] of the given type, with TND [T, trailing...].
   [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
                                       std::initializer_list<WantedSize> trailing) const;
-  /// The same for keys.
+  /// Checks a tensor [B, S2, trailing...] of the given type, with TND [T, trailing...].
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
-  /// Checks that both or none are given. `columns` receives their head size, or 0 without them.
+  /// Checks the rope tensors, of which both or none must be given. `columns` receives their head size, or 0 if there
+  /// are none.
   [[nodiscard]] Status CheckRope(const RopeArgs& args, int64_t heads, int64_t heads_kv, int64_t* columns) const;
-  /// Checks f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
+  /// Checks a statistic, f32 [B, heads_kv, S1, heads / heads_kv] (TND [heads_kv, T, ...]).
   [[nodiscard]] Status CheckStatistic(const char* name, const TensorView& tensor, int64_t heads_kv,
                                       int64_t group) const;
-  /// Checks f32 [B, 1, S1] (TND [1, T]).
+  /// Checks a row statistic, f32 [B, 1, S1] (TND [1, T]).
   [[nodiscard]] Status CheckRowStatistic(const char* name, const TensorView& tensor) const;
-  /// Checks f32 [N], with one value per query head.
+  /// Checks a tensor f32 [N], with one value per query head.
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
-  /// Checks i32 or i64 [B, S1, 1, K] with any K.
+  /// Checks the lists of keys, i32 or i64 [B, S1, 1, K] with any K.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
-  /// Like CheckQuerySide, and no two elements may share memory.
+  /// Checks an output like CheckQuerySide. No two elements of it may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;
   [[nodiscard]] Status CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,
@@ -69,17 +70,18 @@ class SparseTensors {
   [[nodiscard]] bool packed() const { return layout_ == Layout::kTND; }
   [[nodiscard]] bool paged() const { return page_rows_ >= 0; }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] int64_t batch() const { return batch_; }  ///< 0 with TND, whose tensors do not tell it
+  /// Returns 0 with TND, whose tensors do not tell the number of sequences.
+  [[nodiscard]] int64_t batch() const { return batch_; }
   [[nodiscard]] int64_t q_rows() const { return q_rows_; }
-  /// The layout of the pages of checked keys, without the table's entries.
+  /// Returns the layout of the pages of checked keys, without the table's entries.
   [[nodiscard]] layout::BlockTable PagesOf(const TensorView& block_table) const;
-  /// With pages, as many rows as the table can hold.
+  /// Returns the rows of keys. With pages these are as many rows as the table can hold.
   [[nodiscard]] int64_t k_rows() const { return k_rows_; }
   [[nodiscard]] int64_t page_rows() const { return page_rows_; }
   [[nodiscard]] int64_t blocks() const { return blocks_; }  ///< number of pages
   [[nodiscard]] int64_t heads() const { return heads_; }
   [[nodiscard]] int64_t head_size() const { return head_size_; }
-  /// The number of leading dimensions on the query side.
+  /// Returns the number of leading dimensions on the query side.
   [[nodiscard]] int leading() const { return packed() ? 1 : 2; }
 
  private:
@@ -95,27 +97,27 @@ class SparseTensors {
 };
 
 [[nodiscard]] Status CheckHeadSize(const char* name, int dim, int64_t size);
-/// The last dimension of an unchecked tensor.
+/// Returns the last dimension of an unchecked tensor.
 [[nodiscard]] int64_t LastSize(const TensorView& tensor);
 /// Checks an output, no two elements of which may share memory.
 [[nodiscard]] Status CheckWritable(const char* name, const MutableTensorView& tensor);
 
-/// The layout of the rows of a checked tensor [B, S, N, D] or [T, N, D]. With pages, `batch` is the stride from page to
-/// page.
+/// Returns the layout of the rows of a checked tensor [B, S, N, D] or [T, N, D]. With pages, `batch` is the stride from
+/// page to page.
 [[nodiscard]] layout::Rows SparseRowsOf(const TensorView& tensor, bool packed);
-/// The layout of a checked tensor of values [B, S, N] or [T, N]. A row of values is at (b, 0, s).
+/// Returns the layout of a checked tensor of values [B, S, N] or [T, N]. A row of values is at (b, 0, s).
 [[nodiscard]] layout::Rows SparseValuesOf(const TensorView& tensor, bool packed);
-/// The layout of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]. `head` is the stride along G, and `copy_stride` the
-/// stride along Nkv.
+/// Returns the layout of a checked statistic [B, Nkv, S, G] or [Nkv, T, G]. `head` is the stride along G, and
+/// `copy_stride` the stride along Nkv.
 [[nodiscard]] layout::Stats SparseStatisticOf(const TensorView& tensor, bool packed);
-/// The layout of a checked row statistic [B, 1, S] or [1, T].
+/// Returns the layout of a checked row statistic [B, 1, S] or [1, T].
 [[nodiscard]] layout::Stats SparseRowStatisticOf(const TensorView& tensor, bool packed);
 
-/// Checks that the pages in which keys of the sequences may lie exist. @return kInvalidArgument: "block_table[0][3]=12,
-/// want 0..11"
+/// Checks that the table's entries for the keys of the sequences are pages that exist. @return kInvalidArgument:
+/// "block_table[0][3]=12, want 0..11"
 [[nodiscard]] Status CheckSparsePages(const layout::BlockTable& table, const SparseSequences& sequences);
 
-/// The scale, or its default 1 / sqrt(columns). @return kInvalidArgument if it is not finite
+/// Returns the given scale, or the default 1 / sqrt(columns). @return kInvalidArgument if it is not finite
 [[nodiscard]] Result<float> BindSparseScale(const float* given, int64_t columns);
 
 /// Checks in Run that the tensors are the planned ones, and that no output shares an element with another tensor.

@@ -24,7 +24,8 @@ Status CountBits(Binding& call, int64_t* bits) {
   return Status::Ok();
 }
 
-// Without pairs there is nothing to drop. A mask would then be empty, and some faces take an empty tensor for none.
+// Returns whether the call has any pair of a row and a key. Without pairs a dropout mask would be empty, and some
+// language bindings take an empty tensor for an absent one.
 bool HasPairs(const tiling::AttentionProblem& problem) {
   return problem.heads > 0 && std::any_of(problem.sequences.begin(), problem.sequences.end(),
                                           [](const auto& sequence) { return sequence.sq > 0 && sequence.sk > 0; });
@@ -61,7 +62,7 @@ Status BindDropout(Binding& call) {
                                    Arg("dropout"));
   }
   bound.has_drop_mask = has_mask;
-  bound.has_philox = has_seed && keep_prob < 1;  // 1 keeps every pair
+  bound.has_philox = has_seed && keep_prob < 1;  // a keep_prob of 1 keeps every pair
   if (!bound.has_drop_mask && !bound.has_philox) return Status::Ok();
   if (bound.has_philox) bound.philox = *call.options.dropout;
   int64_t bits = 0;

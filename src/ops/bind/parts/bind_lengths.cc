@@ -60,7 +60,7 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
   return Status::Ok();
 }
 
-// Every key head of a batch element that has rows in use gets at least one tile.
+// Refuses too many batch elements. Every key head of a batch element that has rows in use takes at least one task.
 Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
   const bool has_rows = call.sizes.q_rows > 0 && (lengths_q.empty() || (lengths_q.size() == 1 && lengths_q[0] > 0));
   const int batch = layout::AxesOf(call.options.layout).batch;
@@ -68,7 +68,7 @@ Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
                             has_rows ? call.bound.problem.heads_kv : 1);
 }
 
-// Shortens the sequences. The mask rules are then made from the lengths in use.
+// Shortens the sequences to the rows in use. The mask rules are made later, from these lengths.
 Status BindActual(Binding& call, const ActualLengths& lengths) {
   FA_RETURN_IF_ERROR(CheckActual(call, "lengths_q", lengths.q, call.sizes.q_rows, "q"));
   FA_RETURN_IF_ERROR(CheckActual(call, "lengths_kv", lengths.kv, call.sizes.k_rows, "k"));

@@ -43,7 +43,7 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
   return CheckSize("dense_mask", mask, 0, call.sizes.sequences, {"q", axes.batch});
 }
 
-// With Inference, a mask for all heads may lack the dimension of heads: [B,Sq,Sk].
+// Returns the mask with a dimension of heads. With Inference, a mask for all heads may lack this dimension: [B,Sq,Sk].
 TensorView WithHeadDimension(const Binding& call, TensorView mask) {
   if (call.inference == nullptr || call.packed() || mask.shape.rank() != 3) return mask;
   const Dims stride = layout::FilledStride(mask.shape, mask.stride);
@@ -115,7 +115,7 @@ Status CheckRowCounts(const Binding& call) {
                        std::to_string(entries) + " (" + Arg("mask.row_begin") + ")");
 }
 
-// `above` is the row above, as the rule counts it.
+// Returns the error about a row of the mask. `above` is the interval of the row above it, in the rule's numbers.
 Status WrongRow(const Mask& mask, size_t row, const tiling::Interval& above) {
   const bool begin = std::max<int64_t>(mask.row_begin()[row], 0) < above.begin;
   const int64_t got = (begin ? mask.row_begin() : mask.row_end())[row];
@@ -124,7 +124,7 @@ Status WrongRow(const Mask& mask, size_t row, const tiling::Interval& above) {
       ", want >= " + std::to_string(begin ? above.begin : above.end) + " (an earlier row)");
 }
 
-// Batch elements with the same rows and the same length share a rule.
+// Makes the rules from listed rows. Batch elements with the same rows and the same length share a rule.
 Status FillListedRules(Binding& call) {
   FA_RETURN_IF_ERROR(CheckRowCounts(call));
   const Mask& mask = call.options.mask;

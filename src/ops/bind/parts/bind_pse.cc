@@ -39,7 +39,8 @@ Status BindSlopes(Binding& call) {
   bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
   bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
   if (first_only) {
-    // The device's batch element 0. Leading zeros of both prefix sums count as no sequence.
+    // In mode 8, the starts hold only for what the device calls batch element 0. Leading sequences with neither rows
+    // nor keys do not count.
     const std::vector<tiling::Sequence>& list = bound.problem.sequences;
     const auto is_one = [](const tiling::Sequence& sequence) { return sequence.sq > 0 || sequence.sk > 0; };
     const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), is_one) - list.begin());
@@ -51,7 +52,8 @@ Status BindSlopes(Binding& call) {
   return Status::Ok();
 }
 
-// The form of 1024 rows has no values for keys after the diagonal, and its diagonal ends at (Sq-1, Sk-1).
+// Checks that the mask suits a compressed bias. That form has no values for keys after the diagonal, and its diagonal
+// ends at (Sq-1, Sk-1).
 Status CheckCompressed(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
   for (const tiling::Sequence& sequence : call.bound.problem.sequences) {
@@ -70,7 +72,8 @@ Status CheckCompressed(const Binding& call) {
   return Status::Ok();
 }
 
-// Fills in the rows of a checked [B|1, N, rows, keys]. The number of sequences and the sharing are already set.
+// Fills in the layout of each sequence of a checked tensor [B|1, N, rows, keys]. The number of sequences and the shared
+// dimensions are already set.
 void FillSequences(const Dims& stride, PseRows* rows) {
   const int64_t batch_stride = rows->shared_batch ? 0 : stride[0];
   int64_t b = 0;
@@ -79,7 +82,7 @@ void FillSequences(const Dims& stride, PseRows* rows) {
   }
 }
 
-// Binds a [B|1, N, rows, keys] whose last two sizes the caller has checked.
+// Binds a bias [B|1, N, rows, keys] whose last two sizes the caller has checked.
 Status BindHeads(Binding& call, bool shared_rows) {
   const TensorView& pse = call.args.pse;
   BoundAttention& bound = call.bound;
@@ -121,7 +124,8 @@ Status BindBias(Binding& call) {
   return BindHeads(call, rows == 1 && sq != 1);
 }
 
-// Binds one block per sequence, in order: [N,Sq_b,Sk_b], or [N,Sk_b] if all rows of a head share their values.
+// Binds a flat bias of one block per sequence, in order: [N,Sq_b,Sk_b], or [N,Sk_b] if all rows of a head share their
+// values.
 Status BindFlatBias(Binding& call) {
   BoundAttention& bound = call.bound;
   const int64_t size = call.args.pse.shape[0];
@@ -137,7 +141,8 @@ Status BindFlatBias(Binding& call) {
   }
   int64_t shared = 0;
   if (__builtin_mul_overflow(heads, keys, &shared)) shared = std::numeric_limits<int64_t>::max();
-  const bool is_full = !overflow && size == full;  // if both sizes agree, rows are not shared
+  // If the flat forms with and without shared rows have the same size, rows are not shared.
+  const bool is_full = !overflow && size == full;
   if (!is_full && size != shared) {
     return WrongSize("pse", 0, size,
                      "want N*sum(Sq*Sk)=" + (overflow ? "more than 2^63" : std::to_string(full)) +

@@ -6,7 +6,7 @@
 namespace fa::ops {
 namespace {
 
-// Far beyond any position. Distances from starts within this bound cannot overflow.
+// A bound of the starts, far beyond any position. Distances from starts within this bound cannot overflow.
 constexpr int64_t kMaxStart = int64_t{1} << 60;
 
 Status CheckStart(const char* name, int64_t start) {

@@ -1,5 +1,6 @@
-// Checks the sizes of query, key, value, their rope parts and out. The first tensor with a size defines it (query:
-// batch, rows, heads, D; key: rows, heads; value: Dv). Other tensors are compared with it.
+// Checks the sizes of query, key, value, their rope parts and out. The first tensor that has a size defines it. Query
+// defines batch, rows, heads and D; key defines its own rows and heads; value defines Dv. The other tensors are
+// compared with these sizes.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -31,7 +32,8 @@ Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64
   return WrongSize(name, dim, got, want);
 }
 
-// Finds the head size of a tensor with `heads` heads. It has a dimension by itself, or shares one with the heads.
+// Finds the head size of a tensor with `heads` heads. The head size has a dimension by itself, or shares one with the
+// heads.
 Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const Words& heads_source,
                 int64_t* size) {
   const int64_t extent = tensor.shape[axes.dim];
@@ -85,7 +87,7 @@ Status CheckTypes(const DenseTensors& args) {
     if (got == dtype || data == nullptr) return Status::Ok();
     return WrongType(name, got, TypeOf("q", dtype));
   };
-  // Required tensors may have null data in a plan.
+  // The address that stands for a required tensor, which may have null data in a plan.
   static constexpr char kAlways = 0;
   FA_RETURN_IF_ERROR(check("k", &kAlways, args.k.dtype));
   FA_RETURN_IF_ERROR(check("v", &kAlways, args.v.dtype));

@@ -1,5 +1,6 @@
-// What the device refuses of sparse modes 0..8 while the library would take it: combinations that leave rows without
-// keys, or that the device's block skipping cannot express. Its limits of sizes are not checked.
+// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them. They leave
+// rows without keys, or the device cannot express them in its skipping of blocks. The device's limits of sizes are not
+// checked.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -11,7 +12,7 @@
 namespace fa::ops {
 namespace {
 
-// -x, with the lowest value saturated.
+// Returns -x, or the greatest integer if x is the lowest one.
 int64_t Negated(int64_t x) {
   return x == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -x;
 }
@@ -20,7 +21,8 @@ ErrorText InMode(const Binding& call) {
   return Arg("sparse_mode") + " " + std::to_string(call.options.mask.sparse_mode());
 }
 
-// `index` is the index of a packed sequence; -1 if all elements are alike.
+// Returns the sizes of a sequence for an error. `index` is the index of a packed sequence, or -1 if all batch elements
+// are alike.
 ErrorText Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
   return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : std::string()) +
          ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";
@@ -60,7 +62,7 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Checks modes 0 and 4, whatever the sizes.
+// Checks the signs of the band in modes 0 and 4, whatever the sizes.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
   const int64_t next = call.options.mask.next();
@@ -84,7 +86,7 @@ Status CheckBandOfSequence(const Binding& call, const tiling::Sequence& sequence
     return Refused(Arg(argument), got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
   };
   if (!call.packed()) {
-    // The band must touch the first key column or the first row from the side it is shifted to.
+    // The band must reach the first key column or the first row, whichever it is shifted towards.
     const int64_t min_pre = 1 - (top_left ? sequence.sk : sequence.sq);
     const int64_t min_next = 1 - (top_left ? sequence.sq : sequence.sk);
     if (pre < 0 && pre < min_pre) return refused("mask.pre", pre, min_pre);
@@ -116,7 +118,7 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
                                  Sizes(call, sequence, b));
 }
 
-// Checks modes 7 and 8. `banded`: whether this is the last (mode 7) or first (mode 8) sequence with rows.
+// Checks modes 7 and 8. `banded` says whether this is the last sequence with rows in mode 7, or the first in mode 8.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;
@@ -159,7 +161,8 @@ Status CheckSparseMode(const Binding& call) {
     FA_RETURN_IF_ERROR(CheckBandSigns(call));
   }
   if (call.inference != nullptr && !call.packed()) {
-    // The band must touch the tensors. A batch element that uses fewer of their rows may miss it.
+    // The band must touch the pairs of the whole tensors. A batch element that uses fewer rows of the tensors may miss
+    // the band.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;

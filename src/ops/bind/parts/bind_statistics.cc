@@ -1,4 +1,4 @@
-// softmax_max, softmax_sum, lse and sink: f32, one value per row or per head.
+// Binds softmax_max, softmax_sum, lse and sink. All are f32, with one value per row, or per head for the sink.
 #include <string>
 
 #include "layout/bind_layout.h"
@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-constexpr int64_t kCopies = 8;  // equal copies in the device's statistics, which fill a 32-byte block
+constexpr int64_t kCopies = 8;  // the device stores each statistic as 8 equal copies, which fill a 32-byte block
 
 Status BindStats(const Binding& call, const char* name, const TensorView& tensor, bool* present, layout::Stats* stats) {
   const bool written = call.direction == Direction::kForward;

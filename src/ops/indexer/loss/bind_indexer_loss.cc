@@ -31,7 +31,7 @@ IndexerGradients GradientsOf(const Args& args) {
 
 int64_t SizeAt(const TensorView& tensor, int dim) { return dim < tensor.shape.rank() ? tensor.shape[dim] : 0; }
 
-/// @param one_key_head  sparse loss: keys have one head
+/// @param one_key_head  whether keys have one head, as in a sparse loss
 Status BindAttention(const AttentionTensors& inputs, const SparseTensors& tensors, std::optional<float> given_scale,
                      bool one_key_head, LossAttention& attention) {
   const int last = tensors.leading() + 1;
@@ -147,7 +147,7 @@ Status BindDense(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions
   return Status::Ok();
 }
 
-/// The tensors that both losses have.
+/// Returns the tensors in a run that both losses have.
 template <typename Args>
 LossRows SharedRows(const BoundIndexerLoss& bound, const Args& args) {
   const LossAttention& attention = bound.problem.attention;

@@ -19,7 +19,7 @@ struct LossAttention {
   layout::Stats max, sum;  ///< laid out by SparseStatisticOf
   float scale = 1;
 
-  /// A head's statistic of a row.
+  /// Returns a head's statistic of a row.
   [[nodiscard]] float Statistic(const layout::StatsView& of, int64_t batch, int64_t head, int64_t row) const {
     const int64_t group = heads / heads_kv;
     return of.data[of.where.Offset(batch, head % group, row) + head / group * of.where.copy_stride];
@@ -35,7 +35,7 @@ struct LossProblem {
 
   // Members of a sparse loss.
   KeyLists lists;
-  bool has_mean = false;  ///< p_head_mean is given, and `attention` has no meaning
+  bool has_mean = false;  ///< whether p_head_mean is given; if it is, `attention` has no meaning
 };
 
 /// A validated loss.
@@ -44,7 +44,7 @@ struct BoundIndexerLoss {
   IndexerGradRows gradients;
 
   // Members of a sparse loss.
-  layout::Rows mean;  ///< a token's entries are the row at (b, 0, s)
+  layout::Rows mean;  ///< layout of p_head_mean; the entries of a query token are the row at (b, 0, s)
   bool check_indices = true;
 
   // Members of a dense loss.
@@ -53,30 +53,30 @@ struct BoundIndexerLoss {
   std::vector<PlannedTensor> planned;
 };
 
-/// The tensors of a loss in a run. The attention's tensors and `mean` exist as LossProblem says.
+/// The tensors of a loss in a run. LossProblem says whether the attention's tensors and `mean` exist.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;
   layout::StatsView max, sum;
   layout::StatsView max_index = {}, sum_index = {};
   layout::RowsView mean = {};
-  layout::RowsView indices = {};  ///< the list of token (b, 0, s)
+  layout::RowsView indices = {};  ///< lists of keys; the list of a query token is the row at (b, 0, s)
   IndexerGradViews gradients;
   float* loss = nullptr;
 };
 
-/// The rows of checked arguments.
+/// Returns the rows of checked arguments.
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
-/// Both find every user error of the call that does not depend on addresses or contents.
+/// The next two functions find every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,
                                                        const SparseIndexerLossOptions& options);
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args,
                                                        const DenseIndexerLossOptions& options);
 
-/// Both check in Run that tensors and lengths are the planned ones, that no output shares an element with another
-/// tensor and, if the caller wants it, that indices are keys.
+/// The next two functions check in Run that tensors and lengths are the planned ones, and that no output shares an
+/// element with another tensor. If the caller wants it, the first also checks that indices are keys.
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 

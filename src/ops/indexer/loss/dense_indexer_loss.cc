@@ -1,5 +1,5 @@
-// DenseLightningIndexerGradKLLoss: bind -> plan -> run. Statistics are given, so each (token, key) pair stands alone:
-// its target, its score, its loss and its score's gradient need no other pair.
+// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. Statistics are given, so each pair of
+// a query token and a key stands alone. The target, the score, the loss and the gradient of a pair need no other pair.
 //
 // A task is a group of tokens, which walks the keys in blocks. The attention's probabilities are made for all tokens of
 // the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the indexer's
@@ -71,8 +71,8 @@ struct Scratch {
 
   ops::IndexerGradient::Token* tokens;
   float *panels, *panels_rope;  ///< the attention's queries, head after head
-  float* shift;                 ///< per row of the attention, head after head
-  float *s, *p;                 ///< [key][token], for one block
+  float* shift;                 ///< RowShift of each row of the attention, head after head
+  float *s, *p;                 ///< scores and probabilities [key][token] of one block
   float *k, *k_rope;            ///< widened rows of a block
   float *k_index, *k_pairs;     ///< widened or paired rows of the indexer
   float* products;              ///< the indexer's products of one token
@@ -127,7 +127,7 @@ DenseLossProgram::DenseLossProgram(const ops::LossProblem& problem_of_call, cons
       scratch(workspace.Book("group scratch", scratch_bytes, workers)),
       losses(workspace.Book("loss of every token", sizeof(double), problem.shape.sequences.tokens)) {}
 
-/// Runs any task. One per Run, shared by all workers.
+/// Runs any task of the loss. A run makes one object, which all workers share.
 class DenseLossTile {
  public:
   DenseLossTile(const DenseLossProgram& program, const ops::LossRows& rows, std::byte* workspace)
@@ -142,7 +142,7 @@ class DenseLossTile {
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t group) { RunGroup(group, worker); });
   }
-  /// Call it after all tasks have run.
+  /// Writes the loss. Must be called after all tasks have run.
   void WriteLoss() const { ops::WriteLoss(losses_, problem_.shape.sequences.tokens, problem_.multiplier, rows_.loss); }
 
  private:
@@ -155,7 +155,7 @@ class DenseLossTile {
   void AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
                 const Scratch& scratch) const;
 
-  /// A tensor's rows of keys in a form that the kernels of strips take: in place, or widened into `to`.
+  /// Returns a tensor's rows of keys in a form that the kernels of strips take: in place, or widened into `to`.
   [[nodiscard]] RowBlock KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head,
                                  tiling::Interval keys, int64_t d, float* to) const;
   [[nodiscard]] int64_t Limit(const Group& group, int64_t i) const {

@@ -15,8 +15,8 @@
 
 namespace fa::ops {
 
-/// A KL loss: bound, planned and booked. `Program` is its tasks and the layout of its buffers. `Tile` is its tile
-/// program, one per run.
+/// The plan of a KL loss, with the bound call and the layout of the workspace. `Program` holds the tasks and the layout
+/// of their buffers. `Tile` is the tile program, of which a run makes one object.
 template <typename Program, typename Tile, typename LossArgs>
 class LossPlan final : public Plan::ImplFor<LossArgs> {
  public:

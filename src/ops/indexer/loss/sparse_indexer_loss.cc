@@ -1,7 +1,8 @@
-// SparseLightningIndexerGradKLLoss: bind -> plan -> run. A task is a token. Its first walk over the selected keys, in
-// blocks, gathers their rows. It computes the indexer's products, which are kept, and the attention's probabilities,
-// which are summed over the heads. The row's softmax and loss follow. A second walk computes the gradients from the
-// kept products (IndexerGradient), so no product is computed twice.
+// The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. A first
+// walk over the token's selected keys, in blocks, gathers the rows of the keys. This walk computes the indexer's
+// products, which are kept, and the attention's probabilities, which are summed over the heads. The row's softmax and
+// loss follow. A second walk computes the gradients from the kept products (IndexerGradient), so no product is computed
+// twice.
 
 #include <algorithm>
 #include <limits>
@@ -52,7 +53,7 @@ struct LossProgram {
   ops::HeadStrips heads;  // the attention's heads
   ops::GatherShape gather, gather_attention;
   int64_t row_keys;         // most keys that a token selects
-  size_t kept_block_bytes;  // gathered rows of one block
+  size_t kept_block_bytes;  // bytes of the gathered rows of one block
   ops::KeySumTasks tasks;
   size_t scratch_bytes;  // scratch of one worker
   size_t scratch, losses;
@@ -125,7 +126,7 @@ LossProgram::LossProgram(const ops::LossProblem& problem_of_call, const core::ke
       scratch(workspace.Book("token scratch", scratch_bytes, workers)),
       losses(workspace.Book("loss of every token", sizeof(double), problem.shape.sequences.tokens)) {}
 
-/// Runs any task. One per Run, shared by all workers.
+/// Runs any task of the loss. A run makes one object, which all workers share.
 class LossTile {
  public:
   LossTile(const LossProgram& program, const ops::LossRows& rows, std::byte* workspace)
@@ -143,7 +144,7 @@ class LossTile {
   void operator()(int32_t task, int worker) const {
     run_.RunTask(task, [&](int64_t token) { RunToken(token, worker); });
   }
-  /// Call it after all tasks have run.
+  /// Writes the loss. Must be called after all tasks have run.
   void WriteLoss() const { ops::WriteLoss(losses_, problem_.shape.sequences.tokens, problem_.multiplier, rows_.loss); }
 
  private:
