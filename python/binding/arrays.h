@@ -57,8 +57,8 @@ bool WantsCopy(const TensorView& view, bool any_innermost);
 /// (RunChecked). The object keeps the memory of its views alive.
 class CallArrays {
  public:
-  /// With kShapesToo a tuple ("f32", size, ...) may stand in place of an array. It gives a type and a shape without
-  /// contents, which is enough for plans.
+  /// With kShapesToo a tuple ("f32", size, ...) may stand in place of an array. Such a tuple gives a type and a shape
+  /// without contents, which is enough for plans.
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 

@@ -20,7 +20,7 @@ namespace fa::python {
 
 using Lengths = std::vector<int64_t>;
 
-/// Converts a Python number to the library's float. It is rounded to nearest, with denormals kept, whatever the
+/// Converts a Python number to the library's float. The number is rounded to nearest, with denormals kept, whatever the
 /// thread's floating-point settings are.
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);

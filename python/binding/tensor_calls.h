@@ -2,9 +2,9 @@
 #define FA_PYTHON_BINDING_TENSOR_CALLS_H_
 
 // Calls of PyTorch's tensors: attention is in tensor_attention.cc, decode in tensor_decode.cc. Each function there does
-// a whole operator in one call from Python. It reads the tensors in place, makes the results and runs a plan, which is
-// kept if the call is small. For a call that a function does not take, it returns None without effect, and the caller
-// uses the general functions of the module.
+// a whole operator in one call from Python. Such a function reads the tensors in place, makes the results and runs a
+// plan, which is kept if the call is small. For a call that a function does not take, it returns None without effect,
+// and the caller uses the general functions of the module.
 
 #include <nanobind/nanobind.h>
 

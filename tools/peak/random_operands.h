@@ -6,8 +6,8 @@
 #include <random>
 #include <span>
 
-/// Numbers that peak loops multiply. They are random for a reason: a unit that multiplies zeros, or the same number
-/// again and again, may draw less power. Its clock may then be higher than on a caller's numbers. Sums of their
+/// Numbers that peak loops multiply. These numbers are random for a reason: a unit that multiplies zeros, or the same
+/// number again and again, may draw less power. Its clock may then be higher than on a caller's numbers. Sums of their
 /// products stay finite for any number of iterations.
 namespace fa::bench {
 

@@ -66,8 +66,8 @@ class SparseCase {
   [[nodiscard]] DenseIndexerLseArgs LseArgs() const;
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
-  /// For kDenseLoss: returns arguments with the tensors of `shared`, which are those of LossArgs() and may have
-  /// contents. The indexer's statistics are added without contents.
+  /// For kDenseLoss: returns arguments with the tensors of `shared`, which come from LossArgs() and may have contents.
+  /// The indexer's statistics are added without contents.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
   [[nodiscard]] SparseIndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLossOptions DenseLossOptions() const { return {.layout = layout, .mask = mask}; }

@@ -11,7 +11,7 @@
 
 namespace fa::tool {
 
-/// Something that costs speed or memory here, or is wrong.
+/// A fact that costs speed or memory on this machine, or that is wrong.
 struct Finding {
   std::string about;  ///< the variable, the setting or the level
   std::string text;

@@ -72,7 +72,7 @@ struct SparseOutput {
   std::function<TensorView(const SparseShapes<Args>&)> like;  ///< the output has the type and shape of this tensor
 };
 
-/// One sparse command of `fa run`. It says which file is which tensor of the library's call.
+/// A sparse command of `fa run`. This structure says which file is which tensor of the library's call.
 template <typename Args, typename Options>
 struct SparseCommand {
   const char* name;
