@@ -45,7 +45,7 @@ extern "C" {
 /// @param configPath  ignored
 /// @return ACL_ERROR_REPEAT_INITIALIZE if aclInit was called before, without aclFinalize since
 ACL_FUNC_VISIBILITY aclError aclInit(const char* configPath);
-/// Waits for every stream. @return ACL_ERROR_UNINITIALIZE without aclInit
+/// Waits for every stream. @return ACL_ERROR_UNINITIALIZE if aclInit was not called before
 ACL_FUNC_VISIBILITY aclError aclFinalize(void);
 
 #ifdef __cplusplus

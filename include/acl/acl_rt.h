@@ -102,8 +102,8 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream* stream);
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag);
 /// Runs the queued work, then destroys the stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
-/// Waits for all work that is queued now. @return the first failure since the last call; it is 161002 if a tensor has
-/// bad contents
+/// Waits for all work that is queued now on the stream. @return the first failure since the last call; it is 161002 if
+/// a tensor has bad contents
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
 /// @param timeout  milliseconds; -1 stands for no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when this time has
 ///                 passed
@@ -114,7 +114,7 @@ ACL_FUNC_VISIBILITY aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamSta
 ACL_FUNC_VISIBILITY aclError aclrtCreateEvent(aclrtEvent* event);
 ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
-/// The event completes when the stream has done all work that is queued now.
+/// Records the event. It completes when the stream has done all work that is queued now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
 /// Does nothing: a wait for an event always means the last record before that wait.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);

@@ -79,8 +79,8 @@ enum class NumaPolicy : uint8_t {
 /// The choices with which a context is made. Every field has a default.
 struct ContextOptions {
   /// The number of threads. 0 stands for the number in the environment variable FA_NUM_THREADS (1..65536). Without that
-  /// variable the context has one thread per core of the process' affinity mask, but at most as many as its control
-  /// groups grant (docs/threads.md).
+  /// variable the context has one thread per core of the process' affinity mask. The control groups of the process may
+  /// limit the number further (docs/threads.md).
   int threads = 0;
   std::optional<Isa> isa = {};  ///< default: environment variable FA_FORCE_ISA, else the fastest level
   Accumulation accumulation = Accumulation::kDeterministic;
@@ -115,9 +115,9 @@ class FA_API Context {
   /// have there. Such plans do not run, and calls with this context return kUnsupported.
   /// @return kInvalidArgument if a number is out of range
   static Result<std::unique_ptr<Context>> ForPlanning(const MachineOptions& machine);
-  /// The process-wide context, which calls without a context use. The first use makes it. If there is no memory for
-  /// this context, Default throws std::bad_alloc, and calls without a context return kOutOfMemory. If FA_NUM_THREADS or
-  /// FA_FORCE_ISA cannot be honoured, the calls that use this context return that error.
+  /// Returns the process-wide context, which calls without a context use. The first use makes this context. If there is
+  /// no memory for this context, Default throws std::bad_alloc, and calls without a context return kOutOfMemory. If
+  /// FA_NUM_THREADS or FA_FORCE_ISA cannot be honoured, the calls that use this context return that error.
   static Context& Default();
 
   ~Context();

@@ -93,8 +93,9 @@ struct DecodeAttentionOptions {
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
 /// With up to 16 query rows, the keys of an element are cut into parts, which depend on Sq and that element's length
-/// alone. So a batch element gives the same bits in all three forms of keys, in any order of pages, alone or in any
-/// batch, with any number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
+/// alone. So a batch element gives the same bits in all three forms of keys and in any order of pages. The batch and
+/// the number of threads change no bit either. Inner products, softmax and output are accumulated in f32 and rounded
+/// once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need the scales
 /// of both products, and a row's keys are one part. With queries of i8, softcap, sink and lse are refused.

@@ -79,7 +79,7 @@ struct PromptAttentionOptions {
 };
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right end at
-/// the lengths. The bits equal those that FlashAttention gives. The comment of FlashAttention also describes rows
+/// the lengths. The bits equal the bits that FlashAttention gives. The comment of FlashAttention also describes rows
 /// without keys, aliasing and non-finite inputs.
 ///
 /// Each line has the types of q -> out, the scales that they need, and the scales that they refuse:

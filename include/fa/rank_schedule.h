@@ -34,7 +34,7 @@ namespace fa {
 /// be another one.
 struct RankMachines {
   int ranks = 1;                ///< 1..4096
-  int threads = 0;              ///< threads per rank; 0: as many as the context has
+  int threads = 0;              ///< threads per rank; 0: the number of the context
   double flops_per_thread = 0;  ///< per second; 0: half the multiply-adds of a 2 GHz core of the context's level
   double network_bytes_per_s = 12.5e9;  ///< bytes that a rank can send and, at the same time, receive
   double latency_s = 5e-6;              ///< time that one message takes besides its bytes
@@ -55,7 +55,7 @@ struct RankSchedule {
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
-  bool as_one_process = true;  ///< whether the bits equal those of one process: the cut is at multiples of row_unit
+  bool as_one_process = true;  ///< whether the bits equal one process' bits: the cut is at multiples of row_unit
   int64_t row_unit = 0;
   int64_t units = 0;  ///< units of work, which follow each other
   double seconds = 0;
@@ -74,8 +74,8 @@ struct RankSchedule {
 ///                data other than null
 /// @param shards  the cut; sq and sk are taken from the whole call's tensors
 /// @return kInvalidArgument where FlashAttention over ranks returns it, or if a number of `machines` is out of range.
-/// kOutOfMemory if the sequences and ranks are so many that planning would take more than a minute, or if there are
-/// more units, blocks or bytes than a plan can have
+/// kOutOfMemory if the number of sequences and ranks would make the prediction take more than a minute. kOutOfMemory
+/// also if there are more units, blocks or bytes than a plan can have
 [[nodiscard]] FA_API Result<RankSchedule> ScheduleFlashAttention(const AttentionArgs& whole,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

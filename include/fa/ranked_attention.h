@@ -30,8 +30,9 @@ namespace fa {
 /// with its own rows of q, k, v and out, which `shards` names. Shapes, options and shards of all ranks describe one
 /// call.
 ///
-/// If the cut is at multiples of the row unit, the bits equal those of the same call in one process. They do not depend
-/// on the number of ranks, the cut or the strategy. Ranks with different instruction sets use the lowest level.
+/// If the cut is at multiples of the row unit, the bits equal the bits of the same call in one process. So the bits do
+/// not depend on the number of ranks, the cut or the strategy. Ranks with different instruction sets use the lowest
+/// level.
 ///
 /// Masks, starts, dropout by seed and the prefix sums of TND describe the whole sequence. Sinks and slopes are whole on
 /// every rank. pse of types 0 and 1 and dense_mask have the rows of this rank's queries against all keys, as in a call
@@ -59,8 +60,8 @@ FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& ar
 
 /// Runs FlashAttentionGrad over all ranks, in the way of FlashAttention over ranks. Every rank passes its own rows of
 /// q, k, v, out, d_out and the statistics, and gets its own rows of dq, dk and dv. Every rank gets dsink and dslopes,
-/// summed over all rows. The bits equal those of one process. dpse has the rows that pse has. If the bias has one row
-/// for all queries, its dpse is whole on every rank, summed over all rows.
+/// summed over all rows. The bits equal the bits of one process. dpse has the rows that pse has. If the bias has one
+/// row for all queries, its dpse is whole on every rank, summed over all rows.
 /// @return the errors of FlashAttention over ranks
 FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionOptions& options,
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,

@@ -47,8 +47,8 @@ struct Traffic {
 /// of any function but Reserve is final: it ends the call, and the transport is not used again. Messages of that call
 /// may still be under way, so the call's workspace stays with the transport (TakeKept).
 ///
-/// A transport may move messages only while it is called. Then a call to Test or Wait moves all messages that are under
-/// way, not only the one that it names, because a run tests one message at a time.
+/// A transport may move messages only while it is called. Then a call to Test or Wait must move all messages that are
+/// under way, not only the message that it names. The reason is that a run tests one message at a time.
 class FA_API Transport {
  public:
   /// The number of a message that is under way; >= 0.

@@ -11,8 +11,8 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-// If units [begin, end) may weigh up to `load`, the first function returns the farthest end for `begin`. The second
-// function returns the farthest begin for `end`.
+// Units [begin, end) may weigh up to `load`. FarthestEnd returns the farthest such end for `begin`, and FarthestBegin
+// the farthest such begin for `end`.
 int64_t FarthestEnd(std::span<const int64_t> load_before, int64_t begin, int64_t load) {
   const int64_t limit = load_before[static_cast<size_t>(begin)] + load;
   return std::upper_bound(load_before.begin() + begin, load_before.end(), limit) - load_before.begin() - 1;

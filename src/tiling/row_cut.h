@@ -17,9 +17,10 @@ struct RowCut {
   [[nodiscard]] bool folded() const { return heads > 1; }
 };
 
-/// Cuts the rows. With few query rows, the heads of a GQA group are folded into the rows of one tile, so that K and V
-/// are read once for all of them. Otherwise a tile has one head, and rows are spread evenly over as few blocks as
-/// block_q allows. In an unfolded cut every block except the last has a multiple of strip_rows rows. sq must be > 0.
+/// Cuts the rows. If there are few query rows, the heads that share a kv head are folded into the rows of one tile. So
+/// K and V are read once for all these heads. Otherwise a tile has one head, and rows are spread evenly over as few
+/// blocks as block_q allows. In an unfolded cut every block except the last has a multiple of strip_rows rows. sq must
+/// be > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
 /// The work of one tile. A strip of strip_rows folded rows visits the hull of the strip's own keys, widened to

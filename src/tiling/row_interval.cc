@@ -64,7 +64,7 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
   // Rows with keys are one interval: if both end rows have keys, all rows between the two have keys. Listed rows
-  // between the two may have no keys, but then the last row's keys begin at or after the end of the first row's keys.
+  // between the two may have no keys. Then the last row's keys begin at or after the end of the first row's keys.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }

@@ -65,8 +65,8 @@ struct RowRule {
 
 /// Makes the rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose keys are not one interval
 /// keeps no keys.
-/// @param wrong_row  gets the first row with keys whose interval begins or ends before the interval of a row above it
-///                   that has keys, or -1 if there is no such row
+/// @param wrong_row  gets the first wrong row, or -1 if there is none. A row with keys is wrong if its interval begins
+///                   or ends before the interval of a row above it with keys
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 

@@ -37,7 +37,7 @@ class Simulation {
       result_.makespan = now;
       const int32_t freed = Complete(task);
       Start(worker, freed != kNone ? freed : Next(worker), now);
-      // A worker goes idle when nothing is left to claim. From then on only tasks that become free can feed it.
+      // A worker goes idle when nothing is left to claim. From then on the worker can only take tasks that become free.
       while (!idle_.empty() && !queued_.empty()) {
         const int woken = idle_.back();
         idle_.pop_back();

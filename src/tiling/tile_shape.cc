@@ -77,7 +77,7 @@ double KeptPairs(const AttentionProblem& problem) {
 }
 
 // Returns the number of pairs of the heaviest tile. With every rule the heaviest tile is the first or the last tile of
-// its head, or the tile before the last, since the last tile may have few rows.
+// its head, or the tile before the last. The last tile may have few rows.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -122,7 +122,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t strip = machine.strip_rows;
   const auto whole_strips = [strip](int64_t rows) { return std::max(rows / strip, int64_t{1}) * strip; };
   const auto choose = [&](int64_t rows) { return CountedRows(problem, machine, rows); };
-  // Q and O of the tile take at most a quarter of L2, so that Q and O stay in L2 together with the key block.
+  // Q and O of the tile take at most a quarter of L2, so that both stay there together with the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 

@@ -13,10 +13,10 @@ namespace fa::tiling {
 /// products of others.
 [[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated; }
 
-/// Rows of a tile, rounded up to whole strips. In a forward, this number of rows reuses a key block from L2 often
-/// enough that the time to read the block into L2 hardly counts. More rows would only add state. In a backward, K, V,
-/// dK and dV of a column are read from L2 once for all these rows. The sums over rows (dK, dV) run over all these rows
-/// before they are stored.
+/// Rows of a tile, rounded up to whole strips. In a forward, these rows reuse a key block from L2 often enough that
+/// reading the block into L2 hardly takes time. More rows would only add state. In a backward, K, V, dK and dV of a
+/// column are read from L2 once for all these rows. The sums over rows (dK, dV) run over all these rows before they are
+/// stored.
 inline constexpr int64_t kFullBlockQ = 128;
 /// Rows of the widest strip of any level, and rows of the largest tile.
 inline constexpr int64_t kMaxStripRows = 48;

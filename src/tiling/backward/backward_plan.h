@@ -12,7 +12,7 @@ namespace fa::tiling {
 
 /// One tile of the backward: a column of keys against a group of rows of one query head. The tile adds to the column's
 /// dK and dV and to the rows' dQ. The first tile of a row group packs Q, dO and the row statistics, and the last one
-/// writes dQ. The first tile of a column packs K and V if needed, and the last one writes dK and dV.
+/// writes dQ. The first tile of a column packs K and V if needed, and the last tile writes dK and dV.
 struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;

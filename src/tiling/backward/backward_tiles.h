@@ -23,8 +23,8 @@ struct BackwardCut {
   int64_t strip_rows = 32;
   int64_t group = 1;  ///< query heads per kv head
   int64_t band = 1;   ///< columns of a band, whose tiles are claimed step by step
-  /// Whether all columns of a query head come before those of the next head, which takes over the slot's rows. Needs
-  /// band 1.
+  /// Whether all columns of a query head come before the columns of the next head, which takes over the slot's rows.
+  /// This order needs a band of one column.
   bool head_by_head = false;
   /// The numbers of the columns whose tiles are made. All columns still decide which tiles are the first and the last
   /// of a row group.

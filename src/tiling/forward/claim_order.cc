@@ -10,9 +10,9 @@ namespace fa::tiling {
 namespace {
 
 // Returns the order of items in which the workers' ranges are cut. An empty order means that items keep their order. If
-// row blocks are unequal (causal), the heaviest and the lightest block of a head stand next to each other, then the
-// second heaviest and the second lightest, and so on. Such pairs weigh about the same, so cuts between them give equal
-// ranges even if a range is one pair.
+// row blocks are unequal (causal), the heaviest and the lightest block of a head stand next to each other. The second
+// heaviest and the second lightest block follow, and so on. Such pairs weigh about the same, so cuts between them give
+// equal ranges even if a range is one pair.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;

@@ -9,8 +9,8 @@ namespace {
 
 using core::CeilDiv;
 
-// 512 keys of 128 f32 are 512 KiB of K and V. One core reads them in some 40 us with its share of the memory's
-// bandwidth, which is long compared with claiming a task and adding its state. More than 32 parts would only add state.
+// 512 keys of 128 f32 are 512 KiB of K and V. With its share of the memory's bandwidth, one core reads them in some 40
+// us. That is long compared with claiming a task and adding the task's state. More than 32 parts would only add state.
 // With 32 parts, the longest sequences still feed 32 workers per head.
 constexpr int64_t kMinPart = 512, kMaxParts = 32;
 constexpr int64_t kPartStep = 256;

@@ -13,8 +13,8 @@ namespace fa::tiling {
 /// and the Q and O of 144 heads stay in L2.
 inline constexpr int64_t kMaxTileHeads = 144;
 
-/// The tasks into which a sparse call is cut. All workers claim from the front of one list, because the cost of a token
-/// is the length of its list of keys, which only Run knows.
+/// The tasks into which a sparse call is cut. All workers claim from the front of one list. The reason is that the cost
+/// of a token is the length of its list of keys, which only Run knows.
 struct SparsePlan {
   const char* op = "";
   int64_t block_k = 0;     ///< keys gathered at a time: a constant, twice the keys of one step

@@ -28,7 +28,7 @@ struct SparseToken {
   int64_t row = 0;       ///< within the sequence
 };
 
-/// The sequences of a call of the sparse operators. Tokens are numbered through all of them in order.
+/// The sequences of a call of the sparse operators. Tokens are numbered in order through all sequences.
 struct SparseSequences {
   std::vector<SparseSequence> list;
   SparseMask mask = SparseMask::kRightDownCausal;
@@ -36,7 +36,7 @@ struct SparseSequences {
   int64_t max_sk = 0;
   bool packed = false;                         ///< TND
   int64_t q_rows = 0, k_rows = 0;              ///< rows of the tensors: S1 and S2, or T; pages: room in the table
-  std::vector<int64_t> lengths_q, lengths_kv;  ///< as the caller gave them
+  std::vector<int64_t> lengths_q, lengths_kv;  ///< the lengths as the caller gave them
 
   [[nodiscard]] SparseToken Token(int64_t token) const;
   [[nodiscard]] int64_t Limit(const SparseToken& token) const {
