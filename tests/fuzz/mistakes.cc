@@ -99,8 +99,8 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
       break;
     default: {
       const TensorField other = OneOf(all, random);
-      // It is safe to share memory that is too small. A call is refused if its output shares elements with another
-      // tensor.
+      // The other tensor's memory may be too small for this output. That is safe, because a call is refused if its
+      // output shares elements with another tensor.
       const bool shares = field.is_output() && Extent(other.view().shape, other.view().stride) > 0;
       if (shares) now.data = const_cast<void*>(other.view().data);
       what_ += "data=" + other.name() + ".data";

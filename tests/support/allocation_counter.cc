@@ -10,8 +10,8 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 std::atomic<int64_t> allocations{0}, live{0};
-// FailingAllocations sets these. Allocations with the numbers [first_failure, last_failure] fail, where `allocations`
-// is the number of the last one.
+// FailingAllocations sets these variables. Allocations with the numbers [first_failure, last_failure] fail.
+// `allocations` is the number of the latest allocation.
 std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
 std::atomic<bool> only_one_thread{false};
 thread_local bool is_the_one = false;

@@ -365,7 +365,7 @@ TEST(RowInterval, HugeSizesAreCountedInClosedForm) {
   EXPECT_EQ(pairs(Mask::Causal(), kBillion, kBillion), kBillion * (kBillion + 1) / 2);
   EXPECT_EQ(pairs(Mask::Band(0, 0), kBillion, kBillion), kBillion);
   EXPECT_EQ(pairs(Mask::Prefix({kBillion}), kBillion, kBillion), kBillion * kBillion);
-  // In a window of 512 keys, the first 511 rows have fewer.
+  // In a window of 512 keys, the first 511 rows have fewer keys.
   EXPECT_EQ(pairs(Mask::Band(511, 0), kBillion, kBillion), kBillion * 512 - 511 * 512 / 2);
   EXPECT_EQ(pairs(Mask::None(), int64_t{1} << 40, int64_t{1} << 40), std::numeric_limits<int64_t>::max());
 }

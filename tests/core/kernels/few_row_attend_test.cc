@@ -214,8 +214,8 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
           // Each addition of a score adds an error of one ulp of its partial sums. A probability has the relative error
           // of its exponent.
           const double score_error = kEps * static_cast<double>(d + 1) * magnitude;
-          // Kernels of pairs take the short exponential. The other one is off by 2 ulp; its argument and its factor are
-          // rounded too.
+          // Kernels of pairs take the short exponential. The exponential of other kernels is off by 2 ulp, and its
+          // argument and its factor are rounded too.
           const double p_error = 2 * kFactor * score_error + (pairs ? 4e-6 : 4 * kEps);
           ASSERT_NEAR(state.row_max[static_cast<size_t>(row)], max, score_error);
           for (double& s : score) sum += s = std::exp2(kFactor * (s - max));
@@ -370,8 +370,8 @@ TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
     large.Set(row, 0, 0);
     for (int64_t c = 0; is_large(row) && c < kD; ++c) large.Set(row, c, c > 0 ? 0.0f : f16 ? 0x1p15f : 0x1p20f);
   }
-  // The scores rise or fall with the keys, within a step of keys and from one step to the next. Their exponents have
-  // more digits than a float.
+  // The scores rise or fall with the keys, within a step of keys and from one step to the next. The exponents of the
+  // scores have more digits than a float.
   constexpr float kFactors[] = {5, 7, 11, 13};
   static_assert(std::size(kFactors) * kEqual == kKeys);
   for (int64_t key = 0; key < kKeys; ++key) k.Set(key, 0, kFactors[key / kEqual] * (f16 ? 0x1p12f : 0x1p18f));

@@ -208,8 +208,8 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonBf16);
 }
 
-// Because avx512_vnni has no kernels of its own here, tests leave that level out under sanitizers (IsaLevels of
-// tests/support/execution/contexts.h).
+// avx512_vnni shares each of its kernels with avx512 or with avx512_bf16. So tests leave avx512_vnni out under
+// sanitizers (IsaLevels of tests/support/execution/contexts.h).
 TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
   if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "without avx512_bf16 no test leaves avx512_vnni out";
   EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));

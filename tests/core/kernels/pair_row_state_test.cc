@@ -1,5 +1,6 @@
 // Compares the strips of pairs that keep their output state by rows, bit by bit, with the same strips that keep it
-// along the lanes. exact_products_test.cc tests the products of these strips that look at each pair.
+// along the lanes. The test file exact_products_test.cc tests the exact products of these strips, which look at each
+// pair.
 
 #include <bit>
 #include <string>

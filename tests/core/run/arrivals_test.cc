@@ -112,7 +112,7 @@ TEST_P(ArrivalsTest, RunTheirTasksOnceInAnyOrder) {
       ++runs[static_cast<size_t>(task)];
     };
     // The inputs arrive in one of three ways. All arrive at the first poll before any task, or one by one, or several
-    // at a time. With some seeds, no input arrives at some polls between.
+    // at a time. With some seeds, some polls deliver no input.
     const size_t at_once = seed % 4 == 0 ? order.size() : 1 + seed % 3;
     size_t opened = 0;
     Inputs inputs;

@@ -7,7 +7,7 @@
 namespace fa::test {
 
 /// Runs the graph and counts what an executor must not do:
-/// - run a task not exactly once, or before one of its predecessors;
+/// - run a task more or less than once, or before one of its predecessors;
 /// - pass a worker number that is out of range or that two tasks use at once;
 /// - return a status that is not ok.
 [[nodiscard]] int CountFaults(core::Executor& executor, const core::TaskGraph& graph);

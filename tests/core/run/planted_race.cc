@@ -1,7 +1,7 @@
 // Programs for race_detection_test, most of which have a race between tasks that no edge orders:
 // - "flow": two plain tasks on oneTBB;
 // - "threads": two plain tasks on std::threads;
-// - "ordered": both, with the edge that orders the two tasks;
+// - "ordered": both programs, with an edge that orders the two tasks;
 // - "tile-flow", "tile-threads", "tile-ordered": the same programs with tiles of the backward pass as tasks, whose
 //   edges order the sums of dK and dV.
 

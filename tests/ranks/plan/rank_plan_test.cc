@@ -272,7 +272,8 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_EQ(one.heads_in_flight, 1);
   EXPECT_GT(chosen.heads_in_flight, 1);
   EXPECT_GT(chosen.efficiency, one.efficiency);
-  // Ranks of few threads need several heads less. They have little memory for more than one head of long sequences.
+  // Ranks of few threads gain little from several heads in flight. They also have little memory for more than one head
+  // of long sequences.
   call = WeakScalingCall(64);
   call.backward = true;
   call.workers = 2;

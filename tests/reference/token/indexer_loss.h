@@ -9,8 +9,8 @@
 
 namespace reference {
 
-/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss adds up over the
-/// entries of attention.selection, a dense loss over every key below the limit.
+/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss is a sum over the
+/// entries of attention.selection, a dense loss a sum over every key below the limit.
 struct LossProblem {
   SparseProblem attention = {};  ///< its v is not read
   IndexerProblem indexer = {};   ///< its lists are not read
