@@ -85,7 +85,7 @@ struct ContextOptions {
   std::optional<Isa> isa = {};  ///< default: environment variable FA_FORCE_ISA, else the fastest level
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
-  /// Whether OpenBLAS computes the products of the portable level. The promise of equal bits does not hold then.
+  /// Whether OpenBLAS computes the products of the portable level. If it does, the promise of equal bits does not hold.
   /// Default: true if the environment variable FA_PORTABLE_BLAS is 1.
   std::optional<bool> portable_blas = {};
 };

@@ -49,8 +49,8 @@ struct DecodeAttentionArgs {
   ///   [pages, Nkv, page size, D], with BSND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
-  /// Optional, for keys of the type of q: the second part of split heads, [B, N, Sq, Drope]. k_rope has the form of k,
-  /// with as many rows and pages. Scores are Q K^T + Qr Kr^T.
+  /// The second part of heads that are split in two, optional, [B, N, Sq, Drope]; only for keys of the type of q.
+  /// k_rope has the form of k, with as many rows and pages. Scores are Q K^T + Qr Kr^T.
   TensorView q_rope;
   std::span<const TensorView> k_rope;
   /// Number of keys in use per batch element, counted from key 0. One entry holds for all elements. Empty stands for S.

@@ -52,8 +52,8 @@ struct AttentionArgs {
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
   MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; the sum before dropout
-  /// Optional, f32 of the shape of softmax_max: max + ln(sum), -inf for a row without keys. The backward reads
-  /// softmax_max and softmax_sum and does not read lse.
+  /// The logarithm of the sum of exponentials, optional, f32 of the shape of softmax_max: max + ln(sum), -inf for a row
+  /// without keys. The backward reads softmax_max and softmax_sum and does not read lse.
   MutableTensorView lse;
 };
 

@@ -47,7 +47,7 @@ struct PromptAttentionArgs {
   TensorView dense_mask;
   TensorView sink;  ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
 
-  // These tensors are for quantization. The types of q and out decide which of them a call takes (see
+  // These tensors are for quantization. The types of q and out decide which of these tensors a call takes (see
   // PromptFlashAttention).
   TensorView deq_scale1;     ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< scale of the probabilities: one element, f32, of any sign

@@ -47,7 +47,8 @@ struct SparseAttentionGradArgs {
   MutableTensorView dv;       ///< shape and type of v; with v only
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  /// Optional, with sink: f32 [N], the sum over rows of -exp(sink - max) / sum * rowsum(d_out * out).
+  /// The gradient of sink, optional, only with sink: f32 [N], the sum over rows of -exp(sink - max) / sum *
+  /// rowsum(d_out * out).
   MutableTensorView dsink;
 };
 
