@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// Which rows and biases are read for a kept pair.
+/// The rows and biases that are read for at least one kept pair.
 struct Seen {
   std::vector<bool> queries, keys, biases;
 };

@@ -64,7 +64,7 @@ struct Number {
   [[nodiscard]] double value() const { return static_cast<double>(number); }
 };
 
-/// Eight bytes as one word.
+/// Returns eight bytes as one word.
 uint64_t WordAt(const std::byte* bytes) {
   uint64_t word = 0;
   std::memcpy(&word, bytes, sizeof word);
@@ -226,7 +226,7 @@ void Snapshot::Allow(const Tensor& tensor) {
   Add(tensor);
   Saved* saved = Find(tensor);
   const Dims& shape = tensor.shape();
-  // If neighbours on the last axis have a stride of 1, they form one run of bytes.
+  // If the last axis has a stride of 1, its elements form one run of bytes.
   const int last = shape.rank() - 1;
   const bool run = last >= 0 && tensor.stride()[last] == 1;
   const size_t bytes = SizeOf(tensor.dtype()) * (run ? static_cast<size_t>(shape[last]) : 1);

@@ -27,7 +27,8 @@ AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
 }
 
-// Watches the slots as their buffers would be used. A tile must find its slot free or held by its own pair.
+// Watches the slots as the tasks would use the buffers of the slots. A tile must find its slot free or held by its own
+// pair.
 class SlotWatch {
  public:
   explicit SlotWatch(const BackwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.slots)) {
