@@ -13,8 +13,8 @@
 namespace fa::ops {
 
 /// Returns the text that stands for an argument in an error: Arg("k"), Arg("k", ".shape"), Arg("k", ".shape", At(2)). A
-/// name is a field of an operator's Args or Options struct. "mask.pre" names a part of a field, and "k[1]" names an
-/// element of a field that is a list.
+/// name is a field of an operator's Args or Options struct. The name "mask.pre" stands for a part of a field. The name
+/// "k[1]" stands for an element of a field that is a list.
 [[nodiscard]] ErrorText Arg(std::string_view name, std::string_view member = {}, std::string_view index = {});
 /// Returns an index as text: "[3]".
 [[nodiscard]] std::string At(int64_t index);

@@ -73,7 +73,7 @@ struct ForwardRows {
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
-  bool selected_keys = false;         ///< whether a row without keys has statistics 0 instead of those of a masked row
+  bool selected_keys = false;         ///< whether a row without keys has statistics 0, unlike a masked row
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
   int64_t padded_rows = 0;            ///< BoundAttention::padded_rows
 };

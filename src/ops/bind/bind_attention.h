@@ -37,8 +37,8 @@ struct PseRows : PairRows {
   bool shared_batch = false;  ///< one bias for a batch of another size than 1; its gradient is a sum over b
   bool shared_rows = false;   ///< one bias row for all of several rows; its gradient is a sum over i
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
-  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. There it finds the value at the same distance
-  /// from the diagonal.
+  /// the stored row m = i mod 1024. The read is shifted by sk - 1024 + m - i columns, where the row finds the value at
+  /// the same distance from the diagonal.
   bool compressed = false;
   bool sums = false;  ///< for a gradient: whether tiles add to f32 sums, which the caller keeps
 
@@ -77,7 +77,7 @@ struct BoundAttention : ScoreNumbers {
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  /// Whether a row without keys has statistics 0 instead of those of a masked row.
+  /// Whether a row without keys has statistics 0, and not the statistics of a masked row.
   bool selected_keys = false;
   /// Whether a KeyStorage says where K and V lie, so that tiles may have to copy them to f32 rows.
   bool decode = false;

@@ -13,7 +13,7 @@
 // single writer at a time and one order of additions. So no bit depends on which worker runs which tile, or when. The
 // first tile of a row group packs Q and dO in both forms, and the row statistics. The last tile of the row group writes
 // dQ. In the same way, the first tile of a column prepares K and V, and the last one writes dK and dV. Each product is
-// a chain of f32 additions through memory, so rows and keys may be grouped in any way without a change of the bits.
+// a chain of f32 additions through memory. So rows and keys may be grouped in any way without a change of the bits.
 
 #include "ops/dense/backward_tile.h"
 

@@ -35,8 +35,8 @@ struct MergeRows {
 /// Does the checks of BindMerge and of CheckMergeRunArgs, without a plan.
 [[nodiscard]] Status CheckMergeArgs(const MergeArgs& args, const MergeOptions& options);
 
-/// Checks in Run that the tensors are the planned ones, and that no output shares elements with another tensor, except
-/// with the previous partial result that it replaces.
+/// Checks in Run that the tensors are the planned ones. Also checks that no output shares elements with another tensor,
+/// except with the previous partial result that it replaces.
 [[nodiscard]] Status CheckMergeRunArgs(const BoundMerge& bound, const MergeArgs& args);
 
 /// Returns the rows of checked arguments.

@@ -7,9 +7,9 @@
 //     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops per pair
 //   O = O^T / sum, transposed once per tile; a short sequence keeps O by rows (docs/kernels.md).
 //
-// Memory: K and V stream once per tile (from L2 for the strips after the first), S^T and P^T never leave the cache, Q
-// is read and O written once. A block's keys are clipped per strip to the strip's own interval in steps of 8, so causal
-// and window masks do no work outside it; only the two edges run a select.
+// Memory: K and V are read once per tile from memory, and from L2 by the strips after the first. S^T and P^T never
+// leave the cache. Q is read once, and O is written once. A block's keys are clipped, in steps of 8, to the interval
+// that a strip keeps. So causal and window masks do no work outside this interval, and only its two edges run a select.
 
 #include "ops/dense/forward_tile.h"
 
@@ -133,8 +133,8 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
   ForwardStrips::EndFlight(flight);
 }
 
-/// Visits the only key block of a short sequence. It fetches O of this tile and Q, K and V of the next one, because
-/// each is too short for the hardware's streams to start.
+/// Visits the only key block of a short sequence. It fetches O of this tile, and Q, K and V of the next tile. Each of
+/// them is too short for the hardware's streams to start.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;

@@ -33,8 +33,8 @@ struct ForwardBuffers {
 
 /// Returns whether the keys of a sequence are one block. An output state by rows then pays, since it saves the
 /// transposition. The output needs no rescaling, and V of the block stays in L1 from one register block of rows to the
-/// next. Longer sequences lose more on V: a state by rows reads four vectors of V per key, where a state along the
-/// lanes reads eight numbers. At S = 1024 they lose 2 % with D = 64 and 20 % with D = 128.
+/// next. Longer sequences lose more on V. A state by rows reads four vectors of V per key, and a state along the lanes
+/// reads eight numbers. At S = 1024 they lose 2 % with D = 64 and 20 % with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
 /// Returns the kernels for the first of `rows` rows of a sequence: the kernels of few rows if the whole group has few

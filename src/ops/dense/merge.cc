@@ -1,5 +1,5 @@
-// Merges two partial attention results row by row, a previous one (p) and a current one (c). With m = max(mp, mc), a =
-// sp e^(mp-m), b = sc e^(mc-m) and s = a + b, the row becomes (op a + oc b) / s. The time goes to memory: two outputs
+// Merges two partial attention results row by row, a previous one (p) and a current one (c). Let m = max(mp, mc), a =
+// sp e^(mp-m), b = sc e^(mc-m) and s = a + b. The row becomes (op a + oc b) / s. The time goes to memory: two outputs
 // are read and one is written. Only the two factors of a row take exponentials.
 #include "fa/merge.h"
 

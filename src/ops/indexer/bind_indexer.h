@@ -98,8 +98,8 @@ struct SelectionRows {
 [[nodiscard]] Result<BoundIndexer> BindIndexer(const LightningIndexerArgs& args,
                                                const LightningIndexerOptions& options);
 
-/// Checks in Run that tensors and lengths are the planned ones, that no output shares an element with another tensor,
-/// and that every used entry of block_table is a page.
+/// Checks in Run that tensors and lengths are the planned ones, and that no output shares an element with another
+/// tensor. Also checks that every used entry of block_table is a page.
 [[nodiscard]] Status CheckIndexerRunArgs(const BoundIndexer& bound, const LightningIndexerArgs& args);
 
 }  // namespace fa::ops

@@ -1,5 +1,5 @@
 // The operator DenseLightningIndexerSoftmaxLse. A call is bound, planned and run. Plan and scores are made as for
-// LightningIndexer. A query token's row of scores is contiguous, whether its keys are cut into parts or not, so the sum
+// LightningIndexer. A query token's row of scores is contiguous, whether its keys are cut into parts or not. So the sum
 // of a row has one order.
 
 #include "fa/indexer_lse.h"

@@ -1,5 +1,6 @@
-// A decode is bound as an equivalent dense call: one tensor of keys and one of values in the call's layout, as long as
-// the longest batch element. The two calls differ only in the place of the rows of keys (KeyStorage).
+// A decode is bound as an equivalent dense call. That call has one tensor of keys and one of values, in the layout of
+// the decode, as long as the longest batch element. The two calls differ only in the place of the rows of keys
+// (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
 #include <algorithm>

@@ -38,8 +38,8 @@ struct BoundDecode {
 /// Finds every user error of a decode that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options);
 
-/// Checks in Run that the tensors and lengths are the planned ones, that no output shares an element with another
-/// tensor, and that every used entry of block_table is a page.
+/// Checks in Run that the tensors and lengths are the planned ones, and that no output shares an element with another
+/// tensor. Also checks that every used entry of block_table is a page.
 [[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
 /// Returns the tensors of checked arguments, without scales and offsets of i8 keys and values. The tensors point into

@@ -12,13 +12,14 @@
 
 namespace fa::ops {
 
-/// K, the starts of its scores, and V of one head. They are packed once, into a slot of the workspace.
+/// Packs K and V of one head once, into a slot of the workspace. Beside K lies a start per key: the value from which
+/// the score of the key is summed.
 class Int8Panels {
  public:
   /// The tensors that are packed, kept by the caller.
   struct Source {
     const layout::StoredRows &k, &v;
-    int sign;  ///< sign of the scale, since negated scores have other starts
+    int sign;  ///< sign of the scale, since negated scores start at other values
   };
   Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
              const core::kernels::Int8Table& kernels, const Source& source, std::byte* slots);
@@ -33,7 +34,8 @@ class Int8Panels {
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item, const Staging& staging) const;
 
-  /// The starts of the scores of the keys, beginning with `key`, a multiple of a group.
+  /// The following functions return K, the starts of the scores, and V, beginning with `key`. For V, `key` must be a
+  /// multiple of a group.
   [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const {
     assert(key >= 0 && key < plan_.slot_rows);
     return SlotK(slot) + key * words();

@@ -28,7 +28,7 @@ struct SparseBackwardScratch {
   KeyAddresses addresses;
   GradTiles tiles;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq has the form of GradStrip
-  float *shift, *delta;                        ///< per lane
+  float *shift, *delta;                        ///< shift and delta of each lane
   float *q, *q_rope, *d_out;                   ///< panels in the form of pack_rows
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
   /// Memory to list lines to fetch: these sums and, if rows are gathered, the rows of the next block.

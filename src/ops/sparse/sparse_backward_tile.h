@@ -40,7 +40,7 @@ class SparseBackwardTile {
   void KeyGradients(const Tile& tile, std::span<const int32_t> block) const;
   void WriteQueries(const Tile& tile) const;
   void AimAt(const Tile& tile, std::span<const int32_t> block) const;
-  /// Statistics of a token's heads.
+  /// Returns the Delta of each head of a query token, one after the other.
   [[nodiscard]] float* RowDelta(const SparseToken& token) const;
 
   const tiling::SparseProblem& sparse_;

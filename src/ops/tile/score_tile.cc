@@ -60,7 +60,8 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     beside = nullptr;
   };
   const bool rope = problem_.d_rope > 0;
-  // The packed queries follow each other too, except for kernels of few rows, and for half a group of columns in pairs.
+  // One product can cover K and k_rope if the packed rope part of the queries also follows the other part. That fails
+  // for kernels of few rows, and for pairs whose d columns end with half a group.
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   if (rope && rows.rope_behind && !kernels.any_dtype && !(pairs && d % kernels.panel_group != 0)) {
     assert(!kernels.in_place);  // kernels that read in place have another panel for one product than for two

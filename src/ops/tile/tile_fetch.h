@@ -23,8 +23,8 @@ class TileFetch {
   TileFetch(const TileFetch&) = delete;
   TileFetch& operator=(const TileFetch&) = delete;
 
-  /// Lists rows for a short sequence in the forward: the rows of O that its tile is about to write, and the rows of Q,
-  /// K and V that the next tile reads. Long tiles fetch their next key block instead.
+  /// Lists rows for a short sequence in the forward. These are the rows of O that the sequence's tile is about to
+  /// write, and the rows of Q, K and V that the next tile reads. Long tiles fetch their next key block instead.
   /// @param block_k  the largest number of keys
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,

@@ -84,10 +84,10 @@ struct GatheredBlock {
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. The
-/// copy of a row costs about a tenth of one strip's two products on the row, and the strips of all heads read the copy.
-/// A backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of
-/// 32 heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes
-/// the same time either way.
+/// copy of a row costs about a tenth of one strip's two products on the row. The strips of all heads read the copy. A
+/// backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of 32
+/// heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes the
+/// same time either way.
 class GatheredKeys {
  public:
   /// The number of keys that kernels fetch ahead if they read rows in place, as in a decode. With 16 keys they take as

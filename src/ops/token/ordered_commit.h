@@ -18,8 +18,8 @@ namespace fa::ops {
 /// destructor of its Turn finishes the token. Waiting costs little: a token starts right after the previous one, and
 /// their tiles then move in step.
 ///
-/// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md says what
-/// the alternatives (partial sums, owners of key ranges, staged slabs) would take.
+/// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md compares
+/// the costs of the alternatives: partial sums, owners of key ranges, and staged slabs.
 class OrderedCommit {
  public:
   /// Returns the bytes of the words in which tokens publish their progress.

@@ -86,7 +86,8 @@ Status CheckBandOfSequence(const Binding& call, const tiling::Sequence& sequence
     return Refused(Arg(argument), got, ">= " + std::to_string(bound) + Sizes(call, sequence, index));
   };
   if (!call.packed()) {
-    // The band must reach the first key column or the first row, whichever it is shifted towards.
+    // A negative pre shifts the band to the right, and the first row must still keep a key. A negative next shifts the
+    // band down, and some row must still keep the first key.
     const int64_t min_pre = 1 - (top_left ? sequence.sk : sequence.sq);
     const int64_t min_next = 1 - (top_left ? sequence.sq : sequence.sk);
     if (pre < 0 && pre < min_pre) return refused("mask.pre", pre, min_pre);

@@ -78,7 +78,7 @@ struct Scratch {
   float* products;              ///< the indexer's products of one token
   float *scores, *p_row;        ///< one token's scores and probabilities
   double* p_sum;                ///< per token, the sum of its probabilities
-  double* loss;                 ///< per token
+  double* loss;                 ///< one loss per token
   float** targets;
 };
 
