@@ -1,11 +1,11 @@
 """Attention on CPUs: forward and backward, reproducible to the bit.
 
 The functions take NumPy arrays and CPU tensors of any library with DLPack (float32, float16; bfloat16 through PyTorch)
-and share their memory; results are of the query's kind. Bad input raises ValueError with the library's message. The GIL
-is released while the library works, and every function may be called from many threads at once.
+and share their memory; results are arrays of the query's kind. Bad input raises ValueError with the library's message.
+The GIL is released while the library works, and every function may be called from many threads at once.
 
-`fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` the functions of torch_npu, `fa.flash_attn` those
-of flash_attn, all with autograd.
+`fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` has the functions of torch_npu, and
+`fa.flash_attn` has the functions of flash_attn. All of them have autograd.
 """
 
 import importlib
@@ -73,10 +73,10 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str):
-        """The modules that need PyTorch are imported when they are first named."""
+        """Imports the modules that need PyTorch when they are first named."""
         if name in ("torch", "torch_npu", "flash_attn", "transformers"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")
-            except ModuleNotFoundError as error:  # hasattr() is to be False
+            except ModuleNotFoundError as error:  # so that hasattr() returns False
                 raise AttributeError(str(error)) from error
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,8 @@ from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
 _DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
-# These variables change speed or numbers. Each has what it does, and the values that do it, or None for every value.
+# Environment variables that change speed or results: the effect of each, and the values that have this effect. None
+# stands for every value.
 _SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
     "FA_FORCE_ISA": ("every call runs at this level", None),
@@ -33,7 +34,7 @@ _VARIABLES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command of these arguments, by default the program's. Returns the exit code."""
+    """Runs the command that `arguments` name, by default the arguments of the program. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fa", description=__doc__)
     parser.add_argument("--version", action="version", version=f"fa {__version__}")
     parser.set_defaults(run=lambda _: parser.print_help() or 0)
@@ -75,7 +76,7 @@ def _info(_: argparse.Namespace) -> int:
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """Name and place or version of the package, of libfa, of Python and of the packages that parts of fa use."""
+    """Yields name and path or version of the package, of libfa, of Python, and of the packages that parts of fa use."""
     yield "package", str(Path(__file__).parent)
     yield "libfa", ", ".join(_libraries()) or "in the extension"
     yield "python", f"{platform.python_version()}, numpy {np.__version__}"
@@ -87,7 +88,7 @@ def _files() -> Iterator[tuple[str, str]]:
 
 
 def _libraries() -> list[str]:
-    """The files of libfa that this process has mapped."""
+    """Returns the files of libfa that this process has mapped."""
     try:
         maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
     except OSError:
@@ -151,7 +152,7 @@ def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_cores(allowed: int, cpus: int, load: float, environment: Mapping[str, str]) -> Iterator[str]:
-    """The load is the number of threads that want a CPU."""
+    """Yields findings about cores and threads. `load` is the number of threads that want a CPU."""
     if allowed < cpus:
         yield f"affinity: the process may use {allowed} of {cpus} hardware threads"
     threads = environment.get("OMP_NUM_THREADS", "")
@@ -169,7 +170,7 @@ def _of_pytorch() -> Iterator[str]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # it is installed
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # PyTorch is installed, but broken
             yield f"PyTorch cannot be imported, so fa.torch cannot be either: {error}"
         return
     amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
@@ -179,7 +180,7 @@ def _of_pytorch() -> Iterator[str]:
 
 
 def _errors(context: Context) -> dict[str, float]:
-    """The largest errors of forward and backward of a causal call, each as a fraction of its bound."""
+    """Returns the largest errors of forward and backward of a causal call, each as a fraction of its bound."""
     rng = np.random.default_rng(0)
     q, k, v, d_out = (rng.standard_normal((1, 2, 70, 24), dtype=np.float32) for _ in range(4))
     mask = Mask.causal()
@@ -195,12 +196,12 @@ def _errors(context: Context) -> dict[str, float]:
 
 
 def _ratio(got: np.ndarray, exact: np.ndarray, naive: np.ndarray) -> float:
-    """The error of a result as a fraction of three times that of the naive computation in the same type."""
+    """Returns the error of `got` as a fraction of three times the error of the naive computation in the same type."""
     return float(np.abs(got - exact).max() / (3.0 * np.abs(naive - exact).max()))
 
 
 def _reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, d_out: np.ndarray) -> dict[str, list[np.ndarray]]:
-    """Causal attention and its gradients in the type of the arguments."""
+    """Computes causal attention and its gradients in the type of the arguments."""
     scale = q.dtype.type(q.shape[-1] ** -0.5)
     scores = scale * (q @ k.swapaxes(-2, -1))
     scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)

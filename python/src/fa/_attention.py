@@ -1,4 +1,4 @@
-"""The operators on arrays. They allocate results and pass everything to the extension."""
+"""The operators on arrays. Each allocates its results and passes all arguments to the extension module `_fa`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class AttentionOutput(NamedTuple):
     softmax."""
 
     out: Any
-    """The query's type, [B, N, Sq, Dv] in the call's layout."""
+    """[B, N, Sq, Dv] in the call's layout, of the query's type."""
     softmax_max: Any
-    """float32 [B, N, Sq], TND [T, N]; natural-log domain."""
+    """float32 [B, N, Sq], TND [T, N]: the largest score of each row, in the natural-log domain."""
     softmax_sum: Any
-    """float32 [B, N, Sq], TND [T, N]; before dropout."""
+    """float32 [B, N, Sq], TND [T, N]: the sum of exp(score - softmax_max) of each row, before dropout."""
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients with the shapes and types of their arguments. A gradient is None if there is no such argument, or it
-    was not asked for.
+    """Gradients with the shapes and types of their arguments. A gradient is None if its argument is absent, or if the
+    gradient was not asked for.
 
     dq: [B, N, Sq, D] in the call's layout; dk, dv: [B, Nkv, Sk, D | Dv]; dpse: as pse; dsink: float32 [N].
     """
@@ -71,7 +71,7 @@ def flash_attention(
     cu_kv: Iterable[int] | None = None,
     context: Context | None = None,
 ) -> AttentionOutput:
-    """out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
+    """Computes out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
 
     Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
     (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input whose innermost stride is
@@ -87,11 +87,12 @@ def flash_attention(
         query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]. Scores are then Q K^T + Qr Kr^T.
         pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)) take [B|1, N, Sq|1, Sk], or compressed
             [B|1, N, 1024, Sk], of the type of q or float32; for TND the bias is flat. Types 2 and 3 take slopes,
-            float32 [N] or [B, N]. They multiply the distance of key j + kv_start from query i + q_start, or its square
-            root.
-        keep_prob: the share of pairs that dropout keeps, in (0, 1]. Below 1 it needs drop_mask or seed.
+            float32 [N] or [B, N]. The slopes multiply the distance of key j + kv_start from query i + q_start, or its
+            square root.
+        keep_prob: the share of pairs that dropout keeps, in (0, 1]. A share below 1 needs drop_mask or seed.
         drop_mask: uint8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk].
-        seed, offset: Philox state that stands for a mask, which `generate_dropout_mask` writes out.
+        seed, offset: the Philox state from which the mask is drawn. `generate_dropout_mask` returns the same mask as
+            bits.
         sink: float32 [N], the score of a virtual key whose value is 0.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
         cu_q, cu_kv: for TND, inclusive prefix sums of the lengths. A leading 0 is an empty first sequence.
@@ -124,7 +125,8 @@ def flash_attention_grad(
     need_dsink: bool = False,
     **keywords: Any,
 ) -> AttentionGradients:
-    """Gradients of `flash_attention`, which take the same keywords. The same seed and offset give the same dropout.
+    """Computes the gradients of `flash_attention`, from the same keywords. The same seed and offset give the same
+    dropout.
 
     Args:
         out, softmax_max, softmax_sum: results of the forward call. Statistics may be [B,N,Sq] or [B,N,Sq,8].
@@ -138,7 +140,7 @@ def flash_attention_grad(
         default accumulation the bits do not depend on the number of threads.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     call = BoundCall({"q": q, "k": k, "v": v, **keywords_of_attention(keywords)})
     gradients = call.gradients(need_dpse, need_dsink)
@@ -170,7 +172,7 @@ def ring_attention_update(
         Arrays of prev_out's kind. Where a partial result has no keys, the result is the other one unchanged.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     check_arrays(prev_out=prev_out, prev_softmax_max=prev_softmax_max, prev_softmax_sum=prev_softmax_sum)
     empty = empty_like_of(prev_out)
@@ -195,7 +197,7 @@ def ring_attention_update(
 def generate_dropout_mask(
     seed: int, offset: int, keep_prob: float, bits: int, *, context: Context | None = None
 ) -> np.ndarray:
-    """The keep bits of a call with this seed and offset: uint8, LSB first, ceil(bits / 8) bytes.
+    """Returns the keep bits of a call with this seed and offset: uint8, LSB first, ceil(bits / 8) bytes.
 
     Bit f belongs to flat element f of [B, N, Sq, Sk] (TND: one sequence after another). Raises ValueError.
     """
@@ -219,7 +221,7 @@ class DescribedArray:
 
 
 class DescribedCall(Exception):
-    """Raised in place of a call of described arrays. It has the function and the arguments of that call."""
+    """Raised in place of a call of described arrays. The exception has the function and the arguments of that call."""
 
     def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple, names: dict[str, str]) -> None:
         super().__init__()
@@ -247,7 +249,8 @@ _MERGE_NAMES = NAMES | {
 def check_arrays(
     *, optional: dict[str, Any] | None = None, names: dict[str, str] | None = None, **arrays: Any
 ) -> None:
-    """Checks that the arrays whose shapes are read here are arrays. `optional` ones may be None. Errors use `names`."""
+    """Checks that these arguments are arrays, because their shapes are read in Python. `optional` arguments may be
+    None. Errors use `names`."""
     given = {name: array for name, array in (optional or {}).items() if array is not None}
     for name, array in {**arrays, **given}.items():
         if not (hasattr(array, "shape") and hasattr(array, "dtype")):
@@ -261,13 +264,13 @@ def arrays_of(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def options_of(kind: type, given: dict[str, Any]) -> Any:
-    """The options of a call: its arguments that are left after arrays and lengths."""
+    """Makes the options of a call from the arguments that are left after arrays and lengths."""
     given["heads"] = given.pop("head_num")
     return made(kind, NAMES, **given)
 
 
 def integer(value: Any, name: str) -> int:
-    """The value as an integer. Raises TypeError with `name` if it is none."""
+    """Returns the value as an int. Raises TypeError that names `name` if the value is no integer."""
     try:
         return operator.index(value)
     except TypeError:
@@ -275,8 +278,8 @@ def integer(value: Any, name: str) -> int:
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
-    """The values as integers. Raises TypeError if they are not integers and ValueError if they exceed 64 bits, with
-    `name`."""
+    """Returns the values as ints. An error names `name`: TypeError if a value is no integer, ValueError if a value
+    exceeds 64 bits."""
     if values is None:
         return []
     try:
@@ -308,7 +311,7 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
 
 @functools.cache
 def _of_pytorch() -> Any:
-    """The private interfaces of PyTorch, which is imported already."""
+    """Returns the module of PyTorch's private interfaces. PyTorch is already imported when this function is called."""
     from . import _pytorch
 
     return _pytorch
@@ -343,11 +346,11 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """empty(shape, dtype) of PyTorch for PyTorch's arrays, of NumPy for all others. dtype None means float32. For a
-    described array the result is a description.
+    """Returns a function empty(shape, dtype): PyTorch's for PyTorch's arrays, NumPy's for all others. dtype None means
+    float32. For a described array, the function returns a description.
 
-    A result larger than memory is one element, broadcast, so that the library checks the call's arguments before it
-    reports the lack of memory.
+    A result larger than memory is a single element, broadcast to the shape. So the library can check the arguments
+    before it reports the lack of memory.
     """
     torch = torch_of(array)
     if isinstance(array, DescribedArray):
@@ -371,12 +374,13 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """The name of a type of PyTorch or NumPy: "int8" for torch.int8, np.int8 and np.dtype("int8")."""
+    """Returns the name of a type of PyTorch or NumPy: "int8" for torch.int8, np.int8 and np.dtype("int8")."""
     return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """The NumPy type, or float32 for a type that NumPy does not have, whose arrays the library refuses."""
+    """Returns the NumPy type. For a type that NumPy does not have it returns float32, because the library refuses
+    arrays of such a type anyway."""
     try:
         return np.dtype("float32" if dtype is None else _dtype_name(dtype))
     except TypeError:
@@ -384,7 +388,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
 
 
 class BoundCall:
-    """The arguments of `flash_attention`, all of them, as the extension takes them."""
+    """All arguments of `flash_attention`, in the form that the extension takes."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         cu_q, cu_kv, context = given.pop("cu_q"), given.pop("cu_kv"), given.pop("context")
@@ -398,7 +402,7 @@ class BoundCall:
         self.pse_is_slopes = given["pse_type"] >= 2
 
     def results(self) -> dict[str, Any]:
-        """out and the statistics."""
+        """Allocates out and the statistics."""
         query, key, value = (tuple(self.arrays[name].shape) for name in ("q", "k", "v"))
         out = output_shape(self.layout, self.heads, query, key, value)
         statistics = statistics_shape(self.layout, self.heads, query)
@@ -409,13 +413,14 @@ class BoundCall:
         }
 
     def gradients(self, dpse: bool, dsink: bool) -> AttentionGradients:
-        """Without contents; those of pse and sink only if they are wanted."""
+        """Allocates the gradients. The gradients of pse and sink are allocated only if `dpse` and `dsink` are true."""
         wanted = {"pse": dpse, "sink": dsink}
         sources = (self.arrays[name] if wanted.get(name, True) else None for name in ("q", "k", "v", *_SHAPED))
         return AttentionGradients(*(None if t is None else self.empty(t.shape, t.dtype) for t in sources))
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
-        """The gradients with the library's names. The gradient of pse has two names."""
+        """Returns the gradients under the library's names. If pse holds slopes, the library calls its gradient
+        dslopes."""
         named = gradients._asdict()
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")
@@ -423,7 +428,8 @@ class BoundCall:
 
 
 def keywords_of_attention(given: dict[str, Any]) -> dict[str, Any]:
-    """All keywords of `flash_attention`, with defaults where none is given. Raises TypeError for an unknown one."""
+    """Returns all keywords of `flash_attention`, with defaults for those that are not given. Raises TypeError for an
+    unknown keyword."""
     for name in given:
         if name not in _DEFAULTS:
             raise argument_error(TypeError, name, f": unknown, want one of {', '.join(_DEFAULTS)}")

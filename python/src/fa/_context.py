@@ -1,4 +1,4 @@
-"""The context of calls without one."""
+"""The context of calls to which no context is passed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _default: Context | None = None
 
 
 def set_default_context(context: Context | None) -> Context | None:
-    """Makes `context` the context of every call without one, in all threads.
+    """Makes `context` the default of every call that gets no context, in all threads.
 
     With None such calls use the library's own context, which has every core. Calls with PyTorch's tensors then use a
     context of `torch.get_num_threads()` threads, unless FA_NUM_THREADS is set. `fa.torch` and `fa.torch_npu` get their
@@ -29,7 +29,8 @@ def set_default_context(context: Context | None) -> Context | None:
 
 
 def chosen_context(context: Context | None, array: Any) -> Context | None:
-    """The context of a call with such arrays whose caller passed `context`. None is the library's own context."""
+    """Returns the context of a call: `context` if the caller passed one, otherwise the default for the kind of `array`.
+    None stands for the library's own context."""
     if context is not None:
         _check(context)
         return context
@@ -42,8 +43,8 @@ def _check(context: Any) -> None:
 
 
 def context_of_tensors() -> Context | None:
-    """The context of a call with PyTorch's tensors whose caller passed none. It has as many threads as PyTorch has in
-    this thread now."""
+    """Returns the context of a call with PyTorch's tensors whose caller passed none. Without a default context, it has
+    as many threads as PyTorch has in this thread now."""
     return _of_threads(sys.modules["torch"].get_num_threads()) if _default is None else _default
 
 
@@ -54,6 +55,6 @@ def _of_threads(threads: int) -> Context | None:
 
 
 def torch_of(array: Any) -> Any:
-    """The module torch if the array is a PyTorch tensor, else None. This never imports PyTorch."""
+    """Returns the module torch if the array is a PyTorch tensor, else None. This function never imports PyTorch."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else None

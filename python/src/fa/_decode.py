@@ -1,4 +1,4 @@
-"""Attention of few queries over long keys. A cache is read in place."""
+"""Attention of few queries over long keys. The keys of a cache are read in place."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ARRAYS = PROMPT_ARRAYS | {name: name for name in ("block_table", "antiquant_sca
 
 
 def listed(name: str, keys: Any) -> Any:
-    """Keys or values as the extension takes them: one array, or a list of arrays. TypeError names an object that is no
-    array."""
+    """Returns keys or values in the form that the extension takes: one array, or a list of arrays. Raises TypeError
+    that names an object that is no array."""
     if not isinstance(keys, (list, tuple)):
         check_arrays(**{name: keys})
         return keys
@@ -28,7 +28,7 @@ def listed(name: str, keys: Any) -> Any:
 
 
 def shape_of(keys: Any) -> tuple[int, ...]:
-    """The shape of the only array, or of the first array of a list."""
+    """Returns the shape of the only array, or of the first array of a list."""
     first = keys[0] if isinstance(keys, (list, tuple)) and keys else keys
     return getattr(first, "shape", ())
 
@@ -62,7 +62,8 @@ def decode_attention(
     return_lse: bool = False,
     context: Context | None = None,
 ) -> Any:
-    """softmax(mask(scale * Q K^T + pse)) V of few query rows per sequence over long keys, as a server calls it per step.
+    """Computes softmax(mask(scale * Q K^T + pse)) V of few query rows per sequence over long keys, as a server does in
+    each step.
 
     Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
     looks at are not read. An array with a negative stride, or an innermost stride that is not 1, is copied.
@@ -89,8 +90,8 @@ def decode_attention(
             element x stands for (x + offset) * scale. Entry 0 is for keys, entry 1 for values: [2], or per column
             [2, Nkv, D], [2, Nkv, 1, D] or [2, Nkv * D]; with antiquant_per_token per key, [2, B, S].
         deq_scale1, quant_scale1, deq_scale2: scales that an int8 q needs and other types refuse. They mean the same as
-            in `prompt_flash_attention`, which gives the same bits. Such a call has no antiquant_scale, sink, softcap or
-            lse.
+            in `prompt_flash_attention`, which gives the same bits. A call with an int8 q takes no antiquant_scale,
+            sink, softcap or lse.
         quant_scale2, quant_offset2: scales and offsets of an int8 output, one element or N * Dv, float32 (bfloat16 if q
             is bfloat16).
         return_lse: whether to return the logarithm of the softmax's sum, float32 [B, N, Sq], -inf for a row without
@@ -102,7 +103,7 @@ def decode_attention(
         any batch, and with any number of threads.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     given = dict(locals())  # all arguments, because there are no other variables yet
     arrays = arrays_of(given, _ARRAYS)

@@ -1,7 +1,7 @@
 """Errors whose text marks where it names arguments, so that every function can use its own names.
 
-The extension's exceptions, and those of `argument_error`, have `parts`: words, and (name, member, index) for an
-argument, with the C++ interface's name: ("k", ".shape", "[2]").
+Exceptions of the extension and of `argument_error` have a tuple `parts`. A part is text, or (name, member, index) of an
+argument under its name in C++, such as ("k", ".shape", "[2]").
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Say = Callable[[str, str, str], str]
 
 
 def argument_error(kind: type[Exception], name: str, words: str, *more: Any, member: str = "", index: str = "") -> Any:
-    """An error of type `kind` about an argument: its name, words, and further words or (name, member, index) of other
-    arguments."""
+    """Returns an error of type `kind` about an argument. Its text has the argument's name, then `words`, then `more`:
+    further words, or (name, member, index) of other arguments."""
     prefix = "invalid argument: " if kind is ValueError else ""
-    name, bracket, element = name.partition("[")  # an element of a list
+    name, bracket, element = name.partition("[")  # the name may be of an element of a list: k[2]
     return _of_parts(kind, (prefix, (name, bracket + element + member, index), words, *more), "{}{}{}".format)
 
 
 def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".format) -> Exception:
-    """The error with argument names from `names`. say(name, member, index) writes an argument."""
+    """Returns the error with argument names from `names`. say(name, member, index) returns the text for an argument."""
     parts = getattr(error, "parts", None)
     if parts is None:
         return error
@@ -37,7 +37,7 @@ def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".for
 
 @contextlib.contextmanager
 def own_names(names: Mapping[str, str], say: Say = "{}{}{}".format) -> Iterator[None]:
-    """Makes errors of the library's call use `names` for its arguments."""
+    """Makes errors that the library raises inside this context use `names` for arguments."""
     try:
         yield
     except ERRORS as error:
@@ -47,7 +47,7 @@ def own_names(names: Mapping[str, str], say: Say = "{}{}{}".format) -> Iterator[
 
 
 def made(kind: type, names: Mapping[str, str] = {}, /, **given: Any) -> Any:
-    """kind(**given), of a class of the extension. Errors use `names` for its arguments."""
+    """Returns kind(**given), where kind is a class of the extension. Errors use `names` for its arguments."""
     try:
         return kind(**given)
     except ERRORS as error:
@@ -55,8 +55,8 @@ def made(kind: type, names: Mapping[str, str] = {}, /, **given: Any) -> Any:
 
 
 def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> Exception:
-    """The error of a call of the extension's function, by the name of the argument that does not fit its signature. An
-    error that names its argument already stays as it is."""
+    """Returns an error that names the argument that does not fit the signature of `function`. An error that already
+    names its argument is returned as it is."""
     if hasattr(error, "parts") or not isinstance(error, TypeError):
         return error
     signature = re.findall(r"(\w+): ([\w.]+)(?:\[\w+\])?( \| None)?( = )?", function.__nb_signature__[-1][0])
@@ -79,7 +79,7 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
 
 _SEQUENCE = "collections.abc.Sequence"
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
-_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # as the extension converts: float() would take strings
+_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # the extension's conversions: float() would take strings
 _UNSIGNED = ("seed", "offset")
 
 

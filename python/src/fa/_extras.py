@@ -1,4 +1,4 @@
-"""Packages that only parts of `fa` need. fa-attention has an extra of the same name for each package."""
+"""The packages that only parts of `fa` need. fa-attention has a pip extra of the same name for each package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 
 
 def require(package: str) -> None:
-    """Raises ModuleNotFoundError, which says how to install the package, if it is missing."""
+    """Raises ModuleNotFoundError if the package is missing. The text says how to install the package."""
     try:
         importlib.import_module(package)
     except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ class Context:
     def accumulation(self) -> str: ...
 
 class Mask:
-    """Which keys a query row keeps, as a rule."""
+    """A rule for the keys that a query row keeps."""
     @staticmethod
     def none() -> Mask: ...
     @staticmethod
@@ -62,7 +62,7 @@ class RankedForward:
     ) -> tuple[int, int, int, int]: ...
 
 class RankedBackward:
-    def __init__(self, *arguments: Any) -> None: ...  # those of RankedForward
+    def __init__(self, *arguments: Any) -> None: ...  # the arguments of RankedForward
     def run(
         self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None
     ) -> tuple[int, int, int, int]: ...
@@ -148,7 +148,7 @@ _Options = TypeVar("_Options")
 _Run = Callable[[dict[str, Any], _Options, Sequence[int], Sequence[int], Context | None], None]
 _Plan = Callable[[dict[str, Any], _Options, Sequence[int], Sequence[int], Context | None], PlanDescription]
 
-# Of arrays, options, lengths_q, lengths_kv and context.
+# These functions take arrays, options, lengths_q, lengths_kv and context.
 forward: _Run[AttentionOptions]
 backward: _Run[AttentionOptions]
 prompt: _Run[PromptAttentionOptions]
@@ -209,7 +209,7 @@ def attend(
     context: Context | None,
     order: str = "by row",
 ) -> Any:
-    """The output, or with statistics (output, softmax_max, softmax_sum)."""
+    """Returns the output, or with statistics (output, softmax_max, softmax_sum)."""
 
 def attend_masked(
     query: Any,
@@ -238,7 +238,7 @@ def attend_backward(
     by_row: bool,
     context: Context | None,
 ) -> tuple[Any, Any, Any] | None:
-    """(dq, dk, dv). Their memory has the order [B, S, N, D] if by_row, else the order of their shapes."""
+    """Returns (dq, dk, dv). Their memory has the order [B, S, N, D] if by_row, else the order of their shapes."""
 
 def attend_cache(
     query: Any,

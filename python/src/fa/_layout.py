@@ -1,4 +1,5 @@
-"""Shapes of results. Shapes that fit no layout pass here, because the library reports their mistakes."""
+"""Shapes of results. Inputs whose shapes fit no layout raise no error here, because the library reports what is wrong
+with them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ Shape = tuple[int, ...]
 
 
 def output_shape(layout: str, heads: int, query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> Shape:
-    """The shape of the attention output: the query's shape with the value's head size."""
+    """Returns the shape of the attention output: the query's shape with the value's head size."""
     try:
         if layout in ("BSH", "SBH"):
             heads_kv = key[2] // (query[2] // heads)
@@ -23,7 +24,7 @@ def output_shape(layout: str, heads: int, query: Sequence[int], key: Sequence[in
 def decode_output_shape(
     layout: str, heads: int, query: Sequence[int], key: Sequence[int], value: Sequence[int], paged: bool
 ) -> Shape:
-    """The shape of a decode's output. Pages may have all heads in one dimension."""
+    """Returns the shape of a decode's output. Pages may have all heads in one dimension."""
     if paged and len(key) == len(value) == 3 and len(query) == 4 and query[3] > 0 and key[2] >= query[3]:
         value = (*value[:2], value[2] // (key[2] // query[3]))
         return (query[0], query[2], query[1], value[2]) if layout == "BNSD_BSND" else (*query[:-1], value[2])
@@ -31,7 +32,7 @@ def decode_output_shape(
 
 
 def statistics_shape(layout: str, heads: int, query: Sequence[int]) -> Shape:
-    """The shape of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
+    """Returns the shape of softmax_max and softmax_sum: [B, N, Sq], TND [T, N]."""
     try:
         if layout == "BSND":
             return query[0], query[2], query[1]

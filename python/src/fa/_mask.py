@@ -1,4 +1,4 @@
-"""fa.Mask, whose functions name an argument that does not fit."""
+"""Makes the functions of fa.Mask raise errors that name the argument that does not fit."""
 
 from __future__ import annotations
 

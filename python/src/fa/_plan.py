@@ -1,4 +1,4 @@
-"""fa.plan: what a call of any operator would run."""
+"""fa.plan, which says what a call of any operator would run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OPERATORS: dict[str, Callable] = {
     "merge": ring_attention_update,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # their values matter, not only their shapes
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # the values of these arguments matter, not only their shapes
 _DTYPES = {  # the library's type names
     "f32": "float32",
     "bf16": "bfloat16",
@@ -51,7 +51,7 @@ _NAMES = {name: short for short, name in _DTYPES.items()}
 
 
 def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDescription:
-    """What a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
+    """Describes what a call would run and why: kernels, tile shape, tasks, FLOPs, memory, load. Nothing is computed.
 
     Args:
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
@@ -64,7 +64,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
             antiquant_scale.
 
     Raises:
-        As `flash_attention`. ValueError: there is no such op.
+        The same errors as `flash_attention`. ValueError: there is no such op.
     """
     if op not in _OPERATORS:
         raise ValueError(f'invalid argument: op="{op}", want one of {", ".join(_OPERATORS)}')
@@ -87,7 +87,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
 
 def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedCall:
-    """The library's call that `function` would make. It is not made."""
+    """Returns the library's call that `function` would make, without making it."""
     try:
         function(**arguments)
     except DescribedCall as call:
@@ -96,7 +96,7 @@ def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedC
 
 
 def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The results of a forward call with these arguments, and the gradient of its output."""
+    """Returns the results of a forward call with these arguments, and the gradient of its output."""
     own = set(inspect.signature(_OPERATORS[op]).parameters)
     call = _described_call(_OPERATORS[op], {name: value for name, value in arguments.items() if name in own})
     results = {name: call.arrays[name] for name in ("out", "softmax_max", "softmax_sum")}
@@ -104,7 +104,7 @@ def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
-    """The type of a shape that stands for this argument."""
+    """Returns the type of a shape that stands for this argument."""
     if name.endswith("mask"):
         return "uint8" if name == "drop_mask" else "bool"
     if name.endswith(("indices", "table")):

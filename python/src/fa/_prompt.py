@@ -13,7 +13,7 @@ from ._context import chosen_context, torch_of
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
-# Packed layouts take lengths and prefix sums by one argument.
+# In packed layouts, the arguments lengths_q and lengths_kv hold prefix sums.
 _NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 _QUANTIZATION = ("deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2")
 ARRAYS = {
@@ -23,7 +23,7 @@ ARRAYS = {
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """The type of the output: int8 with quant_scale2, otherwise float16 if q is int8 and q's type if not."""
+    """Returns the type of the output: int8 with quant_scale2, otherwise float16 if q is int8 and q's type if not."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
@@ -31,7 +31,8 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """torch_npu packs a scale's bits into int64, which the library takes as uint64."""
+    """Returns the scale, read as uint64 if it is int64. torch_npu packs a scale's bits into int64, but the library
+    takes uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)
@@ -66,7 +67,8 @@ def prompt_flash_attention(
     return_statistics: bool = False,
     context: Context | None = None,
 ) -> Any:
-    """softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except for int8, it has the bits of `flash_attention`.
+    """Computes softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except for int8, the result has the bits of
+    `flash_attention`.
 
     Args:
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
@@ -98,7 +100,7 @@ def prompt_flash_attention(
         With return_statistics the result is (output, softmax_max, softmax_sum).
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     given = dict(locals())  # all arguments, because there are no other variables yet
     arrays = arrays_of(given, ARRAYS)

@@ -1,6 +1,7 @@
-"""All that this package uses of PyTorch's private interfaces. tests/pytorch/test_private.py says what each is for.
+"""Every use of PyTorch's private interfaces in this package. tests/pytorch/test_private.py says what each is for.
 
-Every face imports this module, so names that one feature needs alone are imported by that feature's first call.
+Every PyTorch module of `fa` imports this file. So a name that only one feature needs is imported by that feature's
+first call.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def in_forward_mode() -> bool:
 
 
 def unwatched() -> bool:
-    """Whether nothing but autograd's backward looks on at calls in this thread."""
+    """Whether nothing but autograd's backward observes calls in this thread: no compiler, transform or mode."""
     return not (
         is_compiling()
         or transforms_are_active()
@@ -48,7 +49,7 @@ def unwatched() -> bool:
 
 
 def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
-    """The arguments of an operator's schema, and whether the operator writes them."""
+    """Yields the arguments of an operator's schema, and whether the operator writes them."""
     for argument in operator._schema.arguments:
         yield argument, argument.alias_info is not None and argument.alias_info.is_write
 
@@ -59,14 +60,14 @@ def version_of(tensor: Tensor) -> int:
 
 
 def default_group() -> Any:
-    """The process group of all ranks."""
+    """Returns the process group of all ranks."""
     from torch.distributed.distributed_c10d import _get_default_group
 
     return _get_default_group()
 
 
 def script_builtins() -> dict[int, str]:
-    """The operators that torch.jit.script takes for Python functions, by the functions' ids."""
+    """Returns the operators that torch.jit.script takes for Python functions, by the functions' ids."""
     from torch.jit._builtins import _get_builtin_table
 
     return _get_builtin_table()
@@ -79,7 +80,7 @@ def register_script_builtin(function: Callable, operator: str) -> None:
 
 
 def function_modes() -> list[Any]:
-    """The thread's function modes, the innermost last."""
+    """Returns the thread's function modes, the innermost last."""
     from torch.overrides import _get_current_function_mode_stack
 
     return _get_current_function_mode_stack()
@@ -98,14 +99,14 @@ def pop_function_mode() -> None:
 
 
 def is_jagged(tensor: Any) -> bool:
-    """Whether it is a nested tensor of layout torch.jagged."""
+    """Whether `tensor` is a nested tensor of layout torch.jagged."""
     from torch.nested._internal.nested_tensor import NestedTensor
 
     return isinstance(tensor, NestedTensor)
 
 
 def nested_view(values: Tensor, offsets: Tensor, lengths: Tensor | None, **known: Any) -> Tensor:
-    """The nested tensor of packed values. `known` are those of `known_lengths`."""
+    """Returns the nested tensor of packed values. `known` is the result of `known_lengths`."""
     from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 
     return nested_view_from_values_offsets_lengths(values, offsets, lengths, **known)
@@ -116,7 +117,7 @@ def ragged_axis(nested: Tensor) -> int:
 
 
 def known_lengths(nested: Tensor) -> dict[str, Any]:
-    """The shortest and longest sequence of a nested tensor, if it knows them."""
+    """Returns the lengths of the shortest and longest sequence of a nested tensor, if the tensor knows them."""
     return {"min_seqlen": nested._maybe_min_seqlen, "max_seqlen": nested._maybe_max_seqlen}
 
 
@@ -125,5 +126,6 @@ def forward_hooks(module: nn.Module) -> dict[Any, Any]:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether it is, by module.compile(), torch.compile(module) or module.forward = torch.compile(module.forward)."""
+    """Whether a module is compiled, by module.compile(), torch.compile(module) or module.forward =
+    torch.compile(module.forward)."""
     return module._compiled_call_impl is not None or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")

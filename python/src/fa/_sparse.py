@@ -20,9 +20,10 @@ class SparseAttentionOutput(NamedTuple):
     softmax_max: Any
     """float32 [B, 1, S1, N], TND [1, T, N]; natural-log domain, 0 for a row without keys. A sink is counted in."""
     softmax_sum: Any
-    """float32, likewise."""
+    """float32 of the same shape; 0 for a row without keys. A sink is counted in."""
     p_head_mean: Any = None
-    """float32 [B, S1, K], TND [T, K], or None: not asked for."""
+    """float32 [B, S1, K], TND [T, K]: the mean over the heads of each entry's probability. None if it was not asked
+    for."""
 
 
 class SparseAttentionGradients(NamedTuple):
@@ -33,7 +34,7 @@ class SparseAttentionGradients(NamedTuple):
 
     dq: Any
     dk: Any
-    """Without a value it holds the value's gradient too."""
+    """Without a value, dk holds the value's gradient too."""
     dv: Any
     dq_rope: Any
     dk_rope: Any
@@ -70,7 +71,7 @@ class IndexerLoss(NamedTuple):
 
 
 class _Results:
-    """The arrays of a call. Inputs come first; `out` makes results."""
+    """The arrays of a call: first its inputs, then the results that `out` makes."""
 
     def __init__(self, like: Any, **inputs: Any) -> None:
         self.arrays = inputs
@@ -102,13 +103,13 @@ def _integer_type(like: Any) -> Any:
 
 
 def statistics_shape(q: Any) -> tuple[int, ...]:
-    """The shape of the statistics: [B, 1, S1, N]; TND [1, T, N]."""
+    """Returns the shape of the statistics: [B, 1, S1, N]; TND [1, T, N]."""
     *batch, rows, heads, _ = q.shape if len(q.shape) >= 3 else (1, 1, 1)
     return (*batch, 1, rows, heads)
 
 
 def row_statistics_shape(q: Any) -> tuple[int, ...]:
-    """The shape of statistics with one number per token: [B, 1, S1]; TND [1, T]."""
+    """Returns the shape of statistics with one number per token: [B, 1, S1]; TND [1, T]."""
     return statistics_shape(q)[:-1]
 
 
@@ -133,7 +134,8 @@ def sparse_flash_attention(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionOutput:
-    """softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list, which its heads share.
+    """Computes softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list, which its heads
+    share.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
@@ -156,7 +158,7 @@ def sparse_flash_attention(
         check_indices: False skips an entry that is no block of the sequence, which is otherwise refused.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope, "sink": sink}
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
@@ -213,14 +215,15 @@ def sparse_flash_attention_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionGradients:
-    """Gradients of `sparse_flash_attention`, which take its arguments and results. No bit depends on the threads.
+    """Computes the gradients of `sparse_flash_attention`, which take its arguments and results. No bit depends on the
+    threads.
 
     Args:
         out, softmax_max, softmax_sum: results of the forward call.
         d_out: gradient of out, [B, S1, N, Dv], TND [T, N, Dv], type of out.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     optional = {"v": v, "query_rope": query_rope, "key_rope": key_rope, "sink": sink}
     check_arrays(q=q, k=k, sparse_indices=sparse_indices, optional=optional)
@@ -272,7 +275,7 @@ def lightning_indexer(
     need_values: bool = True,
     context: Context | None = None,
 ) -> tuple[Any, Any]:
-    """For every query token, the sparse_count keys with the largest sums over heads of weights * max(0, q . k).
+    """Chooses for every query token the sparse_count keys with the largest sums over heads of weights * max(0, q . k).
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
@@ -286,7 +289,7 @@ def lightning_indexer(
         they are None.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     check_arrays(q=q, k=k, weights=weights)
     results = _Results(q, q=q, k=k, weights=weights, block_table=block_table)
@@ -312,13 +315,13 @@ def lightning_indexer_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> IndexerGradients:
-    """Gradients of the values of `lightning_indexer`, which take its arguments and its indices.
+    """Computes the gradients of the values of `lightning_indexer`, which take its arguments and its indices.
 
     Args:
         d_values: gradient of the values, [B, S1, 1, K] or [B, S1, K], type of q or float32.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     check_arrays(q=q, k=k, weights=weights)
     results = _Results(q, q=q, k=k, weights=weights, sparse_indices=sparse_indices, d_values=d_values)
@@ -373,7 +376,7 @@ def sparse_lightning_indexer_grad_kl_loss(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> IndexerLoss:
-    """KL loss between the attention's distribution over a selection and the indexer's, with its gradients.
+    """Computes the KL loss between the attention's distribution over a selection and the indexer's, with its gradients.
 
     Args:
         q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: arguments and results of
@@ -385,7 +388,7 @@ def sparse_lightning_indexer_grad_kl_loss(
             selection.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     inputs = {
         "q": q,
@@ -423,7 +426,7 @@ def dense_lightning_indexer_softmax_lse(
     lengths_kv: Iterable[int] | None = None,
     context: Context | None = None,
 ) -> IndexerStatistics:
-    """Softmax statistics of the indexer's scores, which `dense_lightning_indexer_grad_kl_loss` takes.
+    """Computes the softmax statistics of the indexer's scores, which `dense_lightning_indexer_grad_kl_loss` takes.
 
     I are the scores of `lightning_indexer` over every key below the limit. The statistics are max I and the sum of
     exp(I - max I). Rows without keys, and rows past their length, get 0 and 0, which add nothing to that loss.
@@ -434,7 +437,7 @@ def dense_lightning_indexer_softmax_lse(
         sparse_mode, lengths_q, lengths_kv: as in `sparse_flash_attention`.
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     check_arrays(query_index=query_index, key_index=key_index, weights=weights)
     results = _Results(query_index, q_index=query_index, k_index=key_index, weights=weights)
@@ -467,7 +470,8 @@ def dense_lightning_indexer_grad_kl_loss(
     target: str = "head-mean",
     context: Context | None = None,
 ) -> IndexerLoss:
-    """`sparse_lightning_indexer_grad_kl_loss` over every key below the limit, for attention with key heads of its own.
+    """Computes `sparse_lightning_indexer_grad_kl_loss` over every key below the limit, for attention with key heads of
+    its own.
 
     Args:
         q, k: [B, S1, N, D] and [B, S2, Nkv, D].
@@ -475,7 +479,7 @@ def dense_lightning_indexer_grad_kl_loss(
         softmax_max_index, softmax_sum_index: statistics of the indexer's scores, float32 [B, 1, S1], TND [1, T].
 
     Raises:
-        As `flash_attention`.
+        The same errors as `flash_attention`.
     """
     inputs = {
         "q": q,

@@ -116,7 +116,7 @@ def npu_fusion_attention(
     seed: int = 0,
     offset: int = 0,
 ) -> Forward:
-    """Attention in training: softmax(mask(scale * Q K^T, pse)) V with dropout, and its statistics.
+    """Computes attention in training: softmax(mask(scale * Q K^T, pse)) V with dropout, and its statistics.
 
     Args:
         query: [B,N,Sq,D] in input_layout "BNSD", "BSND", "BSH", "SBH" or "TND"; float32, bfloat16, float16.
@@ -173,12 +173,12 @@ def npu_fusion_attention_v2(
     seed: int = 0,
     offset: int = 0,
 ) -> Forward:
-    """`npu_fusion_attention` with split heads and position biases by slopes.
+    """Computes `npu_fusion_attention` with split heads and position biases by slopes.
 
     Args:
         query_rope, key_rope: [B,N,Sq,Drope], [B,Nkv,Sk,Drope]. Scores are then Q K^T + Qr Kr^T.
         pse_type: 0 means scale * QK + pse, 1 means scale * (QK + pse). With 2 and 3 pse holds slopes, float32 [N] or
-            [B,N]. They multiply the distance of key and query, or its square root.
+            [B,N]. The slopes multiply the distance of key and query, or its square root.
         q_start_idx, kv_start_idx: for pse types 2 and 3, their first entries are added to the positions. Without
             kv_start_idx neither is added.
     """
@@ -218,7 +218,8 @@ def npu_fusion_attention_grad(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention`. The last two are None without pse and sink.
+    """Computes the gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention`. The last two are None without pse and
+    sink.
 
     Args:
         dy: gradient of attention_out, with its shape: [B, N, S, D] for input_layout "BNSD".
@@ -267,7 +268,7 @@ def npu_fusion_attention_grad_v2(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`.
+    """Computes the gradients dq, dk, dv, dpse, dq_rope, dk_rope, dsink of `npu_fusion_attention_v2`.
 
     A gradient is None if its argument is absent. The arguments are those of `npu_fusion_attention_grad`, and query_rope
     and key_rope [B, N, S, Drope] in the input layout.
@@ -299,7 +300,7 @@ def npu_fusion_attention_v3(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`npu_fusion_attention` with lengths, seed and offset as tensors, so that a graph can contain dropout.
+    """Computes `npu_fusion_attention` with lengths, seed and offset as tensors, so that a graph can contain dropout.
 
     Returns:
         attention_out [B, N, Sq, Dv] in the input layout, softmax_max, softmax_sum, softmax_out (empty), seed, offset.
@@ -340,7 +341,8 @@ def npu_fusion_attention_grad_v3(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`. The last two are None without pse and sink.
+    """Computes the gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`. The last two are None without pse
+    and sink.
 
     The arguments are those of `npu_fusion_attention_grad` (dy [B, N, S, D]), but seed and offset are int64 [1], as the
     forward returned them.
@@ -373,7 +375,7 @@ def npu_prompt_flash_attention(
     actual_seq_lengths_kv: Sequence[int] | None = None,
     sparse_mode: int = 0,
 ) -> Tensor:
-    """Attention over a prompt in inference. There is no gradient.
+    """Computes attention over a prompt in inference. There is no gradient.
 
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.

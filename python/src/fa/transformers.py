@@ -54,23 +54,23 @@ def attention_forward(
     cache: Any = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """The attention of a layer, as transformers calls it.
+    """Computes the attention of a layer, as transformers calls it.
 
     Args:
         query: [B, N, Sq, D]; float32, bfloat16 or float16. key, value: [B, Nkv, Sk, D] and [B, Nkv, Sk, Dv], N a multiple
             of Nkv.
         attention_mask: None; what `mask_of_model` made; or a tensor that broadcasts to [B, N, Sq, Sk]: bool (True = look
             at the key) or float, added to the scores. Its last dimension may be longer than Sk.
-        scaling: None: 1 / sqrt(D).
-        is_causal: None: the module's, and True if it has none. It counts where there is no mask and more than one row:
-            j <= i.
+        scaling: None means 1 / sqrt(D).
+        is_causal: whether row i looks only at keys j <= i. None takes the module's value, or True if the module has
+            none. It counts only without a mask and with more than one row.
         softcap: c turns scaled scores s into c * tanh(s / c), before masks and biases.
-        s_aux: [N], sinks: a key of that score and value 0.
+        s_aux: [N], sinks: the score of a virtual key whose value is 0.
         position_bias: [B|1, N|1, Sq, Sk], added to the scores. It may require a gradient.
-        cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count where there is
-            no mask of the caller's; sliding_window where there is no mask at all.
-        cache: a PagedAttentionCache, of continuous batching: the tokens of all requests are one sequence here, and the
-            other arguments say which is whose.
+        cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count if the caller
+            passed no mask. sliding_window counts if there is no mask at all.
+        cache: a PagedAttentionCache of continuous batching. The tokens of all requests are then one sequence, and the
+            other arguments say which request has which tokens.
 
     Returns:
         [B, Sq, N, Dv], and no weights.
@@ -126,10 +126,10 @@ def _requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
-    """[B|1, N|1, Sq|1, Sk] of a tensor that broadcasts to scores and may have more keys.
+    """Returns [B|1, N|1, Sq|1, Sk] from a tensor that broadcasts to the scores and may have more keys.
 
     Raises:
-        ValueError: it does not broadcast.
+        ValueError: the tensor does not broadcast.
     """
     want = [query.shape[0], query.shape[1], query.shape[2], key.shape[2]]
     whole = given[(None,) * (4 - given.dim())][..., : want[3]]
@@ -140,7 +140,7 @@ def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
-    """What is added to scores, in a type that the operator takes together with the query's."""
+    """Returns a bias that is added to the scores, in a type that the operator takes together with the query's."""
     if not bias.is_floating_point():
         raise ValueError(f"invalid argument: {name}.dtype={bias.dtype}, want bool or a floating type")
     bias = _scores(bias, name, query, key)
@@ -148,8 +148,8 @@ def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """As _bias, with keys side by side. Layers share one tensor, so a copy is kept with it; not where gradients are recorded,
-    since checkpoints compute layers again one by one."""
+    """Works like _bias, with keys side by side in memory. Layers share one tensor, so a copy is kept with it. No copy
+    is kept where gradients are recorded, because checkpoints compute layers again one by one."""
     bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)
@@ -163,7 +163,7 @@ def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Under autocast, PyTorch's own function computes in its type."""
+    """Returns the tensors in the type of autocast, in which PyTorch's own function computes."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")

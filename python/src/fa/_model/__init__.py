@@ -1,1 +1,1 @@
-"""What `fa.transformers` is made of."""
+"""The parts of `fa.transformers`."""

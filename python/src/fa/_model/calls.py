@@ -1,4 +1,4 @@
-"""Which modules of a model called attention by `fa`, and how often."""
+"""Counts the calls of `fa` by each module of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _calls: weakref.WeakKeyDictionary[Module, int] = weakref.WeakKeyDictionary()
 
 
 def count(module: Any) -> None:
-    """One call of a module. Compiled models do not count."""
+    """Counts one call of a module. Calls in compiled models are not counted."""
     if isinstance(module, Module) and not torch.compiler.is_compiling():
         _calls[module] = _calls.get(module, 0) + 1
 
@@ -23,9 +23,9 @@ def has_called(model: Module) -> bool:
 
 
 def report(model: Module) -> str:
-    """Which attention modules of `model` have run on `fa` so far: one line per class, with modules and calls.
+    """Returns which attention modules of `model` have run on `fa` so far: one line per class, with modules and calls.
 
-    Modules whose class is named after attention and that never called `fa` have lines of their own. Calls inside
+    Modules whose class name contains "Attention" and that never called `fa` have lines of their own. Calls inside
     torch.compile are not counted: run the model once as it is. Raises TypeError for anything but a module.
     """
     if not isinstance(model, Module):

@@ -1,9 +1,10 @@
 """Masks of transformers as intervals: which keys each row looks at, in O(rows) memory.
 
-transformers describes a mask as a function of indices, made of nested closures, and a padding mask. Those that it makes
-itself (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per row, whose ends
-do not decrease; so does what contiguous padding leaves of them. They become int32 [B, 1, Sq, 2]. All others become what
-transformers has for "sdpa": bool [B, 1, Sq, Sk]. Layers get either inside a `ModelMask`, which stands for eager's mask.
+transformers describes a mask by a function of indices, made of nested closures, and by a padding mask. Most functions
+that it makes itself (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per
+row. The ends of these intervals do not decrease from row to row. Contiguous padding preserves both properties. Such
+masks become int32 [B, 1, Sq, 2]. All other masks become the mask that transformers makes for "sdpa": bool
+[B, 1, Sq, Sk]. Layers get either form inside a `ModelMask`, which stands for eager's mask.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from .ops import rows_inside
 
 
 class Unlisted(Exception):
-    """The mask is none of those that are known to keep one interval per row."""
+    """Raised for a mask that is not known to keep one interval of keys per row."""
 
 
 class Size(NamedTuple):
-    """Of the mask, and where its first row and key stand in the whole sequence."""
+    """The sizes of a mask, and the positions of its first row and first key in the whole sequence."""
 
     batch: int
     rows: int
@@ -36,7 +37,7 @@ class Size(NamedTuple):
 
 
 class _Interval(NamedTuple):
-    """Keys first <= j <= last of each row, in the positions of the whole sequence; [B|1, Sq]."""
+    """Each row keeps the keys first <= j <= last, in positions of the whole sequence. Both tensors are [B|1, Sq]."""
 
     first: Tensor
     last: Tensor
@@ -49,7 +50,7 @@ class _Interval(NamedTuple):
 
 
 def _codes() -> dict[Any, str]:
-    """What the closures of transformers are made of."""
+    """Returns the names of the kinds of transformers' mask functions, by their code objects."""
     utils = masking_utils
     makers = {
         "window": utils.sliding_window_overlay(1),
@@ -70,7 +71,8 @@ _CODES = _codes()
 
 
 def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
-    """The kind of a mask function, and what its closure holds."""
+    """Returns the kind of a mask function, and the variables that its closure holds. Raises Unlisted for another
+    function."""
     code = getattr(function, "__code__", None)
     kind = _CODES.get(code)
     if kind is None:
@@ -80,10 +82,11 @@ def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
 
 
 def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -> _Interval:
-    """Of rows at `place` [1, Sq] of the tensors, which count as `position` [B|1, Sq] of their sequence."""
+    """Returns the interval that `function` keeps for each row. The rows stand at `place` [1, Sq] in the tensors and at
+    `position` [B|1, Sq] in their own sequence."""
     kind, held = parts_of(function)
     every = _Interval(torch.full_like(place, size.kv_offset), torch.full_like(place, size.kv_offset + size.keys - 1))
-    back = place - position  # from positions to places
+    back = place - position  # added to a position, gives a place
     match kind:
         case "all":
             return every
@@ -111,7 +114,8 @@ def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -
 
 
 def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """First and last place of the run of equal names, [B, S], that each place of `place`, [1, Sq], is in."""
+    """Returns the first and last place of a run of equal `names` [B, S]: the run around each entry of `place`
+    [1, Sq]."""
     steps = torch.arange(names.shape[1], device=names.device)
     changes = torch.ones_like(names, dtype=torch.bool)
     changes[:, 1:] = names[:, 1:] != names[:, :-1]
@@ -123,7 +127,8 @@ def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
-    """A rule, or the block that a row is in. Names of blocks that stand in two runs are no intervals."""
+    """Returns the union of a rule's interval and the block that the row is in. Raises Unlisted where this union may be
+    no interval: if a block has two runs or lies apart from the rule's interval."""
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted
@@ -149,10 +154,12 @@ def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, positio
 
 
 def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """int32 [B, 1, Sq, 2], keys counted from the first of the tensors. padding: bool [B, Sk], True = there is a token.
+    """Returns the [begin, end) of each row, int32 [B, 1, Sq, 2], counted from the first key of the tensors. padding is
+    bool [B, Sk], True for a token.
 
     Raises:
-        Unlisted: a row may keep more than one interval, or one that begins or ends before that of a row above.
+        Unlisted: a row may keep more than one interval, or its interval begins or ends before the interval of a row
+            above.
     """
     place = torch.arange(size.rows)[None] + size.q_offset
     interval = _interval(function, size, place, place)
@@ -170,8 +177,8 @@ def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tenso
 
 
 def _go_forward(begins: Tensor, ends: Tensor) -> bool:
-    """Whether no row that keeps keys begins or ends before one above it; one without keys stands at the end of the one
-    above."""
+    """Whether begins and ends never decrease from row to row. A row without keys counts as an empty interval at the end
+    of the row above."""
     if begins.shape[1] == 1:
         return True
     empty = begins >= ends
@@ -180,13 +187,13 @@ def _go_forward(begins: Tensor, ends: Tensor) -> bool:
     return bool(((begins.diff(dim=1) >= 0) & (ends.diff(dim=1) >= 0)).all())
 
 
-_BRANCHES = 64  # of the search below: 4 rounds find one of 2^24 keys
+_BRANCHES = 64  # steps per round of the search below: 4 rounds find one of 2^24 keys
 
 
 def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """`listed_rows` without a look at closures or contents, for compiled models: the ends of the interval around each
-    row's own place are searched by evaluating the function. It takes that there is one interval, which is so of all that
-    transformers makes itself."""
+    """Returns the intervals of `listed_rows` for compiled models, without reading closures or contents. It searches the
+    ends of the interval around each row's own place by evaluating the function. This needs a mask with one interval per
+    row, which every mask that transformers makes itself has."""
     if function is masking_utils.causal_mask_function:
         ends = torch.arange(size.rows) + (size.q_offset + 1 - size.kv_offset)
         rows = torch.stack((torch.zeros_like(ends), ends.clamp(0, size.keys)), -1).to(torch.int32)
@@ -230,12 +237,13 @@ def mask_of_model(
     dtype: torch.dtype = torch.float32,
     **others: Any,
 ) -> ModelMask | None:
-    """The mask function that is registered as "fa"; arguments as transformers' eager_mask and sdpa_mask.
+    """Makes the mask of a model; this function is registered as "fa". It takes the arguments of eager_mask and
+    sdpa_mask.
 
     Returns:
-        None where `allow_is_bidirectional_skip` and rows look both ways without padding, and where
-        `allow_is_causal_skip` and a single row looks at all keys. Else a mask that stands for eager's, [B, 1, Sq, Sk] of
-        `dtype`: it holds the interval of keys of each row, or a bool per pair if the mask is none of intervals.
+        With `allow_is_bidirectional_skip`, None if rows look both ways without padding. With `allow_is_causal_skip`,
+        None if a single row looks at all keys. Otherwise a mask that stands for eager's mask [B, 1, Sq, Sk] of `dtype`.
+        It holds each row's interval of keys, or a bool per pair if rows keep no intervals.
     """
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:

@@ -1,9 +1,9 @@
 """A mask of a model that holds a rule and stands for eager's mask.
 
-`ModelMask` has the shape, type and contents of the mask that transformers makes for "eager": [B, 1, Sq, Sk], 0 where a row
-looks at a key and finfo.min where it does not. It holds the interval of keys of each row, O(Sq), or a bool per pair.
-Attention by `fa` reads what it holds. A model that cuts rows, batch elements or trailing keys gets another ModelMask.
-Every other operation gets the tensor of eager, made at that moment, and returns plain tensors.
+`ModelMask` has the shape, type and contents of the mask that transformers makes for "eager": [B, 1, Sq, Sk], 0 where a
+row looks at a key and finfo.min where it does not. Inside, it holds each row's interval of keys, in O(Sq) memory, or a
+bool per pair. Attention by `fa` reads these directly. A model that cuts rows, batch elements or trailing keys gets
+another ModelMask. Every other operation gets eager's tensor, made at that moment, and returns plain tensors.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _WRITTEN = "invalid argument: attention_mask: {} changes a mask of fa.transforme
 class ModelMask(Tensor):
     """[B, H, Sq, Sk] in the type of the model's scores.
 
-    `held` is int32 [B, 1, Sq, 2], intervals: row i looks at keys held[..., 0] <= j < held[..., 1], whose ends do not
-    decrease with i. Or it is bool [B, 1, Sq, Sk], True = look at the key.
+    `held` is int32 [B, 1, Sq, 2] or bool [B, 1, Sq, Sk]. As int32, row i looks at keys held[..., 0] <= j <
+    held[..., 1], and both ends do not decrease with i. As bool, True = look at the key.
     """
 
     held: Tensor
@@ -39,7 +39,7 @@ class ModelMask(Tensor):
         self.held = held
 
     def scores(self) -> Tensor:
-        """The tensor that eager has."""
+        """Returns the tensor that eager attention would get."""
         kept, zero = self.held, torch.zeros((), dtype=self.dtype, device=self.held.device)
         if kept.dtype != torch.bool:
             places = torch.arange(self.shape[3], device=kept.device)
@@ -47,10 +47,10 @@ class ModelMask(Tensor):
         return torch.where(kept, zero, torch.finfo(self.dtype).min).expand(self.shape)
 
     def of_layer(self, query: Tensor, key: Tensor) -> Tensor:
-        """`held` for query [B, N, Sq, D] and key [B, Nkv, Sk, D].
+        """Returns `held` for query [B, N, Sq, D] and key [B, Nkv, Sk, D].
 
         Raises:
-            ValueError: the mask has other rows, or fewer keys.
+            ValueError: the mask has another number of rows, or fewer keys.
         """
         (batch, heads, rows), keys = query.shape[:3], key.shape[2]
         b, h, sq, sk = self.shape
@@ -117,7 +117,8 @@ def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> Mode
 
 
 def _expanded(mask: ModelMask, shape: list[int], implicit: bool = False) -> ModelMask | None:
-    """The keys stay as they are: one key for all would be no rule."""
+    """Returns the mask expanded to `shape`. Returns None if the number of keys changes, because one key for all would
+    be no rule."""
     _, heads, _, keys = mask.shape
     if len(shape) != 4 or shape[3] not in (-1, keys) or (heads != 1 and shape[1] not in (-1, heads)):
         return None

@@ -1,7 +1,7 @@
 """The attention of a model's layer as PyTorch operators: masks as one interval of keys per row, softcap, sinks, biases.
 
-`fa::model_attention` takes query, key and value as [B, N, S, D] in any strides and writes [B, Sq, N, Dv], which is what
-a layer goes on with. `fa::rows_inside` cuts intervals to what a padding mask leaves.
+`fa::model_attention` takes query, key and value as [B, N, S, D] in any strides and writes [B, Sq, N, Dv], the order in
+which a layer uses the output. `fa::rows_inside` cuts intervals to the keys that a padding mask keeps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._torch.operators import operator, schema_of, tensors_of
 from .._torch.padding import kept_interval
 from .._torch.shapes import inverted
 
-# The arguments of fa.transformers that the library calls otherwise.
+# The library's argument names, and the names of fa.transformers.
 NAMES = {
     "q": "query",
     "k": "key",
@@ -37,28 +37,28 @@ NAMES = {
 
 
 class ModelCall(NamedTuple):
-    """Everything of a layer's call but query, key and value, in the order of the operators' arguments."""
+    """The arguments of a layer's call except query, key and value, in the order of the operators' arguments."""
 
     rows: Optional[Tensor] = None
-    """int32 [B|1, 1, Sq, 2]: row i looks at keys rows[..., 0] <= j < rows[..., 1], which do not decrease with i."""
+    """int32 [B|1, 1, Sq, 2]: row i looks at keys rows[..., 0] <= j < rows[..., 1]. Both ends do not decrease with i."""
     dense_mask: Optional[Tensor] = None
     """bool [B|1, N|1, Sq, Sk], True = look at the key."""
     pse: Optional[Tensor] = None
     """[B|1, N, Sq, Sk], type of query or float32, added to scaled (and capped) scores; may require a gradient."""
     sink: Optional[Tensor] = None
-    """float32 [N]: a key of that score and value 0."""
+    """float32 [N]: the score of a virtual key whose value is 0."""
     dropout_state: Optional[Tensor] = None
-    """int64 [2], with keep_prob below 1."""
+    """int64 [2]: seed and offset, given if keep_prob is below 1."""
     is_causal: bool = False
-    """j <= i, counted from the first row and the first key; not together with rows."""
+    """Whether row i looks only at keys j <= i, counted from the first row and the first key. Not together with rows."""
     statistics: bool = False
-    """Whether a backward is to come; without it softmax_max and softmax_sum have no elements."""
+    """Whether a backward follows. If not, softmax_max and softmax_sum have no elements."""
     scale: Optional[float] = None
     softcap: float = 0.0
     keep_prob: float = 1.0
 
     def options(self, query: Tensor) -> _fa.AttentionOptions:
-        """Of the dense engine."""
+        """Returns the options of the dense engine."""
         seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()
         return made(
             _fa.AttentionOptions,
@@ -73,7 +73,7 @@ class ModelCall(NamedTuple):
         )
 
     def decode_options(self, layout: str, mask: Mask) -> _fa.DecodeAttentionOptions:
-        """Of the engine of few rows."""
+        """Returns the options of the engine of few rows."""
         return made(_fa.DecodeAttentionOptions, NAMES, layout=layout, mask=mask, **self._of_scores())
 
     def _of_scores(self) -> dict[str, Any]:
@@ -81,12 +81,12 @@ class ModelCall(NamedTuple):
 
 
 _TENSORS = tensors_of(ModelCall)
-_ROWS_OF_DECODE = 16  # keys of so many are cut into parts, for any number of rows below the same kernels
+_ROWS_OF_DECODE = 16  # the most rows for which keys are cut into parts; fewer rows use the same kernels
 _EVERY_KEY, _CAUSAL = Mask.none(), Mask.causal_top_left()
 
 
 def model_attention(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
-    """[B, Sq, N, Dv], with gradients of query, key, value, pse and sink.
+    """Computes attention [B, Sq, N, Dv], with gradients of query, key, value, pse and sink.
 
     Raises:
         ValueError: an argument is wrong; the message names it.
@@ -105,7 +105,7 @@ def _rule(call: ModelCall, query: Tensor) -> Mask:
 
 
 def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
-    """[B, 1, Sq, 2]; ValueError for another shape than that or [1, 1, Sq, 2]."""
+    """Expands `rows` to [B, 1, Sq, 2]. Raises ValueError unless its shape is that or [1, 1, Sq, 2]."""
     want = [query.shape[0], 1, query.shape[2], 2]
     if rows.dim() != 4 or rows.shape[0] not in (1, want[0]) or list(rows.shape[1:]) != want[1:]:
         raise ValueError(f"invalid argument: attention_mask.shape={list(rows.shape)}, want {want} (int32: rows of keys)")
@@ -113,7 +113,7 @@ def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple[Tensor | None, ...]:
-    """As `engine.attend` takes them."""
+    """Returns the inputs in the order that `engine.attend` takes."""
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
     return query, key, value, dropped, call.pse, call.sink
 
@@ -129,7 +129,7 @@ def _without_statistics(query: Tensor, key: Tensor, value: Tensor, call: ModelCa
 
 
 def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
-    """By the kernels of few rows, on a cache where it lies."""
+    """Computes the call with the kernels of few rows, which read a cache in place."""
     batch, heads, rows, _ = query.shape
     lengths, mask = [], _EVERY_KEY
     if call.rows is not None:
@@ -152,7 +152,7 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
 
 def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
     call = ModelCall(*rest)
-    # As a layer's projections lie: [B, S, N, D] in memory.
+    # The gradients lie in memory as a layer's projections do: [B, S, N, D].
     of_heads = (t.new_empty(t.transpose(1, 2).shape).transpose(1, 2) for t in (query, key, value))
     dpse = call.pse.new_empty(call.pse.shape) if need_dpse else query.new_empty(0)
     dsink = call.sink.new_empty(call.sink.shape) if need_dsink else query.new_empty(0)
@@ -167,7 +167,7 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need
     derivative=autograd.none("second derivative"),
 )
 def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
-    """dq, dk, dv, dpse, dsink; those not asked for have no elements."""
+    """Returns dq, dk, dv, dpse and dsink. Gradients that are not asked for have no elements."""
     call = ModelCall(*rest)
     results, d_out = (out.transpose(1, 2), softmax_max, softmax_sum), d_out.transpose(1, 2)
     options = call.options(query)
@@ -192,7 +192,7 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def attention_of_layer(query, key, value, *arguments):
-    """out [B,Sq,N,Dv], softmax_max, softmax_sum [B,N,Sq]."""
+    """Returns out [B,Sq,N,Dv], and softmax_max and softmax_sum [B,N,Sq]."""
     call = ModelCall(*arguments)
     if not call.statistics:
         none = (query.new_empty(0, dtype=torch.float32) for _ in range(2))
@@ -204,7 +204,8 @@ def attention_of_layer(query, key, value, *arguments):
 
 
 def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, window: int | None) -> Tensor:
-    """int32 [1, 1, Sq, 2]: each row's own sequence, its last query at its last key."""
+    """Returns each row's interval of keys in its own sequence, int32 [1, 1, Sq, 2]. A sequence's last query stands at
+    its last key."""
     place = torch.arange(rows, device=ends_q.device)
     sequence = torch.searchsorted(ends_q, place, right=True).clamp(max=ends_q.shape[0] - 1)
     first, end = ends_k[sequence - 1], ends_k[sequence]
@@ -222,7 +223,8 @@ def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, w
     fake=lambda rows, padding: rows.new_empty((padding.shape[0], *rows.shape[1:])),
 )
 def rows_inside(rows, padding):
-    """rows, int32 [B|1, 1, Sq, 2], inside what padding, bool [B, Sk], keeps. ValueError where that has gaps."""
+    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys that `padding`, bool [B, Sk], keeps. Raises ValueError if these
+    have gaps."""
     begins, ends, whole = kept_interval(padding)
     if not bool(whole.all()):
         raise ValueError(
@@ -234,5 +236,5 @@ def rows_inside(rows, padding):
 
 
 def inside(rows: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
-    """[..., 2] of [begin, end), cut to [begins, ends)."""
+    """Cuts the intervals [begin, end) in `rows` [..., 2] to [begins, ends)."""
     return torch.stack((torch.maximum(rows[..., 0], begins), torch.minimum(rows[..., 1], ends)), -1)

@@ -1,9 +1,9 @@
 """Continuous batching of transformers: a batch of requests whose keys lie in pages (PagedAttentionCache).
 
-Layers of full attention are decoded on the pages where they lie: the new tokens are written, and a page is found through
-the indices that transformers would have gathered it by. Layers with a window keep a ring of tokens, which transformers
-gathers (no more than a window of each request), and prompts without a past have their keys at hand: both are packed
-sequences.
+Layers of full attention are decoded on the pages in place. The new tokens are written first. A page is found through
+the indices by which transformers would have gathered it. Layers with a window keep a ring of tokens, which transformers
+gathers (no more than a window of each request). Prompts without a past have their keys at hand. Both are computed as
+packed sequences.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 
 class _Requests(NamedTuple):
-    """Those of a batch that are computed in one call: all with one row, or a single one."""
+    """The requests of a batch that are computed in one call: all requests with one row, or a single other request."""
 
     rows: Tensor | slice
-    """Of the batch's tokens."""
+    """The requests' rows among the batch's tokens."""
     lengths: list[int]
-    """Keys of each."""
+    """The number of keys of each request."""
     block_table: Tensor
     """int32 [requests, pages]."""
 
@@ -57,7 +57,8 @@ def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: in
 
 
 def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> list[_Requests]:
-    """The same for all layers of a kind, which share the lists that describe a batch."""
+    """Returns the requests of a batch, which are kept with the cache. All layers of a kind share the lists that
+    describe a batch."""
     indices = keywords["read_index"]
     known = getattr(cache, "_fa_requests", None)
     if known is None or known[0] is not indices:
@@ -71,7 +72,7 @@ def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dic
 def _decode_pages(
     query: Tensor, k_pages: Tensor, v_pages: Tensor, requests: list[_Requests], call: ModelCall
 ) -> Tensor:
-    """[1, S, N, Dv] of query [1, N, S, D] and pages [pages, page, Nkv, D]."""
+    """Computes attention [1, S, N, Dv] of query [1, N, S, D] over pages [pages, page, Nkv, D]."""
     tokens = query[0].transpose(0, 1)
     out = query.new_zeros((*tokens.shape[:2], v_pages.shape[3]))
     for group in requests:
@@ -103,11 +104,12 @@ def attend_pages(
     call: ModelCall,
     keywords: dict[str, Any],
 ) -> Tensor:
-    """[1, S, N, Dv] of the tokens of all requests; their keys and values [1, Nkv, S, D] go into the cache.
+    """Computes attention [1, S, N, Dv] of the tokens of all requests. Their keys and values [1, Nkv, S, D] are written
+    into the cache.
 
     Args:
-        call: options of scores, and a sink.
-        keywords: what transformers says of the batch: read_index, write_index, cu_seq_lens_q, cu_seq_lens_k.
+        call: the options of scores, and a sink.
+        keywords: the description of the batch by transformers: read_index, write_index, cu_seq_lens_q, cu_seq_lens_k.
     """
     allocator = cache.layer_to_allocator[layer]
     if allocator.layer_type == FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
@@ -124,7 +126,8 @@ def attend_pages(
 
 
 def accept(name: str) -> None:
-    """Lets generate_batch and its kin take models with that attention, which needs no masks: as it takes flash's."""
+    """Lets generate_batch and similar methods take models with the attention `name`. Like flash attention, it needs no
+    masks there."""
     switch = ContinuousBatchingManager.switch_to_cb_friendly_attn
 
     @functools.wraps(switch)

@@ -1,8 +1,8 @@
 """Attention of transformers' models over the ranks of a process group: the functions that stand for "sdpa" and "fa".
 
-A mask that transformers describes is a rule of the whole sequence here, j - i within a band, and travels through the
-model as int64 [1, 1, 1, 2]: how far before and behind its row a key may stand. A mask of four dimensions that the
-caller made has own rows and the keys of all ranks.
+A mask that transformers describes is here a rule of the whole sequence: j - i lies within a band. It travels through
+the model as int64 [1, 1, 1, 2]: how far before and behind its row a key may stand. A mask of four dimensions that the
+caller made has this rank's rows and the keys of all ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMES = NAMES | {"q": "query", "k": "key", "v": "value", "sink": "s_aux", "mask
 
 
 def replace(undo: contextlib.ExitStack) -> None:
-    """Registers the functions below, and checks positions; `undo` puts back what was before."""
+    """Registers the functions below and a check of positions. `undo` puts the previous functions back."""
     before = masking_utils._preprocess_mask_arguments
     undo.callback(setattr, masking_utils, "_preprocess_mask_arguments", before)
     masking_utils._preprocess_mask_arguments = _with_checked_positions(before)
@@ -64,7 +64,8 @@ def attention_forward(
     cache: Any = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """The attention of a layer, as transformers calls it, of own rows [B, N, S, D]. Returns [B, S, N, Dv], no weights."""
+    """Computes the attention of a layer for this rank's rows [B, N, S, D], as transformers calls it. Returns
+    [B, S, N, Dv] and None for the weights."""
     settings = current()
 
     def prepare() -> tuple[Ranks, Attention]:
@@ -117,8 +118,8 @@ def mask_of_model(
     attention_mask: Tensor | None = None,
     **others: Any,
 ) -> Tensor:
-    """The mask function; arguments as transformers' sdpa_mask. ValueError, on all ranks, for a mask that is no band of
-    the whole sequence."""
+    """Makes the mask of a model, with the arguments of transformers' sdpa_mask. Raises ValueError on all ranks for a
+    mask that is no band of the whole sequence."""
     settings = current()
     group = settings["group"]
 
@@ -144,7 +145,8 @@ def mask_of_model(
 
 
 def _whole(agreed: Agreed) -> int:
-    """Rows of the whole sequence. ValueError, on all ranks, if a rank has none: models of transformers fail there."""
+    """Returns the number of rows of the whole sequence. Raises ValueError on all ranks if a rank has no rows, because
+    models of transformers fail there."""
     counts = [numbers[0] for numbers in agreed.numbers]
     if 0 in counts:
         text = f"{counts} on the ranks, want some on each: {sum(counts)} rows are cut into blocks of 128"
@@ -153,7 +155,7 @@ def _whole(agreed: Agreed) -> int:
 
 
 def _band(function: Callable, whole: int) -> tuple[int, int]:
-    """How far before and behind its row a key of a sequence of `whole` rows may stand."""
+    """Returns how far before and behind its row a key of a sequence of `whole` rows may stand."""
     kind, closure = parts_of(function)
     match kind:
         case "all":
@@ -176,8 +178,8 @@ def _band(function: Callable, whole: int) -> tuple[int, int]:
 
 
 def _with_checked_positions(before: Callable) -> Callable:
-    """transformers takes rows that are not neighbours in the whole sequence for packed sequences. Over ranks they are
-    those of one sequence, which is checked here."""
+    """Makes `before` ignore positions. transformers takes rows that are not neighbours in the whole sequence for packed
+    sequences. Over ranks such rows belong to one sequence, which is checked here."""
 
     @functools.wraps(before)
     def preprocess(config, inputs_embeds, attention_mask, past_key_values, position_ids, *others, **keywords):
@@ -190,7 +192,7 @@ def _with_checked_positions(before: Callable) -> Callable:
 
 
 def _check_positions(given: Tensor, rows: int) -> None:
-    """ValueError, on all ranks, unless every rank has the positions of its rows."""
+    """Raises ValueError on all ranks unless every rank has the positions of its rows."""
     settings = current()
     group = settings["group"]
 

@@ -1,4 +1,4 @@
-"""Which models and which keywords of theirs attention by `fa` takes."""
+"""Checks which models, and which of their keywords, attention by `fa` can serve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .calls import has_called
 
 _logger = logging.get_logger("transformers.fa")
 
-# Keywords that reach an attention function and change nothing there.
+# Keywords that an attention function gets and that do not change its result.
 HARMLESS = frozenset(
     {
         "cache_position",
@@ -36,7 +36,8 @@ HARMLESS = frozenset(
 
 
 def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
-    """ValueError for a keyword that is not known and has the shape of something that selects keys or changes scores."""
+    """Raises ValueError for an unknown keyword whose tensor has the shape of something that selects keys or changes
+    scores."""
     for name, value in keywords.items():
         if name not in HARMLESS and isinstance(value, Tensor) and value.dim() >= 3:
             text = f'"fa" does not know the keyword {name} of {type(module).__name__}; it may change the result.'
@@ -44,11 +45,12 @@ def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
 
 
 def check_model(model: PreTrainedModel, name: str) -> None:
-    """ValueError for a model with attention code of its own. One that then calls no attention function gets a warning
-    after its first forward."""
+    """Raises ValueError for a model with attention code of its own. A model that then calls no attention function gets
+    a warning after its first forward."""
     kind = type(model)
     if kind._supports_sdpa or kind._supports_attention_backend:
-        # Transformers finds that in the source, which models of a notebook do not have. Parts of a model are asked apart.
+        # transformers finds this in the model's source, which is missing for models defined in a notebook. The parts of
+        # a composite model are asked one by one.
         whole = kind.__module__.startswith("transformers.models.") and not model.config.sub_configs
         own = whole and not kind._can_set_attn_implementation()
         why = "its attention functions are not chosen by name" if own else None
@@ -63,11 +65,12 @@ def check_model(model: PreTrainedModel, name: str) -> None:
     forward_hooks(model).setdefault(_HOOK, _warn_unless_called)
 
 
-_HOOK = -1  # next to the numbers that PyTorch gives
+_HOOK = -1  # an id of a hook that PyTorch itself never gives
 
 
 def _warn_unless_called(model: PreTrainedModel, *_: Any) -> None:
-    """After a model's first forward. Compiled models and parts do not count their calls."""
+    """Warns after a model's first forward if the model never called `fa`. Compiled models and their parts count no
+    calls, so they get no warning."""
     if torch.compiler.is_compiling():
         return
     forward_hooks(model).pop(_HOOK, None)
@@ -77,7 +80,7 @@ def _warn_unless_called(model: PreTrainedModel, *_: Any) -> None:
 
 
 def refuse_others(name: str) -> None:
-    """Lets transformers ask `check_model` wherever a model is given that attention."""
+    """Makes transformers call `check_model` wherever a model is given the attention `name`."""
     correct, switch = PreTrainedModel.get_correct_attn_implementation, PreTrainedModel.set_attn_implementation
     if hasattr(correct, "__wrapped__"):
         return
@@ -92,13 +95,13 @@ def refuse_others(name: str) -> None:
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         asked = attn_implementation.get("", "") if isinstance(attn_implementation, dict) else attn_implementation
         if (asked or "").removeprefix("paged|") == name and not self._can_set_attn_implementation():
-            check_model(self, name)  # which transformers does not ask, since it changes nothing
+            check_model(self, name)  # transformers does not ask here, because it changes nothing
         configs = [module.config for module in self.modules() if isinstance(module, PreTrainedModel)]
         before = [config._attn_implementation for config in configs]
         try:
             return switch(self, attn_implementation, *arguments, **keywords)
         except ValueError:
-            # A part is refused after others have been switched.
+            # A part may be refused after other parts have been switched. All parts get back what they had.
             for config, attention in zip(configs, before, strict=True):
                 config._attn_implementation_internal = attention
             raise

@@ -63,8 +63,8 @@ GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
 def checked(function: Callable) -> Callable:
-    """The function with a check of its tensors, texts and numbers by its annotations. TypeError names the first wrong
-    argument."""
+    """Returns the function with a check of its tensors, texts and numbers by their annotations. The check raises
+    TypeError that names the first wrong argument."""
     kinds = {
         "Tensor": (Tensor,),
         "Tensor | None": (Tensor, type(None)),
@@ -72,7 +72,7 @@ def checked(function: Callable) -> Callable:
         "int": (int,),
         "float": (float, int),
     }
-    methods = {"int": ("__index__",), "float": ("__float__", "__index__")}  # which other libraries' numbers have
+    methods = {"int": ("__index__",), "float": ("__float__", "__index__")}  # methods that other libraries' numbers have
     names = tuple(inspect.signature(function).parameters)
     words = {"int": "an integer", "float": "a number"}
     wanted = {name: kinds[kind] for name, kind in function.__annotations__.items() if kind in kinds}
@@ -91,13 +91,13 @@ def checked(function: Callable) -> Callable:
 
 
 def as_newest(given: dict) -> dict:
-    """The arguments of an older version by the newest version's names."""
+    """Returns the arguments of an older version by the newest version's names."""
     return {**given, "pre_tokens": given["pre_tockens"], "next_tokens": given["next_tockens"]}
 
 
 def _without_padding(sums: list[int]) -> list[int]:
-    """Turns zeros after the last sum into sequences without rows, as the device does. They fill up a list of fixed
-    size."""
+    """Turns zeros after the last sum into sequences without rows, as the device does. Such zeros fill up a list of
+    fixed size."""
     used = len(sums)
     while used > 0 and sums[used - 1] == 0:
         used -= 1
@@ -105,7 +105,8 @@ def _without_padding(sums: list[int]) -> list[int]:
 
 
 def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
-    """The call of npu_fusion_attention_v2's arguments, or of its gradient's. Older versions lack some arguments."""
+    """Returns the call for the arguments of npu_fusion_attention_v2, or of its gradient. Older versions lack some
+    arguments."""
     prefix = integers(given["prefix"], "prefix")
     cu_q, cu_kv = (_without_padding(integers(given[name], name)) for name in ("actual_seq_qlen", "actual_seq_kvlen"))
     head_num, input_layout, softmax_layout = given["head_num"], given["input_layout"], given["softmax_layout"]
@@ -216,8 +217,8 @@ def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]
 
 
 def _state_of(given: dict) -> Tensor | None:
-    """The dropout state of a gradient's arguments, whose seed and offset are integers or tensors. Raises ValueError
-    if dropout lacks them."""
+    """Returns the dropout state of a gradient's arguments, whose seed and offset are integers or tensors. Raises
+    ValueError if there is dropout, but no seed or offset."""
     seed, offset = given["seed"], given["offset"]
     if given["keep_prob"] == 1:
         return None

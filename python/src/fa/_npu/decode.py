@@ -66,7 +66,7 @@ def npu_incre_flash_attention(
     block_size: int = 0,
     inner_precise: int = 1,
 ) -> Tensor:
-    """Attention of one query per sequence over a cache, which is read in place. There is no gradient.
+    """Computes attention of one query per sequence over a cache, which is read in place. There is no gradient.
 
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
@@ -98,7 +98,7 @@ def npu_incre_flash_attention(
 def _antiquant(
     key: Tensor | None, value: Tensor | None, key_mode: int, value_mode: int, names: tuple[str, ...]
 ) -> tuple[Tensor | None, bool]:
-    """One tensor with the scales (or offsets) of keys and values, and whether each key has its own.
+    """Returns one tensor with the scales (or offsets) of keys and values, and whether each key has its own.
 
     Args:
         names: the names of key, value, key_mode, value_mode in errors.
@@ -168,7 +168,7 @@ def npu_fused_infer_attention_score(
     key_antiquant_mode: int = 0,
     value_antiquant_mode: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Attention of a prompt, or of queries over a cache. There is no gradient.
+    """Computes attention of a prompt, or of queries over a cache. There is no gradient.
 
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
@@ -270,7 +270,7 @@ def npu_fused_infer_attention_score_v2(
     dequant_scale_key_rope_dtype: int | None = None,
     out_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`npu_fused_infer_attention_score` with sinks, and with renamed arguments.
+    """Computes `npu_fused_infer_attention_score` with sinks, and with renamed arguments.
 
     Args:
         learnable_sink: [N], the score of a virtual key whose value is 0.
@@ -338,7 +338,7 @@ def _npu_paged_attention(
             raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
     if query.dim() != 3:
         raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
-    # Pages whose heads come first are always taken so, whatever else fits.
+    # The pages are passed with their heads first, the order that is tried first, whatever the sizes are.
     call = Inference(
         query.unsqueeze(1),
         key_cache.transpose(1, 2),

@@ -1,5 +1,5 @@
-"""torch_npu's attention of inference in terms of the library's operators: which of them computes a call, its mask, and
-its lengths."""
+"""torch_npu's attention of inference, computed by the library's operators. This module chooses a call's operator, its
+mask and its lengths."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ MAX_TOKENS = 2147483647
 _LAYOUTS = ("BSH", "BSND", "BNSD", "BNSD_BSND", "TND")
 _HEADS_AXIS = {"BNSD": 1, "BNSD_BSND": 1, "BSND": 2, "TND": 1}
 _ROWS_AXIS = {"BNSD": 2, "BNSD_BSND": 2, "BSND": 1, "BSH": 1}
-# A decode has at most so many rows. With more rows, unless only a decode takes the call, a prompt's kernels are faster.
+# The most rows of a decode. With more rows a prompt's kernels are faster, and compute the call unless only a decode
+# takes it.
 _FEW_ROWS = 16
 
 
 class Inference(NamedTuple):
-    """A call. `names` has the argument names of its function."""
+    """The arguments of a call. `names` has their names in the called function."""
 
     query: Tensor
     key: Tensor
@@ -62,8 +63,8 @@ class Inference(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any], names: dict[str, str], **own: Any) -> Inference:
-        """The call of a function's arguments. `names` are {member: argument} where the names differ. The members `own`
-        are not read from the arguments."""
+        """Returns the call of a function's arguments. `names` are {member: argument} where the names differ. The
+        members `own` are not read from the arguments."""
         own["names"] = names
         members = (name for name in cls._fields if names.get(name, name) in given and name not in own)
         call = cls(**own, **{name: given[names.get(name, name)] for name in members})
@@ -81,8 +82,8 @@ def refuse_given(why: str, **arguments: Any) -> None:
 
 
 def attend(call: Inference) -> tuple[Tensor, Tensor]:
-    """The output and lse, [B, N, Sq, 1], TND [T, N, 1]. Without return_lse, lse has no elements. Their backward raises
-    NotImplementedError."""
+    """Returns the output and lse, [B, N, Sq, 1], TND [T, N, 1]. Without return_lse, lse has no elements. The backward
+    of both raises NotImplementedError."""
     _check(call)
     given = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor)}
     results = _attend(call._replace(**{name: tensor.detach() for name, tensor in given.items()}))
@@ -164,8 +165,9 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _oriented_pages(call: Inference) -> Inference:
-    """The call with pages in the order of its layout. Pages of four dimensions are [pages, Nkv, page size, D], the
-    device's order, if that fits the number of heads and block_size. Otherwise they are [pages, page size, Nkv, D]."""
+    """Returns the call with pages in the order of its layout. Pages of four dimensions are [pages, Nkv, page size, D],
+    the device's order, if that fits the number of heads and block_size. Otherwise they are
+    [pages, page size, Nkv, D]."""
     key, heads = call.key.shape, call.heads_kv or call.heads
     if len(key) == 3:
         if call.block_size not in (0, key[1]):
@@ -185,7 +187,7 @@ def _oriented_pages(call: Inference) -> Inference:
 
 
 def _with_heads(call: Inference) -> Inference:
-    """A call of layout BSH as one of layout BSND."""
+    """Returns a call of layout BSH as one of layout BSND."""
     for name, part in (("q", call.query), ("q_rope", call.query_rope)):
         if part is not None and (part.dim() != 3 or part.shape[-1] % call.heads != 0):
             raise call.refuse(name, f".shape={list(part.shape)}, want [B, S, {call.heads} * D]")
@@ -193,7 +195,7 @@ def _with_heads(call: Inference) -> Inference:
 
 
 def _of_queries(call: Inference, change: Callable[[Tensor], Tensor]) -> Inference:
-    """The call with `change` applied to both parts of its queries."""
+    """Returns the call with `change` applied to both parts of its queries."""
     rope = None if call.query_rope is None else change(call.query_rope)
     return call._replace(query=change(call.query), query_rope=rope)
 
@@ -206,11 +208,11 @@ def _check_int8(call: Inference) -> None:
             raise call.refuse(name, ": given with int8 queries, want none")
 
 
-_verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by address, type and version
+_verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # checked masks, by address, type and version
 
 
 def _check_triangle(call: Inference) -> None:
-    """ValueError unless the mask of modes 2, 3 and 4 is the compressed one."""
+    """Raises ValueError unless the mask of modes 2, 3 and 4 is the compressed one."""
     mask = call.dense_mask
     if tuple(mask.shape[-2:]) != (2048, 2048) or mask.numel() != 2048 * 2048:
         raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [2048,2048] (sparse_mode {call.sparse_mode})")
@@ -232,9 +234,9 @@ class _Masking(NamedTuple):
 
 
 def _masking(call: Inference, rows: int, batch: int, packed: bool) -> _Masking:
-    """The mask of a decode. As on the device, a single row sees every key in modes 2 and 3. It needs no mask in modes
-    2, 3 and 4, unless it is packed or its heads are split. A mask of two dimensions is [B, S] for a single row that is
-    not packed, otherwise [Sq, S]."""
+    """Returns the mask of a decode. As on the device, a single row sees every key in modes 2 and 3. Such a row needs no
+    mask in modes 2, 3 and 4, unless it is packed or its heads are split. A mask of two dimensions is [B, S] for a
+    single row that is not packed, otherwise [Sq, S]."""
     mask, mode = call.dense_mask, call.sparse_mode
     single = rows == 1 and not packed and call.query_rope is None
     if mode >= 2:
@@ -323,8 +325,8 @@ def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _checked_mode(call: Inference) -> int:
-    """The sparse mode. A mode whose rule comes with a mask is refused without the mask, because the rule would be lost.
-    """
+    """Returns the sparse mode. A mode whose rule comes with a mask is refused without the mask, because the rule would
+    be lost."""
     if call.sparse_mode >= 2 and call.dense_mask is None:
         raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {call.sparse_mode})")
     return call.sparse_mode

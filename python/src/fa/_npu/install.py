@@ -1,4 +1,4 @@
-"""What a script for the NPU looks up outside of torch_npu: `.npu()`, `torch.npu` and the device "npu".
+"""The names that a script for the NPU looks up outside of torch_npu: `.npu()`, `torch.npu` and the device "npu".
 
 All of them mean the CPU: tensors stay where they are, and `fa.torch_npu` computes.
 """
@@ -19,7 +19,7 @@ from .._pytorch import function_modes, pop_function_mode, push_function_mode
 
 
 class _CpuForNpu(TorchFunctionMode):
-    """PyTorch's functions with "cpu" for each argument that is "npu" or "npu:N"."""
+    """Passes "cpu" to PyTorch's functions for each argument that is "npu" or "npu:N"."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -32,7 +32,7 @@ class _CpuForNpu(TorchFunctionMode):
 
 
 _mode = _CpuForNpu()
-_undo: ExitStack | None = None  # while installed
+_undo: ExitStack | None = None  # set while installed
 
 
 def install(force: bool = False) -> None:
@@ -42,7 +42,7 @@ def install(force: bool = False) -> None:
     "npu:N" as devices in the thread that called `install`. A second call changes nothing.
 
     Args:
-        force: also where the real package can be imported. What has imported it before keeps it.
+        force: whether to install even if the real package can be imported. Modules that have imported it keep it.
 
     Raises:
         ValueError: the real package can be imported, and force is not given.
@@ -63,7 +63,7 @@ def install(force: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Undoes `install`. Without it, nothing changes.
+    """Undoes `install`. Without an earlier `install`, nothing changes.
 
     Raises:
         RuntimeError: another thread called `install`.

@@ -48,7 +48,8 @@ def npu_fusion_attention(
     cut: Cut = "zigzag",
     strategy: str = "auto",
 ) -> Forward:
-    """`fa.torch_npu.npu_fusion_attention` of sequences that lie on all ranks of the group, forward and backward.
+    """Computes `fa.torch_npu.npu_fusion_attention` of sequences that lie on all ranks of the group, forward and
+    backward.
 
     Args:
         query, key, value: this rank's rows. TND is cut along the packed axis, also within sequences.
@@ -69,7 +70,7 @@ def npu_fusion_attention(
         of the whole call.
 
     Raises:
-        As scaled_dot_product_attention.
+        The same errors as `scaled_dot_product_attention`.
     """
     given = as_newest(locals())
     group = process_group(group)

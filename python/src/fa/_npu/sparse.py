@@ -32,7 +32,7 @@ _LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
 
 
 def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
-    """The layout of queries. Keys must have the same layout, or lie in pages."""
+    """Returns the layout of queries. Keys must have the same layout, or lie in pages."""
     layout = _check_layout("layout_query", layout_query)
     want = layout if block_table is None else "PA_BSND"
     if layout_kv.upper() != want:
@@ -60,7 +60,7 @@ def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
 
 
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
-    """The value, or None if it is the key, whose gradient then contains the value's."""
+    """Returns the value, or None if it is the key, whose gradient then contains the value's."""
     if value is None or value is key:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
@@ -94,7 +94,7 @@ def npu_sparse_flash_attention(
     return_softmax_lse: bool = False,
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sparse attention: every query token attends to the keys of its own list.
+    """Computes sparse attention: every query token attends to the keys of its own list.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
@@ -157,9 +157,10 @@ def npu_sparse_flash_attention_grad(
     next_tokens: int = _MAX_TOKENS,
     attention_mode: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`. A gradient without an argument is None.
-    Without a value, dk contains the value's gradient too. Statistics that include sinks give the gradients of a call
-    with sinks; autograd gives the gradient of the sinks. d_out and out are [B, S1, N, Dv], TND [T, N, Dv]."""
+    """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`. A gradient without an
+    argument is None. Without a value, dk contains the value's gradient too. Statistics that include sinks give the
+    gradients of a call with sinks; autograd gives the gradient of the sinks. d_out and out are [B, S1, N, Dv], TND
+    [T, N, Dv]."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
@@ -250,7 +251,7 @@ def npu_lightning_indexer_grad(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
+    """Computes the gradients d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
 
     Args:
         dy: gradient of sparse_values, [B,S1,1,K] or [B,S1,K], type of query or float32.
@@ -286,7 +287,7 @@ def npu_dense_lightning_indexer_softmax_lse(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax statistics of `npu_lightning_indexer`'s scores over every key below the limit.
+    """Computes the softmax statistics of `npu_lightning_indexer`'s scores over every key below the limit.
 
     `npu_dense_lightning_indexer_grad_kl_loss` takes them.
 
@@ -330,7 +331,7 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`npu_sparse_lightning_indexer_grad_kl_loss` over every key below the limit.
+    """Computes `npu_sparse_lightning_indexer_grad_kl_loss` over every key below the limit.
 
     Args:
         query, key: [B,S1,N,D] and [B,S2,Nkv,D].
@@ -385,7 +386,8 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     next_tokens: int = _MAX_TOKENS,
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """KL loss between the mean of the heads' probabilities over the selection and the indexer's softmax over it.
+    """Computes the KL loss between the mean of the heads' probabilities over the selection and the indexer's softmax
+    over it.
 
     Args:
         query, key, sparse_indices, softmax_max, softmax_sum, scale_value: arguments and results of

@@ -1,5 +1,5 @@
-"""What the ranks of a process group tell each other before a call over all of them: an error of one rank is the same
-error on every rank, and so is what they disagree about."""
+"""The exchange between the ranks of a process group before a call over all of them. An error of one rank is raised on
+every rank, and so is an error about values that differ between ranks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor
 from .._fa import ranked_call_tags
 from .._pytorch import default_group
 
-_NUMBERS = 4  # that a rank may add to its record
-# Tags of messages: programs use small ones, and MPICH has none above.
+_NUMBERS = 4  # the most numbers that a rank may add to its record
+# The range of message tags for calls. Programs use smaller tags, and MPICH has no larger ones.
 _FIRST_TAG, _LAST_TAG = 1 << 27, 1 << 28
 _CALL_TAGS = ranked_call_tags()
 _KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError)}
@@ -26,27 +26,27 @@ _next_calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 class Proposal(NamedTuple):
-    """What a rank brings to a call."""
+    """A rank's contribution to a call."""
 
     prepared: Any
-    """Stays here."""
+    """The prepared call, which stays on this rank."""
     facts: Mapping[str, Any]
-    """By name, what must be equal on all ranks."""
+    """The values that must be equal on all ranks, by name."""
     numbers: Sequence[int]
-    """At most four of 64 bits, which every rank gets to know."""
+    """At most four numbers of 64 bits, which every rank gets."""
 
 
 class Agreed(NamedTuple):
     prepared: Any
     numbers: list[list[int]]
-    """Those of every rank."""
+    """The numbers of every rank."""
     first_tag: int
-    """Of the call's messages: no message of another call has these tags."""
+    """The first tag of the call's messages. No message of another call has these tags."""
 
 
 def process_group(group: Any) -> dist.ProcessGroup:
-    """The group, that of a DeviceMesh of one dimension, or for None the default one. TypeError for another object, and
-    where this process is not in the group."""
+    """Returns a ProcessGroup: `group` itself, the group of a DeviceMesh of one dimension, or for None the default
+    group. Raises TypeError for another object, or if this process is not in the group."""
     if group is None:
         return default_group()
     if hasattr(group, "get_group"):
@@ -57,21 +57,22 @@ def process_group(group: Any) -> dist.ProcessGroup:
 
 
 def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
-    """Every rank's tensor of the shape and type of `mine`. Collective."""
+    """Returns the tensors of all ranks, each of the shape and type of `mine`. All ranks must call this function."""
     parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
     group.allgather([parts], [mine.contiguous()]).wait()
     return parts
 
 
 def agree(group: dist.ProcessGroup, call: str, prepare: Callable[[], Proposal]) -> Agreed:
-    """Calls `prepare` and compares its results with those of the other ranks. Collective.
+    """Calls `prepare` and compares its results with the results of the other ranks. All ranks must call this function.
 
     Args:
-        call: names what is called; it is one of the facts.
-        prepare: everything of the call that can fail on one rank alone. An exception of it is raised on every rank.
+        call: the name of the called function, which is one of the facts.
+        prepare: does everything in the call that can fail on one rank alone. Its exception is raised on every rank.
 
     Raises:
-        What `prepare` raises on the lowest rank where it does, with that rank in the text. ValueError: facts differ.
+        The exception of `prepare` on the lowest rank where it fails, with that rank in the text. ValueError: facts
+        differ.
     """
     error, prepared, facts, numbers = None, None, {}, ()
     try:
@@ -93,7 +94,7 @@ _FAILED, _DIGEST, _LENGTH, _NUMBER, _RECORD = range(5)
 
 
 class _Told:
-    """What a rank says: a record of fixed size, and if it is asked for, the text."""
+    """A rank's message: a record of fixed size and, if another rank needs it, the text of its failure and facts."""
 
     def __init__(self, error: Exception | None, facts: dict[str, str], numbers: Sequence[int]) -> None:
         failure = None
@@ -111,7 +112,7 @@ class _Told:
         return torch.tensor(record, dtype=torch.int64, device="cpu")
 
     def others(self, group: dist.ProcessGroup, longest: int) -> list[tuple[tuple | None, dict[str, str]]]:
-        """Every rank's failure and facts."""
+        """Returns every rank's failure and facts."""
         mine = torch.zeros(longest, dtype=torch.uint8, device="cpu")
         mine[: len(self.text)] = torch.frombuffer(bytearray(self.text), dtype=torch.uint8)
         return [pickle.loads(part.numpy().tobytes()) for part in gather(group, mine)]
@@ -130,7 +131,7 @@ def _raise_first(told: list[tuple[tuple | None, dict[str, str]]], mine: Exceptio
 
 
 def _of_rank(rank: int, kind: str, text: str, parts: tuple | None) -> Exception:
-    """The error of that rank, which stands behind the name of its class."""
+    """Returns the error of `rank`, with the rank's number at the beginning of its text."""
     prefix = parts[0] if parts else "invalid argument: "
     prefix = prefix if text.startswith(prefix) else ""
     error = _KINDS[kind](f"{prefix}rank {rank}: {text[len(prefix) :]}")

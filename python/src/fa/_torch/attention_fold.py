@@ -1,8 +1,8 @@
 """Attention under torch.vmap: the vmapped dimension becomes part of the batch, and one call computes all samples.
 
-What a batch cannot carry takes another way. A sink belongs to heads, so with one the dimension becomes part of the
-heads. Packed sequences and compressed masks are computed sample by sample. Every sample drops what its own state says:
-the bits of all of them go into one mask.
+Some arguments do not fit into a batch. A sink belongs to heads, so with a sink the dimension becomes part of the heads.
+Packed sequences and compressed masks are computed sample by sample. Every sample drops the pairs of its own dropout
+state: the bits of all samples go into one mask.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .call import BATCH_AXIS, Call
 from .dropout import dropout_bits, packed, unpacked
 from .vmap import Fold, one_by_one
 
-_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # the others: 2
+_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # 2 in the other layouts
 _OUT_HEAD_AXIS = {"BNSD": 1}
 
 
 def _rank(tensor: Tensor, dim: int | None) -> int:
-    """Of a sample."""
+    """Returns the number of dimensions of one sample."""
     return tensor.dim() - (dim is not None)
 
 
 def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
-    """Bits [samples, bytes] of [blocks, pairs] each, as those of [blocks, samples, pairs]."""
+    """Reorders bits [samples, bytes], each of [blocks, pairs], to the bits of [blocks, samples, pairs]."""
     samples = bits.shape[0]
     if blocks == 1 and pairs % 8 == 0:
         return bits.reshape(-1)
@@ -33,7 +33,7 @@ def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
 
 
 class _AttentionFold:
-    """How a call of attention is folded: into the heads where it has a sink, else into the batch."""
+    """How a call of attention is folded: into the heads if the call has a sink, else into the batch."""
 
     def __init__(self, size: int, query: Tensor, key: Tensor, dims: tuple, call: Call, call_dims: Call) -> None:
         self.call, self.dims, self.fold = call, call_dims, Fold(size)
@@ -116,7 +116,8 @@ class _AttentionFold:
         return _folded_bits(bits, blocks, self.batch * self.pairs // blocks)
 
     def unfolded_dpse(self, dpse: Tensor) -> Tensor:
-        """Of a sample's own shape: summed over the batch elements that shared it."""
+        """Returns the gradient of pse in the shape of each sample's pse, summed over the batch elements that shared
+        it."""
         pse, dim = self.call.pse, self.dims.pse
         slopes = _rank(pse, dim) == 1
         if self.by_head:

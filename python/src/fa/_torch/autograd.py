@@ -1,8 +1,8 @@
-"""Derivatives of the custom operators, where every one of PyTorch's ways to ask for them looks: backward (also by
+"""Derivatives of the custom operators, for every way in which PyTorch asks for them. These ways are backward (also by
 several threads on one graph), torch.func.grad and vjp, create_graph, and forward mode, which is refused.
 
-torch.library.register_autograd serves backward alone. torch.func refuses its formulas, forward mode passes them by and
-drops the tangents, and two threads that walk one graph change the same context. So a derivative is what PyTorch's own
+torch.library.register_autograd serves backward alone. torch.func refuses its formulas. Forward mode ignores them and
+drops the tangents. Two threads that walk one graph change the same context. So a derivative here is what PyTorch's own
 operators have: a kernel of the dispatch key Autograd, on which torch.func builds.
 """
 
@@ -31,11 +31,12 @@ Backward = Callable[..., tuple]  # (ctx, needs_input_grad, *gradients of the out
 
 
 def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
-    """A derivative in reverse mode.
+    """Returns a derivative in reverse mode.
 
     Args:
         setup_context: saves on ctx what backward needs, and marks outputs that have no gradient.
-        backward: is called if anything depends on an output that has a gradient; those of other outputs are None.
+        backward: is called if anything depends on an output that has a gradient. The gradients of other outputs are
+            None.
     """
 
     def derivative(operator):
@@ -44,8 +45,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return operator.redispatch(keyset & after_autograd, *arguments)
 
         def forward(ctx, keyset, *arguments):
-            # PyTorch calls this with gradients switched off. Under torch.func it stands for the innermost transform,
-            # and those around it are to find what they switched on.
+            # PyTorch calls this function with gradients switched off. Under torch.func, the call serves the innermost
+            # transform. The outer transforms must find gradients and forward mode as they switched them on.
             if transforms_are_active():
                 with torch.enable_grad(), with_forward_mode(True):
                     output = below(keyset, arguments)
@@ -81,12 +82,12 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
 
 
 def none(what: str) -> Derivative:
-    """A backward that raises NotImplementedError, which says that there is no `what`."""
+    """Returns a derivative whose backward raises NotImplementedError, which says that there is no `what`."""
     return lambda operator: reverse(lambda *_: None, _refusal(operator, f"there is no {what}"))(operator)
 
 
 def constant(operator: Any) -> Callable:
-    """The derivative of an operator whose results are constants to autograd."""
+    """Returns the derivative of an operator whose results are constants to autograd."""
 
     def setup_context(ctx, inputs, output):
         ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
@@ -95,8 +96,8 @@ def constant(operator: Any) -> Callable:
 
 
 def none_of_lists(operator: Any) -> Callable:
-    """The derivative of an operator that takes lists of tensors. It raises NotImplementedError wherever autograd would
-    record the operator. The formulas above do not look into lists."""
+    """Returns the derivative of an operator that takes lists of tensors. It raises NotImplementedError wherever
+    autograd would record the operator. The formulas above do not look into lists."""
 
     def kernel(keyset, *arguments):
         tensors = [t for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(t, Tensor)]
@@ -117,7 +118,7 @@ def of_attention(
     others: tuple[str, ...] = (),
     asked: tuple[str, ...] = (),
 ) -> Derivative:
-    """The derivative of an operator (query, key, value, *call) -> (out, *statistics).
+    """Returns the derivative of an operator (query, key, value, *call) -> (out, *statistics).
 
     Args:
         call: the tuple of the operator's further arguments, of which the first are `tensors`.

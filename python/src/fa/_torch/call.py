@@ -12,15 +12,15 @@ from .._fa import Mask
 
 UNSIGNED_64 = (1 << 64) - 1
 
-# Rules of which keys a row looks at, as modes of a call without a mask.
+# Rules for the keys that a row looks at, as sparse_mode values of a call without a mask.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
-BATCH_AXIS = {"SBH": 1}  # the others: 0
+BATCH_AXIS = {"SBH": 1}  # 0 in the other layouts
 
 
 class Call(NamedTuple):
-    """Everything of an attention call but query, key and value, in the order of the operators' arguments."""
+    """The arguments of an attention call except query, key and value, in the order of the operators' arguments."""
 
     query_rope: Optional[Tensor] = None
     key_rope: Optional[Tensor] = None
@@ -46,16 +46,17 @@ class Call(NamedTuple):
 
     @classmethod
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
-        """The number of heads is that of the tensors; pse is added to scaled scores."""
+        """Makes the call of a rule. The tensors give the number of heads, and pse is added to scaled scores."""
         pse_type = 1 if others.get("pse") is None else 0
         if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
-            # With a mask in memory, mode 2 wants the device's compressed one. Mode 0 has a band next to the mask.
+            # With a mask in memory, mode 2 wants the device's compressed one. Mode 0 takes a band in addition to the
+            # mask.
             others |= {"pre_tokens": (1 << 31) - 1, "next_tokens": 0}
             rule = 0
         return cls(layout=layout, scale=scale, sparse_mode=rule, pse_type=pse_type, **others)
 
     def keywords(self) -> dict[str, Any]:
-        """Those of `fa.flash_attention`."""
+        """Returns the keywords of `fa.flash_attention` for this call."""
         given = dict(zip(self._fields, self, strict=True))
         rule = [given.pop(name) for name in ("sparse_mode", "pre_tokens", "next_tokens", "prefix")]
         given["mask"] = Mask.from_sparse_mode(*rule, self.dense_mask is not None)

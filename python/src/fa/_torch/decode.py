@@ -1,4 +1,4 @@
-"""Decode attention of PyTorch tensors: a custom operator, and past the dispatcher in plain eager calls."""
+"""Decode attention of PyTorch tensors: as a custom operator, and in plain eager calls past the dispatcher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNLIMITED = 2**63 - 1
 
 
 class DecodeCall(NamedTuple):
-    """Everything of a decode but query, keys and values, in the order of the operator's arguments."""
+    """The arguments of a decode except query, keys and values, in the order of the operator's arguments."""
 
     lengths_q: Optional[Tensor] = None  # int32 or int64 [B] or [1]
     lengths_kv: Optional[Tensor] = None
@@ -43,8 +43,8 @@ class DecodeCall(NamedTuple):
     layout: str = "BNSD"
     heads: int = 0
     scale: Optional[float] = None
-    rule: str = "none"  # the name of the method of Mask that makes it
-    pre: int = 0  # its arguments, of a band
+    rule: str = "none"  # the name of the method of Mask that makes the mask
+    pre: int = 0  # pre and next are the arguments of a band
     next: int = 0
     softcap: float = 0.0
     antiquant_per_token: bool = False
@@ -56,20 +56,20 @@ class DecodeCall(NamedTuple):
         return make(self.pre, self.next) if self.rule.startswith("band") else make()
 
     def tensors(self) -> dict[str, Tensor | None]:
-        """Those that the library reads."""
+        """Returns the tensors that the library reads."""
         return {name: getattr(self, name) for name in DecodeCall._fields[2:14]}
 
 
 # These members have the names of the function's arguments.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
-# The options among the members, from layout on, and those that the library calls alike.
+# The members that are options, from layout on. _NUMBERS are options whose names are the same in the library.
 _OPTIONS = slice(DecodeCall._fields.index("layout"), DecodeCall._fields.index("return_lse"))
 _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.stop]
 
 
 def _shapes(query: Tensor, key: list[Tensor], value: list[Tensor], call: DecodeCall) -> tuple[tuple, tuple]:
-    """Of the output and of lse."""
+    """Returns the shapes of the output and of lse."""
     keys = _decode.shape_of(key), _decode.shape_of(value)
     out = decode_output_shape(call.layout, call.heads, query.shape, *keys, call.block_table is not None)
     return out, statistics_shape(call.layout, call.heads, query.shape) if call.return_lse else (0,)
@@ -90,7 +90,7 @@ def _one_or_all(tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
     derivative=autograd.none_of_lists,
 )
 def decode_operator(query, key, value, *arguments):
-    """The output and lse, which has no elements without return_lse. There is no gradient."""
+    """Returns the output and lse, which has no elements without return_lse. There is no gradient."""
     call = DecodeCall(*arguments)
     given = call._asdict()
     del given["rule"], given["pre"], given["next"]
@@ -108,7 +108,7 @@ def _options(layout, heads, scale, rule, pre, next_, *numbers) -> _fa.DecodeAtte
 
 
 def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
-    """As the operator; lengths as the extension takes them."""
+    """Computes the operator past the dispatcher, with lengths as the extension takes them."""
     out, lse = _results(query, key, value, call)
     inputs = {"q": query, **call.tensors()}
     inputs["q_rope"] = inputs.pop("query_rope")
@@ -127,7 +127,7 @@ def attend_cached(
     lengths_kv: Tensor | Sequence[int] | None,
     call: DecodeCall,
 ) -> tuple[Tensor, Tensor]:
-    """The output and lse of tensors that are known to be tensors; `call` has no lengths."""
+    """Returns the output and lse for arguments that are known to be tensors. `call` has no lengths."""
     key, value = list(key), list(value)
     tensors = call.tensors().values()
     if possible(query, *key, *value, *call.key_rope, *tensors):
@@ -141,7 +141,7 @@ def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
-# The function's arguments that the library calls otherwise.
+# The library's argument names, and the function's.
 _NAMES = {
     "q": "query",
     "k": "key",
@@ -183,14 +183,16 @@ def decode_attention(
     quant_offset2: Tensor | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """`fa.decode_attention` as an operator of PyTorch: under torch.compile, torch.func.vmap and inference_mode.
+    """Computes `fa.decode_attention` as an operator of PyTorch: under torch.compile, torch.func.vmap and
+    inference_mode.
 
     Args:
-        lengths_kv, lengths_q: integers [B] or [1], tensors too, or sequences of ints.
-        is_causal: the last query in use sees the last key in use, the one before it one less.
-        window: (left, right): how many keys back from there, and ahead, a query looks at; -1: all. With is_causal none
-            is ahead.
-        others: as of `fa.decode_attention`.
+        lengths_kv, lengths_q: integers [B] or [1], as tensors or as sequences of ints.
+        is_causal: whether the last query in use sees the last key in use as its last, the query before it one key less,
+            and so on.
+        window: (left, right), how many keys before and after that last key a query looks at; -1 means all. With
+            is_causal, it looks at none after it.
+        others: the arguments of `fa.decode_attention`.
 
     Returns:
         The output; with return_lse (output, lse). There is no gradient.
@@ -218,14 +220,15 @@ def decode_attention(
 
 
 def _plainly(tensors: tuple, options: tuple, lengths_q: Any, lengths_kv: Any, return_lse: bool) -> Any:
-    """decode_attention in one call of the extension; None for what it does not take, wrong arguments among them."""
+    """Computes decode_attention in one call of the extension. Returns None for arguments that this call does not take,
+    wrong ones among them."""
     if recorded(*tensors):
         return None
     try:
         chosen = _plain_options(*options)
         context = _context.context_of_tensors()
         return _fa.attend_cache(*tensors, chosen, lengths_q, lengths_kv, False, return_lse, context)
-    except (TypeError, ValueError):  # the general way says it of the caller's arguments
+    except (TypeError, ValueError):  # the general path reports the error by the caller's names
         return None
 
 
@@ -246,7 +249,7 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, int]:
-    """The rule's name and its arguments."""
+    """Returns the rule's name and its arguments."""
     left, right = (-1, -1) if window is None else window
     if left < -1 or right < -1:
         raise ValueError(f"invalid argument: window={(left, right)}, want (left, right) >= -1")
@@ -260,7 +263,7 @@ def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, in
 
 
 def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: DecodeCall) -> None:
-    """What is no question of shapes or types."""
+    """Checks what does not concern shapes or types."""
     recorded = torch.is_grad_enabled()
     lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
     named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]

@@ -1,9 +1,9 @@
 """scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher: for calls that take
 microseconds.
 
-An operator's way through the dispatcher, twice, and its arguments' through Python's protocol of exchange cost several
-times what a tiny call computes. Wherever something else than autograd's backward looks on (a transform, a mode, a
-tracer, a profiler, a subclass), and in second derivatives, the operator is called.
+An operator passes the dispatcher twice, and its arguments pass Python's exchange protocol. Both cost several times what
+a tiny call computes. If anything but autograd's backward looks on (a transform, a mode, a tracer, a profiler, a
+subclass), the operator is called. Second derivatives call the operator too.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def attend_plainly(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor | None:
-    """scaled_dot_product_attention of nothing but tensors [B, N, S, E] with the same B and a mask, where nothing looks on.
-    None for other arguments, wrong ones among them, and where PyTorch converts them."""
+    """Computes scaled_dot_product_attention of plain tensors [B, N, S, E] with the same B, and a mask, if nothing
+    observes the call. Returns None for other arguments, wrong ones among them, and where PyTorch would convert their
+    types."""
     if type(is_causal) is not bool or type(enable_gqa) is not bool or torch.is_autocast_enabled("cpu"):
         return None
     if attn_mask is not None:
@@ -55,13 +56,14 @@ def attend_plainly(
     context = _context.context_of_tensors()
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
-    except ValueError:  # which says it in the library's words
+    except ValueError:  # the error has the library's names; the general path reports the caller's
         return None
 
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
-    """Inference. (Autograd is to see how a mask with a gradient broadcasts.) None for what is expanded, since its
-    inverse is made of what is in memory, and for padding."""
+    """Computes attention with a mask in inference. Returns None if a gradient is recorded, because autograd must see
+    how the mask broadcasts. Returns None also for an expanded mask, because only elements in memory are inverted, and
+    for padding."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool
@@ -87,7 +89,8 @@ def attend_directly(
     scale: float | None,
     fused: bool,
 ) -> Tensor:
-    """[B, N, L, Ev]. Arguments as those of fa::attention, layout BNSD. fused: see shapes.fused."""
+    """Computes attention [B, N, L, Ev] from the arguments of fa::attention in layout BNSD. `shapes.fused` explains
+    fused."""
     if recorded(query, key, value, pse):
         return _Formula.apply(query, key, value, dense_mask, pse, rule, scale, fused)
     options, dense_mask = _of_mask(dense_mask, pse, rule, scale)
@@ -95,8 +98,9 @@ def attend_directly(
 
 
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
-    """The options of a forward, and its mask unless they hold that as a rule. The backward does not do this: the order
-    in which it adds up dQ follows the rule, and would depend on the other sequences of the batch."""
+    """Returns the options of a forward, and its mask, or None if the options hold the mask as a rule. The backward does
+    not use this function. The order in which it adds up dQ follows the rule, and would depend on the other sequences of
+    the batch."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
         return _options(pse is not None, rule, scale), dense_mask
@@ -110,7 +114,7 @@ def _options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptio
 
 
 def _new_options(biased: bool, mask: Mask, scale: float | None) -> _fa.AttentionOptions:
-    """With a bias: scale, then add."""
+    """Makes the options. A bias is added after scaling."""
     return made(_fa.AttentionOptions, layout="BNSD", scale=scale, mask=mask, pse_type=0 if biased else 1)
 
 
@@ -137,7 +141,7 @@ class _Formula(torch.autograd.Function):
 
 
 def _backward(d_out, tensors, rule, scale, fused, need_dpse) -> Iterable[Tensor]:
-    """dq, dk, dv, and if needed dpse."""
+    """Returns dq, dk, dv, and dpse if it is needed."""
     if torch.is_grad_enabled() or not unwatched():
         return _by_operator(d_out, tensors, rule, scale, need_dpse)
     options = _options(tensors[4] is not None, rule, scale)

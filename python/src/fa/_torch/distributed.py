@@ -34,14 +34,15 @@ class _Way:
         self.call = [tensors.get(name, _WHOLE) if hasattr(given[name], "ndim") else None for name in Call._fields]
 
     def gradient_of(self, name: str) -> Placement:
-        """The placement of the gradient of an argument of Call: the sum over the shards if they share the argument."""
+        """Returns the placement of the gradient of an argument of Call: the sum over the shards if they share the
+        argument."""
         placement = self.call[Call._fields.index(name)]
         return placement if placement is not _WHOLE or self.main is _WHOLE else Partial()
 
 
 def _splits_evenly(heads: int, mesh: tuple[int, ...]) -> bool:
-    """Whether every number of shards of at most `heads`, along one dimension of the mesh or several, divides them.
-    (PyTorch takes none of more.)"""
+    """Whether every possible number of shards divides `heads`. The shards lie along one dimension of the mesh or
+    several. PyTorch takes no more shards than there are heads."""
     counts = {1}
     for size in mesh:
         counts |= {size * count for count in counts}
@@ -63,7 +64,7 @@ def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
         whole = Shard(axis)
         yield _Way(call, whole, Shard(0), whole, query_rope=whole, key_rope=whole, **tensors)
     axis = _HEAD_AXIS.get(call.layout)
-    if axis is None or call.heads != 0:  # an operator that is told the number of heads is told that of all
+    if axis is None or call.heads != 0:  # call.heads counts all heads, so the operator cannot take a shard of them
         return
     heads, heads_kv = query.shape[axis], key.shape[axis]
     if heads_kv not in (1, heads) and not _splits_evenly(heads_kv, query.mesh.shape):
@@ -97,7 +98,8 @@ def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse
 
 
 def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
-    """Shardings by rows of tokens, by batch, and by heads that have an axis. Blocks by sequence stay whole."""
+    """Returns the shardings by rows of tokens, by batch, and by heads that have an axis of their own. Blocks of
+    statistics by sequence stay whole."""
     shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
     ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
     sums = None if cu_q is None else _WHOLE

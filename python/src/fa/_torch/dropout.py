@@ -12,7 +12,7 @@ from .operators import operator
 
 
 def new_state(dropout_p: float) -> Tensor | None:
-    """Seed and offset from PyTorch's generator, int64 [2]; None if nothing is dropped."""
+    """Draws seed and offset, int64 [2], from PyTorch's generator. Returns None if nothing is dropped."""
     return torch.randint(-(1 << 62), 1 << 62, (2,), dtype=torch.int64, device="cpu") if dropout_p > 0.0 else None
 
 
@@ -36,11 +36,11 @@ def dropout_bits(dropout_state, keep_prob, pairs):
 
 
 def unpacked(bits: Tensor, pairs: int) -> Tensor:
-    """Bits [..., bytes] as 0 and 1, uint8 [..., pairs]."""
+    """Returns bits [..., bytes] as 0 and 1, uint8 [..., pairs]."""
     return (bits.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8) & 1).flatten(-2)[..., :pairs]
 
 
 def packed(single: Tensor) -> Tensor:
-    """The reverse of `unpacked`, for a tensor [pairs]."""
+    """Packs a tensor [pairs] of 0 and 1 into bytes: the reverse of `unpacked`."""
     single = torch.nn.functional.pad(single, (0, -single.shape[0] % 8))
     return (single.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)

@@ -17,7 +17,7 @@ def register_shardings(*arguments: Any) -> None:
 
 
 def as_everywhere(state: Tensor | None, query: Tensor) -> Tensor | None:
-    """The state of dropout; if the query is a DTensor, every rank gets the state of rank 0."""
+    """Returns the state of dropout. If the query is a DTensor, every rank gets the state of rank 0."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if state is None or distributed is None or not isinstance(query, distributed.DTensor):
         return state

@@ -16,7 +16,7 @@ from .shapes import empty_like
 _PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
     _MADE_IN_INFERENCE = torch.empty(0, device="cpu")
-# Others are wrappers, as those of is_grads_batched, or have no memory.
+# Tensors with other dispatch keys are wrappers, such as the tensors of is_grads_batched, or have no memory.
 _PLAIN_KEYS = {dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
 # False before PyTorch 2.10: then the extension reads tensors as capsules, and its functions of tensors return None.
 _READ_IN_PLACE = _fa.use_torch(
@@ -25,24 +25,24 @@ _READ_IN_PLACE = _fa.use_torch(
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether it is a tensor with memory of its own, and no wrapper."""
+    """Whether `tensor` is a tensor with memory of its own, and no wrapper."""
     return type(tensor) in _PLAIN and dispatch_keys(tensor).raw_repr() in _PLAIN_KEYS
 
 
 def possible(*tensors: Tensor | None) -> bool:
-    """Whether a call of these may go past the dispatcher."""
+    """Whether a call of these tensors may go past the dispatcher."""
     return unwatched() and all(
         t is None or (type(t) in _PLAIN and dispatch_keys(t).raw_repr() in _PLAIN_KEYS) for t in tensors
     )
 
 
 def recorded(*tensors: Any) -> bool:
-    """Whether autograd records what is computed from these."""
+    """Whether autograd records a computation with these tensors."""
     return torch.is_grad_enabled() and any_requires_grad(*tensors)
 
 
 class _Result:
-    """A result, which the extension may ask for more than once. (A capsule is taken once.)"""
+    """A result for which the extension may ask more than once. (A capsule can be taken only once.)"""
 
     __slots__ = ("tensor",)
 
@@ -54,7 +54,7 @@ class _Result:
 
 
 def _capsules(tensors: Tensor | list[Tensor]) -> Any:
-    """A capsule costs a tenth of what Tensor.__dlpack__ does."""
+    """Makes DLPack capsules. This costs a tenth of Tensor.__dlpack__."""
     return [to_dlpack(tensor) for tensor in tensors] if isinstance(tensors, list) else to_dlpack(tensors)
 
 
@@ -86,8 +86,8 @@ def attend(
     order: str,
     statistics: bool,
 ) -> Any:
-    """Attention in layout BNSD: the output, or with statistics (output, softmax_max, softmax_sum). `_fa.pyi` explains
-    order."""
+    """Computes attention in layout BNSD. Returns the output, or with statistics (output, softmax_max, softmax_sum).
+    `_fa.pyi` explains order."""
     context = _context.context_of_tensors()
     given = query, key, value, dense_mask, pse, sink
     results = _fa.attend(*given, options, True, statistics, context, order)
@@ -113,11 +113,11 @@ def attend_backward(
     need_dpse: bool = False,
     need_dsink: bool = False,
 ) -> dict[str, Tensor]:
-    """Gradients of `attend` by their names: dq, dk, dv, and if needed dpse and dsink.
+    """Returns the gradients of `attend` by their names: dq, dk, dv, and if needed dpse and dsink.
 
     Args:
-        inputs: as of `attend`. results: its output and statistics.
-        by_row: whether the memory of dq, dk and dv has the order [B, S, N, D], as that of PyTorch's fused kernel.
+        inputs: the inputs of `attend`. results: its output and statistics.
+        by_row: whether the memory of dq, dk and dv has the order [B, S, N, D], in which PyTorch's fused kernel writes.
     """
     query, key, value, _, pse, sink = inputs
     gradients = {name: _empty(t.shape, t, by_row) for name, t in (("dq", query), ("dk", key), ("dv", value))}
@@ -135,7 +135,7 @@ _RESULTS = ("out", "softmax_max", "softmax_sum")
 
 
 def _empty(shape: Sequence[int], like: Tensor, by_row: bool) -> Tensor:
-    """[B, N, S, D], which lies in memory as its shape says, or by_row as [B, S, N, D]."""
+    """Allocates [B, N, S, D], which lies in memory as its shape says, or with by_row as [B, S, N, D]."""
     if not by_row:
         return like.new_empty(shape)
     batch, heads, rows, size = shape

@@ -1,6 +1,6 @@
-"""torch.nn.functional.multi_head_attention_forward whose output comes from fa also where weights are wanted.
+"""A multi_head_attention_forward for torch.nn.functional whose output comes from fa even if weights are wanted.
 
-PyTorch's own function calls scaled_dot_product_attention only where no weights are wanted.
+PyTorch's own function calls scaled_dot_product_attention only if no weights are wanted.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from .dropout import dropout_bits, new_state, unpacked
 from .sdpa import attend
 from .shapes import check_types
 
-replaced = F.multi_head_attention_forward  # in force before the one below
+replaced = F.multi_head_attention_forward  # the function that was in force before
 _PARAMETERS = inspect.signature(replaced).parameters.values()
 _NAMES = tuple(p.name for p in _PARAMETERS)
 _DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}
 
 
 def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor | None]:
-    """PyTorch's, arguments and results: [L, B, E] or [L, E]; the weights after dropout, [B, L, S], not averaged
-    [B, N, L, S], or of one sequence without the batch. Weights of a row that looks at no key are 0."""
+    """Computes multi-head attention with the arguments and results of PyTorch's function: [L, B, E] or [L, E], and the
+    weights after dropout. The weights are [B, L, S], or not averaged [B, N, L, S], or of one sequence without the
+    batch. Weights of a row that looks at no key are 0."""
     given = {**_DEFAULTS, **dict(zip(_NAMES, arguments, strict=False)), **keywords}
     static = given.get("static_k") is not None or given.get("static_v") is not None
-    # Without a mask, is_causal is an error, and PyTorch's to name.
+    # Without a mask, is_causal is an error, which PyTorch's function reports.
     causal_without_mask = given["is_causal"] and given["attn_mask"] is None
     overridden = torch.overrides.has_torch_function(tuple(given.values()))
     if not given["need_weights"] or static or causal_without_mask or overridden:
@@ -68,7 +69,7 @@ def _with_weights(
 
 
 def _merged_mask(query, key, num_heads, key_padding_mask, attn_mask) -> Tensor | None:
-    """Both masks as one that is added, [B|1, N|1, L|1, S]."""
+    """Returns both masks as one mask that is added, [B|1, N|1, L|1, S]."""
     rows, batch, _ = query.shape
     keys = key.shape[0]
     padding = canonical_mask(
@@ -116,7 +117,7 @@ def _projected(
     add_zero_attn,
     **_,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """q, k, v [rows, B, E], and the number of keys that were added to the given ones."""
+    """Returns q, k and v [rows, B, E], and the number of keys that were added to the given ones."""
     if query.shape[-1] != embed_dim_to_check:
         raise ValueError(f"invalid argument: query.shape[-1]={query.shape[-1]}, want {embed_dim_to_check}")
     if use_separate_proj_weight:
@@ -133,7 +134,7 @@ def _projected(
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None, state: Tensor | None, dropout_p: float) -> Tensor:
-    """The weights of the output, [B, N, L, S] of query's type."""
+    """Returns the weights of the output, [B, N, L, S] of query's type."""
     scores = query.float() @ key.float().transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + mask

@@ -33,7 +33,8 @@ def attend_nested(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor:
-    """[B, N, j, E], or [B, j, E], ragged in j; as scaled_dot_product_attention otherwise, without a mask."""
+    """Computes scaled_dot_product_attention of nested tensors [B, N, j, E] or [B, j, E], ragged in j, without a
+    mask."""
     check_nested(query, key, value, attn_mask, rule)
     dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     q, k, v = (_rows(t) for t in (query, key, value))
@@ -55,7 +56,7 @@ def attend_nested(
 
 
 def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, rule: int) -> None:
-    """ValueError for nested tensors that are no jagged ones of the same sequences, and for a mask."""
+    """Raises ValueError for nested tensors that are not jagged with the same sequences, and for a mask."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not tensor.is_nested or tensor.layout != torch.jagged:
             raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")
@@ -75,7 +76,7 @@ def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | 
 
 
 def _called(*arguments) -> Tensor:
-    """The output, [T, N, Ev]; errors speak of the caller's axes."""
+    """Returns the output, [T, N, Ev]. Errors use the axes of the caller's tensors."""
     try:
         return jagged_attention(*arguments)[0]
     except ERRORS as error:
@@ -92,7 +93,7 @@ def _same_sequences(key: Tensor, value: Tensor) -> bool:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """[T, N, E] of all sequences and gaps."""
+    """Returns the rows [T, N, E] of all sequences and gaps."""
     return tensor.transpose(1, 2).values() if tensor.dim() == 4 else tensor.values().unsqueeze(1)
 
 
@@ -104,7 +105,7 @@ def _with_heads(rows: Tensor, heads: int) -> Tensor:
 
 
 class _JaggedCall(NamedTuple):
-    """Everything of a call but query, key and value, in the order of the operators' arguments."""
+    """The arguments of a call except query, key and value, in the order of the operators' arguments."""
 
     offsets_q: Tensor
     lengths_q: Optional[Tensor]
@@ -117,7 +118,8 @@ class _JaggedCall(NamedTuple):
 
 
 def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
-    """For each sequence (rows before it that belong to no sequence, its own rows); then (rows after the last, 0)."""
+    """Returns for each sequence (the number of rows before it that belong to no sequence, the number of its own rows).
+    The last entry is (the number of rows after the last sequence, 0)."""
     begins, ends = offsets.tolist()[:-1], offsets.tolist()[1:]
     if lengths is not None:
         ends = [begin + length for begin, length in zip(begins, lengths.tolist(), strict=True)]
@@ -151,7 +153,7 @@ def _call(query, key, offsets_q, lengths_q, offsets_kv, lengths_kv, dropout_stat
     derivative=autograd.none("second derivative"),
 )
 def jagged_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """dq, dk, dv."""
+    """Returns dq, dk and dv."""
     call = _call(query, key, *arguments)
     return attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, False, False, *call)[:3]
 
@@ -167,5 +169,5 @@ def _fake(query, key, value, *_):
     derivative=autograd.of_attention(_JaggedCall, tensors_of(_JaggedCall), jagged_attention_backward),
 )
 def jagged_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum of tensors [T,N,D]; 0 in gaps."""
+    """Returns out, softmax_max and softmax_sum of tensors [T,N,D]. In gaps out is 0."""
     return attention(query, key, value, *_call(query, key, *arguments))

@@ -33,13 +33,13 @@ _TYPES = {
 
 
 def schema_of(call: type) -> str:
-    """The arguments of an operator that are the members of this tuple."""
+    """Returns the schema of the operator's arguments that are the members of the tuple `call`."""
     return ", ".join(f"{_TYPES[kind]} {name}" for name, kind in typing.get_type_hints(call).items())
 
 
 @functools.cache
 def tensors_of(call: type) -> int:
-    """The number of tensors with which this tuple begins."""
+    """Returns the number of tensors with which the tuple `call` begins."""
     kinds = list(typing.get_type_hints(call).values())
     return next(i for i, kind in enumerate(kinds) if kind not in (Tensor, Optional[Tensor]))
 
@@ -52,8 +52,8 @@ def operator(
 
     Args:
         fake: makes results without contents from the operator's arguments.
-        vmap: computes all samples, rule(operator, info, in_dims, *arguments).
-        derivative: None means that the inputs never require one.
+        vmap: the rule that computes all samples: rule(operator, info, in_dims, *arguments).
+        derivative: None means that the inputs never require a gradient.
     """
     name = schema[: schema.index("(")]
 
@@ -79,20 +79,20 @@ def operator(
 
 
 def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> Any:
-    """The operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher. The
-    dispatcher costs several times what a tiny call computes. `tensors` are those of the arguments."""
+    """Returns the operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher.
+    The dispatcher costs several times what a tiny call computes. `tensors` are the tensors among the arguments."""
     if possible(*tensors) and not recorded(*tensors):
         return _KERNELS[operator](*arguments)
     return operator(*arguments)
 
 
 def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...]:
-    """Gradients of the sources. A gradient without a source has no elements."""
+    """Allocates gradients of the sources. A gradient without a source has no elements."""
     return tuple(like.new_empty(0) if source is None else source.new_empty(source.shape) for source in sources)
 
 
 def _check_samples_are_written_apart(operator: Any, in_dims: tuple) -> None:
-    """RuntimeError, as PyTorch's own operators raise it under vmap, for a tensor that all samples would write."""
+    """Raises RuntimeError for a tensor that all samples would write, as PyTorch's own operators do under vmap."""
     for (argument, written), dim in zip(written_arguments(operator), in_dims, strict=True):
         if written and dim is None:
             raise RuntimeError(f"vmap: {operator.name()} writes {argument.name} in place, which all samples share")

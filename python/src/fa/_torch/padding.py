@@ -1,5 +1,5 @@
-"""Boolean masks that are the same for all rows and heads, as masks of padding are, as one interval of keys per
-sequence. The engine then skips the other keys, where it would compute every pair of a mask in memory."""
+"""Turns padding masks, which are the same for all rows and heads, into one interval of keys per sequence. The engine
+then skips the other keys. From a mask in memory it would compute every pair."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# Fewer pairs cost less than a new plan: plans with lists of keys are not kept.
+# The least pairs for an interval. Fewer pairs cost less than a new plan, because plans with lists of keys are not kept.
 _PAIRS = 1 << 22
 
 
 def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of bool [B, S]: where each row's kept places begin and end, and whether they have no gap; [B] each."""
+    """Returns where the kept places of each row of `padding`, bool [B, S], begin and end, and whether they have no gap.
+    Each result is [B]."""
     places = torch.arange(1, padding.shape[1] + 1, device=padding.device)
     ends = (padding * places).amax(1)
     count = padding.sum(1)
@@ -36,8 +37,8 @@ def is_large(query: Tensor, keys: int) -> bool:
 
 
 def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
-    """The mask that keeps what `rule` and `dropped` keep. None if `dropped` is no padding or has gaps, or the call is
-    small.
+    """Returns the mask that keeps the keys that both `rule` and `dropped` keep. Returns None if `dropped` is no padding
+    or has gaps, or if the call is small.
 
     dropped: bool [B, N, L, S], True = drop.
     """

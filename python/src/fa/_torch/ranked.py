@@ -1,4 +1,4 @@
-"""Attention over the ranks of a process group: the library's call on own rows of tensors, with its derivative."""
+"""Attention over the ranks of a process group: the library's call on each rank's own rows, with its derivative."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .call import SEQUENCE_AXIS, UNSIGNED_64, Call
 
 Cut = str | Sequence[Sequence[tuple[int, int]]]
 
-# The library's arguments that every function here has, by their names in Python.
+# The library's names of the arguments that every function here has, and their names in Python.
 NAMES = {
     "shards.cut": "cut",
     "shards.intervals": "cut",
@@ -38,7 +38,7 @@ _COMPRESSED = (2, 3, 4, 6, 7, 8)
 
 
 class Ranks(NamedTuple):
-    """Who computes together, and who holds which rows."""
+    """The ranks that compute together, and the rows that each of them holds."""
 
     group: dist.ProcessGroup
     cut: str
@@ -46,7 +46,7 @@ class Ranks(NamedTuple):
     strategy: str
 
     def shards(self, sq: int, sk: int) -> _fa.Shards:
-        """ValueError for a cut or a strategy that there is not."""
+        """Returns the library's shards. Raises ValueError for an unknown cut or strategy."""
         return _fa.Shards(cut=self.cut, intervals=self.intervals, sq=sq, sk=sk, strategy=self.strategy)
 
     def facts(self) -> dict[str, Any]:
@@ -54,7 +54,8 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Ranks:
-    """cut: "zigzag", "contiguous", or a list of (begin, end) per rank. ValueError, TypeError."""
+    """Makes Ranks. cut is "zigzag", "contiguous", or a list of (begin, end) per rank. Raises ValueError or TypeError
+    for another cut."""
     if isinstance(cut, str):
         name, intervals = cut, []
     else:
@@ -71,22 +72,22 @@ def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Rank
 
 
 class Attention(NamedTuple):
-    """A call of own rows."""
+    """A call on this rank's own rows."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     call: Call
-    """dropout_state: own seed and offset; those of rank 0 count."""
+    """Its dropout_state is this rank's seed and offset. All ranks use the seed and offset of rank 0."""
     out: Tensor | None = None
-    """Where the output goes; None: a new tensor."""
+    """The tensor for the output; None means a new tensor."""
     more: Mapping[str, Any] = {}
     """Keywords of `fa.flash_attention` in place of the call's, or beside them."""
     facts: Mapping[str, Any] = {}
-    """What else must be equal on all ranks."""
+    """Further values that must be equal on all ranks."""
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Those that have a gradient."""
+        """Returns the tensors that have a gradient."""
         call = self.call
         return self.query, self.key, self.value, call.query_rope, call.key_rope, call.pse, call.sink
 
@@ -116,12 +117,12 @@ def attend(
     renamed: Callable[[Exception], Exception],
     check: Callable[[int, int], None] = lambda sq, sk: None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int], tuple[int, int]]:
-    """Collective.
+    """Computes attention over all ranks, all of which must call this function.
 
     Args:
-        prepare: this rank's arguments, or raises what is wrong with them.
-        renamed: an error of the library's in the caller's terms.
-        check: of what all ranks know, the rows of the whole call; raises the same on every rank.
+        prepare: returns this rank's arguments, or raises what is wrong with them.
+        renamed: returns an error of the library in the caller's terms.
+        check: gets what all ranks know, the numbers of rows of the whole call. It raises the same error on every rank.
 
     Returns:
         out, softmax_max, softmax_sum of own rows; the rows of the whole query and of the whole key; seed and offset.
@@ -213,9 +214,9 @@ class _Ranked(torch.autograd.Function):
 
 
 class Traffic(NamedTuple):
-    """Bytes of tensors that the calls of this process have sent to other ranks and received from them, counted message by
-    message; and what the plans of these calls had told. Equal, unless a call has failed in the middle: it counts in
-    neither."""
+    """Bytes of tensors that the calls of this process have sent to other ranks and received from them. Sent and
+    received bytes are counted message by message. Planned bytes are what the plans of these calls predicted; both are
+    equal. A call that failed in the middle is in neither."""
 
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -228,7 +229,8 @@ _traffic_lock = threading.Lock()
 
 
 def traffic() -> Traffic:
-    """What attention over ranks has moved since the process began; `shard` and `unshard` do not count."""
+    """Returns the bytes that attention over ranks has moved since the process began. `shard` and `unshard` do not
+    count."""
     return _traffic
 
 
@@ -247,7 +249,7 @@ def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
 
 @contextlib.contextmanager
 def _told(renamed: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Errors of the library's in the caller's terms, with their cause; others as they are."""
+    """Raises the library's errors in the caller's terms, with their cause. Other errors pass unchanged."""
     try:
         yield
     except ERRORS as error:

@@ -1,5 +1,5 @@
-"""Attention of whole models over the ranks of a process group: what PyTorch and transformers look up is replaced for a
-while."""
+"""Attention of whole models over the ranks of a process group. While a context lasts, the functions that PyTorch and
+transformers look up are replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 _lock = threading.Lock()
-_settings: list[dict[str, Any]] = []  # of contexts that have been entered and not left
+_settings: list[dict[str, Any]] = []  # the keywords of contexts that have been entered and not left
 _undo: contextlib.ExitStack | None = None
 
 
@@ -26,8 +26,8 @@ def enabled(
     cut: Any,
     strategy: str,
 ) -> Iterator[None]:
-    """`attention` is PyTorch's function with the keywords group, cut and strategy. `replace_in_models` replaces what
-    other packages look up."""
+    """Replaces PyTorch's function by `attention`, which also takes the keywords group, cut and strategy.
+    `replace_in_models` replaces what other packages look up."""
     global _undo
     own = {"group": group, "cut": cut, "strategy": strategy}
     with _lock:
@@ -46,7 +46,7 @@ def enabled(
 
 
 def current() -> dict[str, Any]:
-    """The keywords of the innermost context."""
+    """Returns the keywords of the innermost context."""
     return _settings[-1]
 
 
@@ -69,7 +69,8 @@ def _put(undo: contextlib.ExitStack, module: Any, name: str, function: Callable)
 
 
 def _without_weights(before: Callable) -> Callable:
-    """multi_head_attention_forward, which computes attention of own rows alone where weights are wanted."""
+    """Makes multi_head_attention_forward refuse calls that want weights. For these, `before` would compute attention of
+    own rows alone."""
     signature = inspect.signature(before)
 
     @functools.wraps(before)

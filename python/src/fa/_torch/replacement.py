@@ -13,11 +13,11 @@ from torch.overrides import has_torch_function
 from .._pytorch import is_jagged, register_script_builtin, script_builtins
 from . import modules
 
-_REFUSALS = (ValueError, TypeError)  # raised before anything is computed
+_REFUSALS = (ValueError, TypeError)  # exceptions raised before anything is computed
 
 
 class Replacement:
-    """PyTorch's functions are put back when the last of all contexts, in any thread, is left."""
+    """Replaces PyTorch's functions. They are put back when the last of all contexts, in any thread, is left."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Replacement:
                 script_builtins().pop(id(attention), None)
 
     def _choose(self) -> None:
-        """Puts the functions with or without fallback in force, where neither is replaced in turn."""
+        """Puts the functions with or without fallback in force, unless other code has replaced them in turn."""
         functional = torch.nn.functional
         chosen = self._own[self._with_fallback > 0]
         names = "scaled_dot_product_attention", "multi_head_attention_forward"
@@ -70,7 +70,8 @@ replacement = Replacement()
 
 
 def _or_else(own: Callable, pytorchs: Callable) -> Callable:
-    """`own`, and `pytorchs` where it refuses the call. Classes that override PyTorch's functions are given `own`."""
+    """Returns a function that calls `own`, and `pytorchs` if `own` refuses the call. Classes that override PyTorch's
+    functions are given `own`."""
 
     @functools.wraps(own)
     def handing(*arguments, **keywords):
@@ -88,8 +89,9 @@ def _or_else(own: Callable, pytorchs: Callable) -> Callable:
 
 
 def _give_scripts(attention: Callable, multi_head_attention_forward: Callable, pytorchs: Callable) -> None:
-    """torch.jit.script, which compiles the source of Python functions, finds PyTorch's own behind the replacements."""
+    """Makes torch.jit.script, which compiles the source of Python functions, find PyTorch's own functions behind the
+    replacements."""
     register_script_builtin(attention, "aten::scaled_dot_product_attention")
-    # As torch.jit.script_if_tracing says what to compile in place of a function.
+    # torch.jit.script_if_tracing marks in this way what to compile in place of a function.
     own = {"__script_if_tracing_wrapper": True, "__original_fn": pytorchs}
     multi_head_attention_forward.__dict__.update(own)

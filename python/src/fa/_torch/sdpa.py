@@ -44,8 +44,8 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """As fa.torch.scaled_dot_product_attention. rule: which keys a row sees.
-    dropout_state: None: a new one if dropout_p is not 0, once the call is known to be taken."""
+    """Computes fa.torch.scaled_dot_product_attention. rule says which keys a row sees. dropout_state None means a new
+    state if dropout_p is not 0, which is drawn once the call is known to be taken."""
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
@@ -101,7 +101,8 @@ def check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale) -
 
 
 def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
-    """The rule of a mask that is a rule; such a mask has nothing in memory."""
+    """Returns the rule of `mask`, which has nothing in memory. Raises ValueError if its sizes are not the sizes of
+    query and key."""
     if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
         return CAUSAL_TOP_LEFT
     want = [query.shape[-2], key.shape[-2]]
@@ -111,7 +112,8 @@ def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
 
 
 def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> str | None:
-    """Why fa.torch.scaled_dot_product_attention does not take these arguments, in its words; None if it does."""
+    """Returns why fa.torch.scaled_dot_product_attention does not take these arguments, in its words, or None if it
+    does."""
     try:
         check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
         rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
@@ -152,7 +154,8 @@ def _by_operator(query, key, value, rule, scale, as_query, **others) -> Tensor:
 def autocast(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Under autocast, PyTorch's own function computes in the type of autocast. A float32 mask keeps its precision."""
+    """Returns the tensors in the type of autocast, in which PyTorch's own function computes. A float32 mask keeps its
+    precision."""
     if not torch.is_autocast_enabled("cpu"):
         return query, key, value, attn_mask
     dtype = torch.get_autocast_dtype("cpu")

@@ -22,7 +22,7 @@ class AttentionShapes(NamedTuple):
     heads_kv: int  # as the operator takes them: a divisor of heads
     rows: int
     keys: int
-    rank: int  # of the result
+    rank: int  # the number of dimensions of the result
 
     @property
     def batch(self) -> int:
@@ -52,8 +52,8 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropped: bool, grouped: bool) -> bool:
-    """Whether PyTorch's fused kernel for CPUs would compute the call: its output lies in memory as torch.empty_like(query),
-    and its gradients as [B, S, N, E]. Other outputs lie as their shape says."""
+    """Whether PyTorch's fused kernel for CPUs would compute the call. Its output lies in memory as
+    torch.empty_like(query), and its gradients as [B, S, N, E]. Other outputs lie as their shape says."""
     if dropped or not query.dim() == key.dim() == value.dim() == 4:
         return False
     batch, heads, _, size = query.shape
@@ -73,7 +73,8 @@ def fuses_with(attn_mask: Tensor) -> bool:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """In the tensor's order of dimensions, but for the innermost, in which the library writes rows."""
+    """Allocates a tensor like `tensor` in its order of dimensions. Only the innermost dimension stays last, because the
+    library writes rows."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
         if like.stride(-1) == 1:  # not where rows overlap
@@ -82,8 +83,9 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 
 def keys_side_by_side(bias: Tensor) -> Tensor:
-    """The bias, copied if its last dimension is not contiguous: of T5's, whose heads lie side by side, every head would read
-    every cache line. Expanded dimensions stay expanded, unless each element has a gradient of its own."""
+    """Returns the bias, copied if its last dimension is not contiguous. T5's bias has its heads side by side, so every
+    head would read every cache line. Expanded dimensions stay expanded, unless each element has a gradient of its
+    own."""
     if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return bias
     if bias.requires_grad:
@@ -98,7 +100,7 @@ def _listed(types) -> str:
 
 
 def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, grouped: bool) -> AttentionShapes:
-    """The shapes of a call. ValueError names the argument that does not fit."""
+    """Returns the shapes of a call. Raises ValueError that names the argument that does not fit."""
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) < 2:
             raise ValueError(f"invalid argument: {name}.shape={list(shape)}, want at least 2 dimensions")
@@ -121,7 +123,7 @@ def _heads(shape: torch.Size) -> int:
 
 
 def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[int, int]:
-    """The number of heads, and of heads of keys and values, as the operator takes them."""
+    """Returns the number of heads, and of heads of keys and values, as the operator takes them."""
     if grouped:
         for name, size in (("key", key), ("value", value)):
             if size != query and (size == 0 or query % size != 0):
@@ -136,7 +138,7 @@ def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[in
 
 
 def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
-    """As torch.broadcast_shapes, which imports sympy."""
+    """Works like torch.broadcast_shapes, which would import sympy."""
     rank = max(map(len, shapes))
     result = [1] * rank
     for name, shape in zip(("query", "key", "value"), shapes, strict=True):
@@ -149,7 +151,7 @@ def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
 
 
 def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
-    """[..., N, S, D] as [B, heads, S, D], where it lies if its strides allow."""
+    """Returns [..., N, S, D] as [B, heads, S, D], without a copy if its strides allow."""
     shape = tensor.shape
     if len(shape) == 4 and len(shapes.leading) == 1 and shape[0] == shapes.leading[0] and shape[1] == heads:
         return tensor
@@ -161,7 +163,7 @@ def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
 
 
 def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> None:
-    """ValueError for a mask that does not broadcast to the scores."""
+    """Raises ValueError for a mask that does not broadcast to the scores."""
     scores = shapes.scores
     fits = mask.dim() <= len(scores) and all(
         size in (1, want) for size, want in zip(mask.shape[::-1], scores[::-1], strict=False)
@@ -173,8 +175,8 @@ def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_ma
 
 
 def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
-    """A mask as [B, N, L, S], a float one as [B|1, N, L, S], without copies but where rows are all alike or leading
-    dimensions many."""
+    """Returns a mask as [B, N, L, S], or a float one as [B|1, N, L, S]. It is copied only if the keys of a row are all
+    alike or there are several leading dimensions."""
     check_broadcasts(mask, shapes, name)
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:
@@ -187,7 +189,8 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> T
 
 
 def inverted(mask: Tensor) -> Tensor:
-    """~mask in no more memory: dimensions along which it is broadcast stay so, except the innermost."""
+    """Returns ~mask without more memory: dimensions along which the mask is broadcast stay broadcast, except the
+    innermost."""
     steps = mask.stride()[:-1]
     if all(step != 0 for step in steps):
         return ~mask
@@ -195,8 +198,8 @@ def inverted(mask: Tensor) -> Tensor:
 
 
 def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> dict[str, Tensor]:
-    """A mask of own rows against the keys of all ranks as dense_mask or pse of a call over ranks. ValueError names it
-    `name`."""
+    """Returns a mask of own rows against the keys of all ranks, as dense_mask or pse of a call over ranks. Errors call
+    the mask `name`."""
     if mask is None:
         return {}
     if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
@@ -207,14 +210,14 @@ def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> d
 
 
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
-    """A result of that shape, without elements, and of query's type; the gradients of inputs with elements are 0."""
+    """Returns a result of `shape` without elements, of query's type. The gradients of inputs with elements are 0."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
     nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
     return nothing.expand(shape).clone(memory_format=torch.contiguous_format)
 
 
 def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
-    """[B, N, L, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
+    """Returns [B, N, L, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
     if len(shapes.leading) == 1:
         return out
     if shapes.rank == 2:
@@ -222,7 +225,7 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
     return out.reshape(*shapes.leading, *out.shape[1:])
 
 
-# The function's arguments by the library's names.
+# The library's argument names, and the function's.
 _NAMES = {
     "q": "query",
     "k": "key",
@@ -235,8 +238,8 @@ _NAMES = {
 
 
 def own_arguments(error: Exception, last: int = 3, more: Mapping[str, str] = {}) -> Exception:
-    """An error of the operator in the caller's terms: its dimension `last`, the size of heads, is the caller's last.
-    more: names of other arguments."""
+    """Returns an error of the operator in the caller's terms. The operator's dimension `last`, the size of heads, is
+    the caller's last dimension. `more` has the names of other arguments."""
 
     def say(name: str, member: str, index: str) -> str:
         is_last = name in ("query", "key", "value") and member == ".shape" and index == f"[{last}]"

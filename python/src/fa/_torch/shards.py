@@ -1,4 +1,5 @@
-"""Rows of sequences that lie on the ranks of a process group: which, taking them, and putting them together."""
+"""Rows of sequences that lie on the ranks of a process group: which rows a rank holds, and functions that cut and
+rejoin sequences."""
 
 from __future__ import annotations
 
@@ -13,16 +14,17 @@ from .ranked import NAMES, Cut, Ranks, ranks_of
 
 
 def positions(rows: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """Which of a sequence's `rows` rows this rank holds: int64 [rows held], in the order in which it holds them.
+    """Returns which of a sequence's `rows` rows this rank holds: int64 [rows held], in the order in which it holds
+    them.
 
-    They are the positions of its tokens: of rotary embeddings, for example.
+    The numbers are the positions of the rank's tokens, for rotary embeddings for example.
     """
     group = process_group(group)
     return rows_held(rows, group, ranks_of(group, cut))
 
 
 def rows_held(rows: int, group: Any, ranks: Ranks) -> Tensor:
-    """As `positions`."""
+    """Works like `positions`, for given ranks."""
     held = _intervals(rows, group, ranks)
     return torch.cat([torch.arange(*interval, device="cpu") for interval in [(0, 0), *held]])
 
@@ -33,10 +35,10 @@ def _intervals(rows: int, group: Any, ranks: Ranks, rank: int | None = None) -> 
 
 
 def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """This rank's rows of a tensor that every rank has: those of `positions` along dimension `dim`.
+    """Returns this rank's rows of a tensor that every rank has: the rows of `positions` along dimension `dim`.
 
-    Of [..., rows, ...] it is [..., rows held, ...]. Nothing travels, and not every rank needs to call it. The gradient
-    of the rows of other ranks is 0.
+    A tensor [..., rows, ...] becomes [..., rows held, ...]. Nothing travels, and not every rank needs to call it. The
+    gradient of the rows of other ranks is 0.
     """
     group = process_group(group)
     held = _intervals(whole.shape[dim], group, ranks_of(group, cut))
@@ -44,11 +46,12 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
 
 
 def unshard(own: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """The whole tensor, on every rank, of which `own` is this rank's rows: the reverse of `shard`.
+    """Returns the whole tensor on every rank, from `own`, this rank's rows of it. It is the reverse of `shard`.
 
-    Of [..., rows held, ...] it is [..., rows, ...].
+    A tensor [..., rows held, ...] becomes [..., rows, ...].
 
-    The gradient of `own` is that of its rows. It takes that every rank goes on alike with the whole tensor.
+    The gradient of `own` is the gradient of its rows. This requires that every rank goes on alike with the whole
+    tensor.
 
     Raises:
         ValueError: the ranks' shapes, types or numbers of rows do not fit each other.

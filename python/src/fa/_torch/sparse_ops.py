@@ -20,7 +20,8 @@ def _lengths(lengths: Tensor | None) -> list[int] | None:
 
 
 class SparseCall(NamedTuple):
-    """Everything of a sparse attention call but query, key and value, in the order of the operators' arguments."""
+    """The arguments of a sparse attention call except query, key and value, in the order of the operators'
+    arguments."""
 
     query_rope: Optional[Tensor]
     key_rope: Optional[Tensor]
@@ -35,14 +36,14 @@ class SparseCall(NamedTuple):
     sparse_mode: int
 
     def keywords(self) -> dict[str, Any]:
-        """The arguments that forward and backward share."""
+        """Returns the arguments that forward and backward share."""
         given = self._asdict()
         del given["sparse_indices"], given["block_table"]
         return given | {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
 
 
 def _of_sparse(first: int) -> Rule:
-    """The rule of an operator whose arguments from place `first` on are SparseCall's."""
+    """Returns the rule of an operator whose arguments from place `first` on are SparseCall's."""
     alone = (first + i for i, name in enumerate(SparseCall._fields) if name in ("block_table", "sink"))
     return by_batch(first + SparseCall._fields.index("layout"), tuple(alone))
 
@@ -60,7 +61,7 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arg
     derivative=autograd.none("second derivative"),
 )
 def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """dq, dk, dv, dq_rope, dk_rope, dsink. A gradient without an argument has no elements."""
+    """Returns dq, dk, dv, dq_rope, dk_rope and dsink. A gradient without an argument has no elements."""
     call = SparseCall(*arguments)
     gradients = _sparse.sparse_flash_attention_grad(
         query, key, value, call.sparse_indices, out, d_out, softmax_max, softmax_sum, **call.keywords()
@@ -94,7 +95,7 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def sparse_attention(query, key, value, *arguments):
-    """out, softmax_max, softmax_sum. Without a value, the first columns of key are the value."""
+    """Returns out, softmax_max and softmax_sum. Without a value, the first columns of key are the value."""
     call = SparseCall(*arguments)
     return _sparse.sparse_flash_attention(
         query, key, value, call.sparse_indices, block_table=call.block_table, **call.keywords()
@@ -111,7 +112,7 @@ def sparse_attention(query, key, value, *arguments):
 def lightning_indexer_backward(
     query, key, weights, sparse_indices, d_values, lengths_q, lengths_kv, layout, sparse_mode
 ):
-    """dq, dk, dweights."""
+    """Returns dq, dk and dweights."""
     return tuple(
         _sparse.lightning_indexer_grad(
             query,
@@ -156,7 +157,7 @@ def _fake_indexer(query, key, weights, block_table, lengths_q, lengths_kv, layou
     derivative=autograd.reverse(_setup_indexer, _indexer_backward),
 )
 def lightning_indexer(query, key, weights, block_table, lengths_q, lengths_kv, layout, sparse_count, sparse_mode):
-    """sparse_indices, sparse_values."""
+    """Returns sparse_indices and sparse_values."""
     return _sparse.lightning_indexer(
         query,
         key,
@@ -191,7 +192,8 @@ class LossCall(NamedTuple):
 
 
 def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
-    """dq_index, dk_index, dweights and the loss by `function`, which takes the tensors before query_rope in order."""
+    """Returns dq_index, dk_index, dweights and the loss by `function`, which takes the tensors before query_rope in
+    order."""
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
     needed = [given.pop(name) for name in call._fields[: call._fields.index("query_rope")]]
     lengths = {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
@@ -209,7 +211,7 @@ def _fake_loss(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
     derivative=autograd.constant,
 )
 def sparse_indexer_loss(*arguments):
-    """dq_index, dk_index, dweights, loss. These have no gradients of their own."""
+    """Returns dq_index, dk_index, dweights and the loss. These have no gradients of their own."""
     return _loss(_sparse.sparse_lightning_indexer_grad_kl_loss, LossCall(*arguments))
 
 
@@ -226,7 +228,8 @@ def _fake_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sp
     derivative=autograd.constant,
 )
 def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
-    """softmax_max_index, softmax_sum_index. They are constants of the loss, whose gradients count their changes in."""
+    """Returns softmax_max_index and softmax_sum_index. They are constants to autograd, because the gradients of the
+    loss count their changes in."""
     return tuple(
         _sparse.dense_lightning_indexer_softmax_lse(
             *(tensor.detach() for tensor in (query_index, key_index, weights)),
@@ -265,5 +268,5 @@ class DenseLossCall(NamedTuple):
     derivative=autograd.constant,
 )
 def dense_indexer_loss(*arguments):
-    """dq_index, dk_index, dweights, loss. They are the gradients; there is none of them."""
+    """Returns the gradients dq_index, dk_index and dweights, and the loss. None of these has a gradient of its own."""
     return _loss(_sparse.dense_lightning_indexer_grad_kl_loss, DenseLossCall(*arguments))

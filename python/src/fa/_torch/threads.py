@@ -1,5 +1,5 @@
-"""Calls run on the threads of PyTorch's OpenMP runtime, which spin after each of its operators and would leave the
-library's own threads no core."""
+"""Runs calls on the threads of PyTorch's OpenMP runtime. These threads spin after each of PyTorch's operators, and
+would leave no core to threads of the library's own."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*")
 
 
 def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
-    """The OpenMP runtime that PyTorch uses, of the files that the process has mapped; None where that is not certain."""
+    """Returns the OpenMP runtime that PyTorch uses, from the `files` that the process has mapped. Returns None if it is
+    not certain."""
     runtimes = {file for file in files if _RUNTIME.fullmatch(os.path.basename(file))}
     if len(runtimes) > 1:
-        # Other packages may have brought theirs.
+        # Other packages may have brought runtimes of their own.
         own = (torch_folder + os.sep, torch_folder + ".libs" + os.sep)
         runtimes = {file for file in runtimes if file.startswith(own)}
     return runtimes.pop() if len(runtimes) == 1 else None
 
 
 def share_openmp_threads() -> None:
-    """Does nothing where FA_SHARE_OPENMP=0, where PyTorch has no OpenMP, or no runtime is found."""
+    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP=0, if PyTorch has no OpenMP, or if no
+    runtime is found."""
     if os.environ.get("FA_SHARE_OPENMP") == "0" or not torch.backends.openmp.is_available():
         return
     try:
@@ -38,6 +40,7 @@ def share_openmp_threads() -> None:
     files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
     runtime = openmp_runtime(files, os.path.realpath(Path(torch.__file__).parent))
     if runtime is not None:
-        # A name that is no text, or a runtime without GNU's interface: the library's own threads do as well.
+        # A file name that is no text, or a runtime without GNU's interface, cannot be used. The library's own threads
+        # do as well.
         with contextlib.suppress(ValueError):
             _fa.share_openmp_threads(runtime)

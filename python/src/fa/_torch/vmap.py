@@ -1,5 +1,5 @@
-"""Rules of operators under torch.vmap. Samples are computed one after another, or the vmapped dimension becomes part of
-another one, and one call computes all samples."""
+"""Rules of operators under torch.vmap. Either samples are computed one after another, or the vmapped dimension becomes
+part of another dimension and one call computes all samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Fold(NamedTuple):
     size: int
 
     def stacked(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
-        """The vmapped dimension at `axis`; a tensor without it is repeated."""
+        """Returns the tensor with the vmapped dimension at `axis`. A tensor without this dimension is repeated."""
         if dim is not None:
             return tensor.movedim(dim, axis)
         return tensor.unsqueeze(axis).expand(*tensor.shape[:axis], self.size, *tensor.shape[axis:])
@@ -42,14 +42,15 @@ def one_by_one(operator: Any, info: Any, in_dims: tuple, *arguments: Any) -> tup
 
 
 def _sample(argument: Any, dim: Any, sample: int) -> Any:
-    """Of a tensor, or of each in a list."""
+    """Returns a sample of a tensor, or of each tensor in a list."""
     if isinstance(argument, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_sample(a, d, sample) for a, d in zip(argument, dim, strict=True)]
     return argument.select(dim, sample) if isinstance(dim, int) else argument
 
 
 def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
-    """The results for 0 samples, of the shapes that one sample's have; they depend on what a call depends on."""
+    """Returns the results for 0 samples, in the shapes of one sample's results. They depend on the arguments that a
+    call's results depend on."""
     pairs = tuple(zip(arguments, in_dims, strict=True))
     results = operator(*(_without_contents(a, dim) for a, dim in pairs))
     nothing = sum(a.sum() * 0 for a in arguments if isinstance(a, Tensor) and a.is_floating_point())
@@ -64,7 +65,8 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
 
 
 def _without_contents(tensor: Any, dim: Any) -> Any:
-    """A sample's shape and type; what is no tensor is itself."""
+    """Returns a tensor of a sample's shape and type, without contents. An argument that is no tensor is returned
+    itself."""
     if isinstance(tensor, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_without_contents(t, d) for t, d in zip(tensor, dim, strict=True)]
     if not isinstance(tensor, Tensor):
@@ -74,8 +76,8 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
-    """The rule of an operator whose tensors have the batch in front; packed, or with an argument of `unless`, sample by
-    sample."""
+    """Returns the rule of an operator whose tensors have the batch in front. Packed tensors, and calls with an argument
+    of `unless`, are computed sample by sample."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):
@@ -85,7 +87,7 @@ def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
             fold.fold(a, dim, 0) if isinstance(a, Tensor) else a for a, dim in zip(arguments, in_dims, strict=True)
         )
         results = operator(*folded)
-        given = tuple(0 if t.dim() > 1 else None for t in results)  # a gradient of no argument has no elements
+        given = tuple(0 if t.dim() > 1 else None for t in results)  # the gradient of an absent argument has no elements
         return tuple(t if axis is None else fold.unfold(t, axis) for t, axis in zip(results, given, strict=True)), given
 
     return rule

@@ -31,7 +31,7 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 
 
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
-    """The error with the caller's names. `names` maps the names in the error to them.
+    """Returns the error with the caller's names. `names` maps the names in the error to the caller's names.
 
     parts_at: the dimension that a renamed tensor has and its parts have not, along which its parts lie.
     """
@@ -97,8 +97,8 @@ def check_head_sizes(**tensors: Tensor) -> None:
 
 
 def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
-    """Left and right of the window; -1 means no end on that side. It may be a tensor of two numbers, and None means -1.
-    """
+    """Returns left and right of the window; -1 means no end on that side. window_size may be a tensor of two numbers,
+    and None means -1."""
     if len(window_size) != 2:
         raise invalid("window_size", window_size, "(left, right)")
     left, right = (-1 if side is None else max(int(side), -1) for side in window_size)
@@ -131,7 +131,7 @@ def check_none(**arguments: Any) -> None:
 
 
 def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The tensors in autocast's type, in which attention then computes."""
+    """Returns the tensors in autocast's type, in which attention then computes."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")

@@ -206,7 +206,7 @@ def _turned(q: Tensor, cache: Cache, rotary: Rotary, local: bool) -> tuple[Tenso
 
 
 def _as_cached(k_cache: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The tensors, under autocast in the caches' type."""
+    """Returns the tensors, under autocast in the caches' type."""
     if not (torch.is_autocast_enabled("cpu") and isinstance(k_cache, Tensor)):
         return tensors
     return tuple(t.to(k_cache.dtype) if isinstance(t, Tensor) and t.dtype in TYPES else t for t in tensors)

@@ -51,7 +51,7 @@ def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_t
 
 
 def bias_of(slopes: Tensor, pieces: list[Piece], keys: Keys, back: int) -> Tensor:
-    """The bias -slope * |distance| of the row `back` keys before the last key, float32 [B, N, 1, width]."""
+    """Returns the bias -slope * |distance| of the row `back` keys before the last key, float32 [B, N, 1, width]."""
     own = slopes.expand(len(pieces), -1) if slopes.dim() == 1 else slopes[[piece.owner for piece in pieces]]
     place = torch.tensor(keys.lengths)[:, None] - 1 - back
     distance = (place - torch.arange(keys.width)).abs().float()

@@ -34,7 +34,8 @@ def places_of(
     cache_batch_idx: Tensor | None,
     cache_leftpad: Tensor | None,
 ) -> Places:
-    """The places. capacity is the number of keys that a sequence may have, slots the number of slots in the caches."""
+    """Returns the places. capacity is the number of keys that a sequence may have, slots the number of slots in the
+    caches."""
     lengths = [capacity] * sequences if cache_seqlens is None else cache_seqlens.tolist()
     for i, (length, new) in enumerate(zip(lengths, added, strict=True)):
         if not 0 <= length <= capacity - new:
@@ -79,7 +80,7 @@ def append(
 
 
 def pieces_of_cache(cu_q: list[int], places: Places, chunk: int) -> list[Piece]:
-    """The rows of q with the keys of the cache that they look at."""
+    """Returns the rows of q with the keys of the cache that they look at."""
     pieces = []
     for b, (begin, end) in enumerate(zip(places.begins, places.ends, strict=True)):
         whole = Piece(b, cu_q[b], cu_q[b + 1], begin, end)

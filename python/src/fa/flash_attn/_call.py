@@ -39,11 +39,11 @@ class Options(NamedTuple):
 
     @classmethod
     def among(cls, given: Mapping[str, Any]) -> Options:
-        """The options among a function's arguments."""
+        """Returns the options among a function's arguments."""
         return cls(**{name: given[name] for name in cls._fields if name in given})
 
     def check(self) -> None:
-        """ValueError for a number out of its range, TypeError for something else than a number."""
+        """Raises ValueError for a number out of its range, TypeError for something else than a number."""
         for name in ("dropout_p", "softmax_scale", "softcap"):
             number = getattr(self, name)
             if not (hasattr(number, "__float__") or (number is None and name == "softmax_scale")):
@@ -56,7 +56,7 @@ class Options(NamedTuple):
             raise invalid("softcap", self.softcap, "a finite number of at least 0")
 
     def numbers(self) -> dict[str, Any]:
-        """The numbers of a `FlashCall`."""
+        """Returns the numbers of a `FlashCall`."""
         left, right = window(self.window_size, self.causal)
         return {
             "scale": self.softmax_scale,
@@ -76,7 +76,7 @@ class FlashCall(NamedTuple):
     sink: Optional[Tensor] = None
     dropout_state: Optional[Tensor] = None  # int64 [2]: seed and offset
     cu_q: Optional[Tensor] = None  # with it q is [total, N, D], otherwise [B, S, N, D]
-    cu_k: Optional[Tensor] = None  # of a cache: the boundaries of new keys
+    cu_k: Optional[Tensor] = None  # for a cache, the boundaries of the new keys
     used_q: Optional[Tensor] = None
     used_k: Optional[Tensor] = None
     max_q: int = 0
@@ -96,7 +96,7 @@ class FlashCall(NamedTuple):
         return seed & UNSIGNED_64, (offset + run) & UNSIGNED_64
 
     def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
-        """The engine's options. offset: row i has the place of key i + offset."""
+        """Returns the engine's options. offset: row i has the place of key i + offset."""
         seed, philox_offset = self.philox(run)
         return made(
             _fa.AttentionOptions,
@@ -111,7 +111,7 @@ class FlashCall(NamedTuple):
         )
 
     def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
-        """The options of the engine of few rows."""
+        """Returns the options of the engine of few rows."""
         return made(_fa.DecodeAttentionOptions, layout="BSND", mask=mask, **self._of_scores())
 
     def _of_scores(self) -> dict[str, Any]:
@@ -122,8 +122,8 @@ TENSORS = tensors_of(FlashCall)
 
 
 def mask_of(left: int, right: int, back: int = 0) -> Mask:
-    """The mask of a window; -1 means no end on that side. back: the last row stands so many keys before the last key.
-    """
+    """Returns the mask of a window; -1 means no end on that side. back is the number of keys behind the last row's
+    place."""
     if left == -1 and right == -1:
         return Mask.none()
     if left == -1 and right == back == 0:
@@ -145,7 +145,7 @@ class Run(NamedTuple):
 
 
 def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
-    """The pieces of the call. Raises ValueError if lengths are wrong."""
+    """Returns the pieces of the call. Raises ValueError if lengths are wrong."""
     cu_q, cu_k = boundaries("cu_seqlens_q", call.cu_q, rows), boundaries("cu_seqlens_k", call.cu_k, keys)
     check_longest("max_seqlen_q", call.max_q, cu_q)
     check_longest("max_seqlen_k", call.max_k, cu_k)
@@ -154,8 +154,8 @@ def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
 
 
 def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list[Run]:
-    """The runs of the pieces. The engine counts a slope's distance from one diagonal per call. So neighbours with the
-    same diagonal form a run; without slopes all pieces do."""
+    """Returns the runs of the pieces. The engine counts a slope's distance from one diagonal per call. So neighbours
+    with the same diagonal form a run; without slopes all pieces do."""
     runs, slopes = [], call.slopes
     if not pieces:
         pieces, slopes = [Piece(0, 0, 0, 0, 0)], None if slopes is None else slopes.new_zeros(slopes.shape[-1])
@@ -184,7 +184,7 @@ def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list
 
 
 def compacted(pieces: list[Piece]) -> tuple[list[Piece], Tensor, Tensor]:
-    """The pieces moved together without gaps, and the rows of q and of k that they had."""
+    """Returns the pieces moved together without gaps, and the rows of q and of k that they had."""
     moved, q, k = [], 0, 0
     for piece in pieces:
         rows, keys = piece.q_end - piece.q_begin, piece.k_end - piece.k_begin
@@ -204,8 +204,8 @@ def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:
 
 
 def logsumexp(softmax_max: Tensor, softmax_sum: Tensor, empty: float, sink: Tensor | None = None) -> Tensor:
-    """The log-sum-exp of statistics [B, N, S], or of [total, N] as [N, total]. Rows without keys have the sink's score,
-    or `empty`."""
+    """Returns the log-sum-exp of statistics [B, N, S], or of [total, N] as [N, total]. Rows without keys have the
+    sink's score, or `empty`."""
     absent = (softmax_sum == 0) | (softmax_max == -FLT_MAX)
     packed = softmax_max.dim() == 2
     nothing = empty if sink is None else sink.detach() if packed else sink.detach()[:, None]

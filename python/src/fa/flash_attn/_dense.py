@@ -70,7 +70,7 @@ def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, pack
 
 
 def checked_options(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, batch: int) -> dict[str, Any]:
-    """The members of a `FlashCall` that are no lengths."""
+    """Returns the members of a `FlashCall` that are no lengths."""
     options.check()
     check_slopes(options.alibi_slopes, batch, q.shape[-2])
     check_qv(q, v, qv)
@@ -110,7 +110,7 @@ def check_qv(q: Tensor, v: Tensor, qv: Tensor | None) -> None:
 
 
 def checked_sink(sink: Tensor | None, heads: int) -> Tensor | None:
-    """The sink as the engine takes it, float32 [N]."""
+    """Returns the sink as the engine takes it, float32 [N]."""
     if sink is None:
         return None
     check_tensor("learnable_sink", sink, "[N]")

@@ -81,7 +81,7 @@ def _fake(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     derivative=autograd.none("second derivative"),
 )
 def flash_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """Gradients of query, key, value, qv and sink. The gradient of an absent argument is empty."""
+    """Computes the gradients of query, key, value, qv and sink. The gradient of an absent argument is empty."""
     saved, call = Saved(query, key, value, out, d_out, softmax_max, softmax_sum), FlashCall(*arguments)
     if call.cu_q is not None:
         gradients, dsink = _backward_packed(saved, call, pieces_for(call, query.shape[0], key.shape[0]))

@@ -66,9 +66,9 @@ def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCal
 
 
 def attend_plainly(q, k, v, order: str, *options: Any) -> Tensor | None:
-    """The result of flash_attn_func for plain q, k and v, if no gradient is recorded and nothing else watches. Returns
-    None for other arguments, wrong ones among them, and where autocast converts them. `_fa.attend` explains order.
-    `options` are the first four of `Options`."""
+    """Returns the result of flash_attn_func for plain q, k and v, if no gradient is recorded and nothing else watches.
+    Returns None for other arguments, wrong ones among them, and where autocast converts them. `_fa.attend` explains
+    order. `options` are the first four of `Options`."""
     if not unwatched() or torch.is_autocast_enabled("cpu") or recorded(q, k, v):
         return None
     try:

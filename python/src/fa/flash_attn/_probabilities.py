@@ -28,8 +28,8 @@ def _fake(query, key, softmax_max, softmax_sum, *arguments):
     derivative=autograd.constant,
 )
 def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
-    """The probabilities [B, N, Sq, Sk] in query's type, or for packed sequences [B, N, max_q, max_k] with 0 past their
-    ends. They are not divided by keep_prob, and dropped ones have a changed sign. Needs dropout_state."""
+    """Returns the probabilities [B, N, Sq, Sk] in query's type, or for packed sequences [B, N, max_q, max_k] with 0
+    past their ends. They are not divided by keep_prob, and dropped ones have a changed sign. Needs dropout_state."""
     call = FlashCall(*arguments)
     lse = logsumexp(softmax_max, softmax_sum, torch.inf)
     if call.cu_q is None:
@@ -63,7 +63,7 @@ def _dropped(call: FlashCall, run: int, pairs: int) -> Tensor:
 
 
 def _signed(q: Tensor, k: Tensor, lse: Tensor, slopes: Tensor | None, call: FlashCall, dropped: Tensor) -> Tensor:
-    """The probabilities [N, Sq, Sk] of one sequence, from q [Sq, N, D], k [Sk, Nkv, D] and lse [N, Sq]."""
+    """Returns the probabilities [N, Sq, Sk] of one sequence, from q [Sq, N, D], k [Sk, Nkv, D] and lse [N, Sq]."""
     scale = q.shape[-1] ** -0.5 if call.scale is None else call.scale
     keys = k.float().repeat_interleave(q.shape[1] // k.shape[1], 1).permute(1, 2, 0)
     scores = q.float().transpose(0, 1) @ keys * scale

@@ -30,7 +30,8 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv], of one type: float32, bfloat16, float16.
+    """Computes attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv], of one type: float32, bfloat16,
+    float16.
 
     Row i has the place of key i + Sk - Sq, so masks are aligned to the bottom right.
 
@@ -72,7 +73,7 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_func` with k and v in one tensor, [B, Sk, 2, Nkv, D]."""
+    """Computes `flash_attn_func` with k and v in one tensor, [B, Sk, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[B, S, 2, N, D]", 2)
     options = Options.among(locals())
     return _named({"k": "kv", "v": "kv"}, q, k, v, options, None)
@@ -89,7 +90,7 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_func` with q, k and v in one tensor, [B, S, 3, N, D]."""
+    """Computes `flash_attn_func` with q, k and v in one tensor, [B, S, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[B, S, 3, N, D]", 3)
     options = Options.among(locals())
     return _named({"q": "qkv", "k": "qkv", "v": "qkv"}, q, k, v, options, None)
@@ -113,7 +114,7 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
 ) -> Any:
-    """`flash_attn_func` of packed sequences: q [total_q, N, D], k [total_k, Nkv, D], v [total_k, Nkv, Dv].
+    """Computes `flash_attn_func` of packed sequences: q [total_q, N, D], k [total_k, Nkv, D], v [total_k, Nkv, Dv].
 
     Args:
         cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
@@ -149,7 +150,7 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_varlen_func` with k and v in one tensor, [total_k, 2, Nkv, D]."""
+    """Computes `flash_attn_varlen_func` with k and v in one tensor, [total_k, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[total, 2, N, D]", 2)
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options = Options.among(locals())
@@ -169,7 +170,7 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """`flash_attn_varlen_func` with q, k and v in one tensor, [total, 3, N, D]."""
+    """Computes `flash_attn_varlen_func` with q, k and v in one tensor, [total, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[total, 3, N, D]", 3)
     packed = Packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
     options = Options.among(locals())
@@ -199,7 +200,8 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """Attention of q [B, Sq, N, D] over caches, into which k and v are written first, in place. No cache is copied.
+    """Computes attention of q [B, Sq, N, D] over caches, into which k and v are written first, in place. No cache is
+    copied.
 
     Row i has the place of key i + Sk - Sq, where Sk counts the new keys too. There are no gradients.
 

@@ -26,7 +26,8 @@ class Piece(NamedTuple):
 
 
 def boundaries(name: str, cu_seqlens: Tensor, rows: int) -> list[int]:
-    """Prefix sums with a leading 0 as numbers. Raises ValueError unless they are such sums of at most `rows` rows."""
+    """Returns prefix sums with a leading 0 as numbers. Raises ValueError unless they are such sums of at most `rows`
+    rows."""
     sums = cu_seqlens.tolist()
     if not sums or sums[0] != 0:
         raise invalid(f"{name}[0]", sums[0] if sums else "missing", "0")
@@ -45,7 +46,7 @@ def check_longest(name: str, longest: int, cu_seqlens: list[int]) -> None:
 
 
 def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> list[int]:
-    """The number of rows of each sequence that are in use."""
+    """Returns the number of rows of each sequence that are in use."""
     whole = [end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)]
     if used is None:
         return whole
@@ -59,8 +60,8 @@ def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> lis
 def pieces_of(
     cu_q: list[int], cu_k: list[int], used_q: list[int], used_k: list[int], chunk: int
 ) -> list[Piece]:
-    """One piece per sequence. With chunk > 0 there is one per chunk of its keys, and queries see only their own chunk.
-    """
+    """Returns one piece per sequence. With chunk > 0 there is one piece per chunk of keys, and queries see only their
+    own chunk."""
     whole = [
         Piece(i, cu_q[i], cu_q[i] + used_q[i], cu_k[i], cu_k[i] + used_k[i]) for i in range(len(used_q))
     ]
@@ -68,8 +69,8 @@ def pieces_of(
 
 
 def chunked(piece: Piece, chunk: int) -> list[Piece]:
-    """The pieces of a sequence's chunks. Key j lies in chunk j // chunk, and so does the row at its place. Rows before
-    all keys see none."""
+    """Returns the pieces of a sequence's chunks. Key j lies in chunk j // chunk, and so does the row at its place. Rows
+    before all keys see none."""
     owner, q_begin, q_end, k_begin, k_end = piece
     first = q_begin - piece.offset  # the row at the first key's place
     parts = []
@@ -93,11 +94,11 @@ def is_cover(pieces: list[Piece]) -> bool:
 
 
 def rows_of(spans: list[tuple[int, int]]) -> Tensor:
-    """The rows of all spans, one span after another."""
+    """Returns the rows of all spans, one span after another."""
     return torch.cat([torch.arange(begin, end) for begin, end in spans] or [torch.arange(0)])
 
 
 def runs_of(keys: list) -> list[tuple[int, int]]:
-    """The ranges [begin, end) of equal neighbours."""
+    """Returns the ranges [begin, end) of equal neighbours."""
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
     return list(zip(starts, [*starts[1:], len(keys)], strict=True)) if keys else []

@@ -34,7 +34,7 @@ def index_first_axis_residual(input: Tensor, indices: Tensor) -> tuple[Tensor, T
 def unpad_input(
     hidden_states: Tensor, attention_mask: Tensor, unused_mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
-    """The rows of a padded batch that are not padding.
+    """Returns the rows of a padded batch that are not padding.
 
     Args:
         hidden_states: [B, S, ...].
@@ -60,7 +60,7 @@ def unpad_input(
 def unpad_input_for_concatenated_sequences(
     hidden_states: Tensor, attention_mask_in_length: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The rows of a padded batch whose elements hold several sequences one after another.
+    """Returns the rows of a padded batch whose elements hold several sequences one after another.
 
     Args:
         hidden_states: [B, S, ...].

@@ -47,8 +47,8 @@ flash_attn_with_kvcache = _of_both(second.flash_attn_with_kvcache, third.flash_a
 
 
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
-    """The number of keys that the package's kernels process at a time, by which its S_dmask is scaled. S_dmask here is
-    not scaled."""
+    """Returns the number of keys that the package's kernels process at a time, by which its S_dmask is scaled. S_dmask
+    here is not scaled."""
     if head_dim <= 64:
         return 64 if is_dropout and head_dim > 32 else 128
     if 96 < head_dim <= 160:

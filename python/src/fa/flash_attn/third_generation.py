@@ -46,7 +46,7 @@ def flash_attn_func(
     learnable_sink: Tensor | None = None,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """Attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv]. All have gradients.
+    """Computes attention of q [B, Sq, N, D], k [B, Sk, Nkv, D] and v [B, Sk, Nkv, Dv]. All have gradients.
 
     Other arguments are those of `fa.flash_attn.flash_attn_func`.
 
@@ -101,7 +101,7 @@ def flash_attn_varlen_func(
     learnable_sink: Tensor | None = None,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """`flash_attn_func` of packed sequences: q [total_q, N, D], k [total_k, Nkv, D], v [total_k, Nkv, Dv].
+    """Computes `flash_attn_func` of packed sequences: q [total_q, N, D], k [total_k, Nkv, D], v [total_k, Nkv, Dv].
 
     Args:
         cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
@@ -152,7 +152,7 @@ def flash_attn_with_kvcache(
     learnable_sink: Tensor | None = None,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """`fa.flash_attn.flash_attn_with_kvcache` with the third generation's arguments.
+    """Computes `fa.flash_attn.flash_attn_with_kvcache` with the third generation's arguments.
 
     Args:
         qv: as in flash_attn_func, but not with pages.
@@ -216,7 +216,7 @@ def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """The options among a function's arguments."""
+    """Returns the options among a function's arguments."""
     sink, s_aux, chunk = (given[name] for name in ("learnable_sink", "s_aux", "attention_chunk"))
     if sink is not None and s_aux is not None:
         raise ValueError("invalid argument: s_aux: given together with learnable_sink, want one of them")

@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention, computed by `fa`; the way to give it to a model that calls PyTorch's; and
+"""PyTorch's scaled_dot_product_attention, computed by `fa`; a context that puts it in place of PyTorch's function; and
 attention of few queries over a cache."""
 
 from __future__ import annotations
@@ -39,29 +39,30 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(scale * Q K^T + attn_mask) V with dropout, as torch.nn.functional has it, forward and backward.
+    """Computes softmax(scale * Q K^T + attn_mask) V with dropout, as torch.nn.functional does, forward and backward.
 
     Args:
         query: [..., N, L, E]; float32, bfloat16 or float16, on the CPU.
         key, value: [..., N, S, E] and [..., N, S, Ev]. All dimensions before the last two broadcast.
-        attn_mask: broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or float32, added to
-            the scores. It may require a gradient. Of torch.nn.attention.bias also causal_upper_left, which is
-            is_causal, and causal_lower_right: row i looks at keys j <= i + S - L.
-        dropout_p: in [0, 1); its seed comes from PyTorch's generator.
-        is_causal: row i looks at keys j <= i, also where L and S differ; with attn_mask, those of them that it keeps.
-        scale: None: 1 / sqrt(E).
+        attn_mask: a tensor that broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or
+            float32, added to the scores. It may require a gradient. Or a mask of torch.nn.attention.bias:
+            causal_upper_left means is_causal, and causal_lower_right lets row i look at keys j <= i + S - L.
+        dropout_p: the share of pairs that are dropped, in [0, 1). The seed comes from PyTorch's generator.
+        is_causal: whether row i looks only at keys j <= i, even if L and S differ. With attn_mask, it looks at the keys
+            that both allow.
+        scale: None means 1 / sqrt(E).
         enable_gqa: the heads of query may be a multiple of those of key and of those of value.
 
-    Nested tensors of layout torch.jagged, [B, N, j, E] or [B, j, E] with j ragged, give a nested tensor: each sequence
-    looks at its own keys. There is no attn_mask then. Layout torch.strided is refused. DTensors sharded by batch or by
-    heads are computed where they lie, unless there is dropout, for which every rank gets them whole. Other classes that
-    have a __torch_function__ (the proxies of torch.fx among them) are given this function, as they are PyTorch's.
+    Nested tensors of layout torch.jagged, [B, N, j, E] or [B, j, E] with j ragged, give a nested tensor. Each sequence
+    then looks at its own keys, and there is no attn_mask. Layout torch.strided is refused. DTensors sharded by batch or
+    by heads are computed where they lie. With dropout, every rank gets them whole instead. Other classes that have a
+    __torch_function__ (the proxies of torch.fx among them) are given this function, as they would be given PyTorch's.
 
     Returns:
         [..., N, L, Ev]. Rows that look at no key are 0. The strides are those of PyTorch's function.
 
     Raises:
-        ValueError: an argument is wrong. TypeError: one is no tensor.
+        ValueError: an argument is wrong. TypeError: an argument is no tensor.
     """
     if dropout_p == 0.0 and unwatched():
         out = attend_plainly(query, key, value, attn_mask, is_causal, scale, enable_gqa)
@@ -92,11 +93,11 @@ def can_use(
     *,
     debug: bool = False,
 ) -> bool:
-    """Whether `scaled_dot_product_attention` takes query [..., N, L, E] and the others; nothing is computed.
+    """Whether `scaled_dot_product_attention` takes query [..., N, L, E] and the other arguments. Nothing is computed.
 
     Args:
-        debug: if it does not, warns and says why, as torch.backends.cuda.can_use_flash_attention does.
-        others: as of `scaled_dot_product_attention`.
+        debug: whether to warn why arguments are not taken, as torch.backends.cuda.can_use_flash_attention does.
+        others: the arguments of `scaled_dot_product_attention`.
     """
     reason = refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if reason is not None and debug:
@@ -106,25 +107,28 @@ def can_use(
 
 @contextlib.contextmanager
 def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[None]:
-    """Within it, torch.nn.functional.scaled_dot_product_attention is the one above, in all threads.
+    """While this context lasts, torch.nn.functional.scaled_dot_product_attention is fa.torch's function, in all
+    threads.
 
-    fallback: what the function above refuses (float64, tensors of another device, `dropout_p=1`: see `can_use`) PyTorch's
-    own computes, with a warning that says why. Without it such calls raise ValueError or TypeError. While contexts
-    overlap, one of them with fallback is enough.
+    fallback: whether PyTorch's own function computes the calls that fa.torch's refuses (float64, tensors of another
+    device, `dropout_p=1`: see `can_use`). A warning then says why. Without fallback such calls raise ValueError or
+    TypeError. While contexts overlap, one of them with fallback is enough.
 
-    Code that looks the function up there when it calls it is served: transformers and most models. A copy that was
-    imported by name before stays what it was. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served
-    in all their modes: multi_head_attention_forward is replaced too, which returns weights without asking for the
-    function, and the fast path of inference, which asks for neither, is switched off. Without it rows of padding hold
-    numbers where it leaves zeros, and nested tensors of layout torch.strided are refused.
+    Code that looks the function up in torch.nn.functional at each call is served, as in transformers and most models. A
+    copy that was imported by name before is not replaced. torch.nn.MultiheadAttention and torch.nn.Transformer's layers
+    are served in all their modes. multi_head_attention_forward is replaced too, because it returns weights without
+    calling the function. The fast path of inference, which calls neither, is switched off. Without the fast path, rows
+    of padding hold numbers where it leaves zeros, and nested tensors of layout torch.strided are refused.
 
-    torch.jit.script compiles PyTorch's own functions, also within it; torch.jit.trace and torch.compile record this one.
+    torch.jit.script compiles PyTorch's own functions even within the context; torch.jit.trace and torch.compile record
+    fa.torch's. PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot
+    enter the context inside a compiled function: enter it around the call.
 
     PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot enter the
     context inside a compiled function: enter it around the call.
 
-    Contexts nest and overlap, in one thread or in many: what was in force before the first of them is put back when the
-    last is left.
+    Contexts nest and overlap, in one thread or in many. The functions that were in force before the first context are
+    put back when the last context is left.
     """
     replacement.enter(scaled_dot_product_attention, fallback)
     try:
@@ -134,9 +138,10 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
 
 
 def install(fallback: bool = False) -> None:
-    """The replacement of `replace_scaled_dot_product_attention` for the rest of the program, without a context.
+    """Replaces the function as `replace_scaled_dot_product_attention` does, but for the rest of the program, without a
+    context.
 
-    fallback: means what it means there. A second call changes it.
+    fallback: has the same meaning as there. A second call of `install` changes it.
     """
     replacement.enter(scaled_dot_product_attention, fallback)
     uninstall()
@@ -144,7 +149,7 @@ def install(fallback: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Undoes all calls of `install` before it. Without one it does nothing."""
+    """Undoes all earlier calls of `install`. Without such a call it does nothing."""
     while _installed:
         replacement.leave(_installed.pop())
 

@@ -1,21 +1,22 @@
 """Attention of sequences that lie on several processes, over any process group of torch.distributed that moves CPU
 tensors (gloo, mpi): `from fa.torch import context_parallel as cp`.
 
-Every rank of the group holds its own rows of a sequence, and passes them, and gets its own rows of the output; gradients
-likewise. **The bits are those of one process** that has the whole sequence, for any number of ranks and any cut at
-multiples of 128 rows. docs/distributed.md has the cuts, and what travels.
+Every rank of the group holds its own rows of a sequence. It passes these rows and gets its own rows of the output;
+gradients work likewise. **The bits are those of one process** that has the whole sequence, for any number of ranks and
+any cut at multiples of 128 rows. docs/distributed.md explains the cuts, and what travels.
 
 Arguments that all functions here share:
 
-    group: a ProcessGroup, or a DeviceMesh of one dimension; None: the default group.
-    cut: which rows a rank holds. "zigzag": of 2 P chunks of the sequence, rank r of P has chunks r and 2 P - 1 - r, even
-        work under a causal mask. "contiguous": chunk r of P. Or the list of (begin, end) of each rank, in the order in
-        which it holds them, which cover the sequence once. Chunks are whole units of 128 rows; the last takes the rest.
+    group: a ProcessGroup, or a DeviceMesh of one dimension; None means the default group.
+    cut: which rows a rank holds. "zigzag" cuts the sequence into 2 P chunks for P ranks. Rank r has chunks r and 2 P -
+        1 - r, which gives even work under a causal mask. "contiguous" gives rank r chunk r of P. A list has the
+        intervals (begin, end) of each rank, in the order in which the rank holds them; they cover the sequence once.
+        Chunks are whole units of 128 rows, and the last chunk takes the rest.
 
-All functions but `positions` and `traffic` are collective: every rank of the group calls them, in the same order, also
-a rank that holds no rows. An error of one rank, and what the ranks disagree about, is the same exception on every rank,
-before anything has moved. What the group raises, for example after its time-out where a rank has died, becomes a
-RuntimeError.
+All functions except `positions` and `traffic` are collective. Every rank of the group calls them in the same order,
+even a rank that holds no rows. An error of one rank, or a disagreement between ranks, raises the same exception on
+every rank before anything has moved. An exception of the group, for example after its time-out if a rank has died,
+becomes a RuntimeError.
 """
 
 from __future__ import annotations
@@ -65,22 +66,25 @@ def scaled_dot_product_attention(
     cut: Cut = "zigzag",
     strategy: str = "auto",
 ) -> Tensor:
-    """`fa.torch.scaled_dot_product_attention` of sequences that lie on all ranks of the group, forward and backward.
+    """Computes `fa.torch.scaled_dot_product_attention` of sequences that lie on all ranks of the group, forward and
+    backward.
 
     Args:
         query: [..., N, L, E], this rank's rows; float32, bfloat16 or float16. The other sizes, types and arguments are
             the same on all ranks.
         key, value: [..., N, S, E] and [..., N, S, Ev], this rank's rows, cut alike.
-        attn_mask: broadcasts to [..., N, L, S] with this rank's rows of query and all rows of key: bool, or float that is
-            added. A float one has a gradient if it has L rows. Rows stay with their rank: strategy "heads" is not taken.
-            Or of torch.nn.attention.bias, causal_upper_left and causal_lower_right, of the sizes of the whole sequences.
+        attn_mask: a tensor that broadcasts to [..., N, L, S] with this rank's rows of query and all rows of key: bool,
+            or float that is added. A float one has a gradient if it has L rows. Its rows stay with their rank, so
+            strategy "heads" is not taken. Or causal_upper_left or causal_lower_right of torch.nn.attention.bias, of the
+            sizes of the whole sequences.
         dropout_p: in [0, 1); the seed comes from PyTorch's generator on rank 0.
-        is_causal: row i of the whole query looks at keys j <= i of the whole key; not with attn_mask.
-        scale, enable_gqa: as there.
-        group, cut: see the module.
-        strategy: what travels: "sequence", keys and values of few heads at a time to every rank that sees them; "heads",
-            whole sequences of some heads to each rank and the results back; "auto", the one with the shorter predicted
-            time. No bit depends on it.
+        is_causal: whether row i of the whole query looks only at keys j <= i of the whole key. Not together with
+            attn_mask.
+        scale, enable_gqa: as in `fa.torch.scaled_dot_product_attention`.
+        group, cut: see the description of the module.
+        strategy: what travels. "sequence" sends keys and values of few heads at a time to every rank that sees them.
+            "heads" sends whole sequences of some heads to each rank, and the results back. "auto" takes the one with
+            the shorter predicted time. No bit depends on the strategy.
 
     Returns:
         [..., N, L, Ev], this rank's rows, in memory as there. The gradients are those of this rank's rows too. All ranks
@@ -141,7 +145,7 @@ def _in_own_names(error: Exception) -> Exception:
 
 
 def _check_plain(**tensors: Tensor) -> None:
-    """ValueError for tensors that are views of something else."""
+    """Raises ValueError for nested tensors and for subclasses of Tensor."""
     for name, tensor in tensors.items():
         if tensor.is_nested or type(tensor) not in (Tensor, torch.nn.Parameter):
             kind = "nested tensor" if tensor.is_nested else type(tensor).__name__
@@ -149,7 +153,7 @@ def _check_plain(**tensors: Tensor) -> None:
 
 
 def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]:
-    """Which keys a row sees, and the sizes of a mask that has them."""
+    """Returns the rule of which keys a row sees, and the sizes of a mask that has sizes."""
     if attn_mask is None:
         return (CAUSAL_TOP_LEFT if is_causal else EVERY_KEY), None
     if is_causal:
@@ -161,16 +165,17 @@ def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]
 
 
 def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> contextlib.AbstractContextManager[None]:
-    """Within it, attention of whole models is that of all ranks of the group: `with cp.enable(group, cut): model(x)`.
+    """While this context lasts, attention of whole models is over all ranks: `with cp.enable(group, cut): model(x)`.
 
     torch.nn.functional.scaled_dot_product_attention is the function above, in all threads, for code that looks it up
-    there when it calls it. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served with
-    need_weights=False. Models of transformers are served with attn_implementation "sdpa" and "fa": causal masks, windows
-    and both directions; `position_ids` are `positions(...)[None]`. A mask of four dimensions that the caller passes to the
-    model has this rank's rows and all keys: `shard(mask, dim=-2)`. Padding masks, packed sequences and caches of earlier
-    tokens raise ValueError.
+    there at each call. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served with
+    need_weights=False. Models of transformers are served with attn_implementation "sdpa" and "fa": causal masks,
+    windows and both directions. Their `position_ids` are `positions(...)[None]`. A mask of four dimensions that the
+    caller passes to the model has this rank's rows and all keys: `shard(mask, dim=-2)`. Padding masks, packed sequences
+    and caches of earlier tokens raise ValueError.
 
-    Every attention in the model is over all ranks. Backward may run outside. Contexts nest; the innermost counts.
+    Every attention in the model is over all ranks. Backward may run outside the context. Contexts nest, and the
+    innermost one counts.
     """
     return enabled(scaled_dot_product_attention, _replace_in_models, process_group(group), cut, strategy)
 
