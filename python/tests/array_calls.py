@@ -100,7 +100,7 @@ ARGUMENTS = [(name, argument) for name, (arrays, _) in CALLS.items() for argumen
 
 
 def run(name, **changed):
-    """The results of the call, as a list of arrays."""
+    """Returns the results of the call, as a list of arrays."""
     arrays, options = CALLS[name]
     results = getattr(fa, name)(**{**arrays, **options, **changed})
     results = results if isinstance(results, tuple) else (results,)

@@ -19,8 +19,8 @@ def _same_numbers_every_time():
 
 @pytest.fixture
 def one_torch_thread():
-    """PyTorch's own operators, of which references are made, on one thread: theirs wait for each other on a busy
-    machine, for far longer than small tensors take. The library keeps all of its own."""
+    """Runs PyTorch's own operators, from which references are made, on one thread. On a busy machine PyTorch's threads
+    wait for each other for far longer than small tensors take. The library keeps all of its own threads."""
     threads, context = torch.get_num_threads(), fa.set_default_context(fa.Context())
     torch.set_num_threads(1)
     yield
@@ -30,7 +30,7 @@ def one_torch_thread():
 
 @pytest.fixture
 def forward_calls(monkeypatch):
-    """A counter that grows by one per forward call of the library."""
+    """Returns a counter that grows by one per forward call of the library."""
     made = []
 
     def counted(function, answered):

@@ -183,20 +183,20 @@ def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor:
 
 
 def unpack_bits(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A bit mask, LSB first, as bool."""
+    """Returns a bit mask, LSB first, as bool."""
     bits = (mask[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
     return bits.reshape(-1)[: torch.Size(shape).numel()].reshape(shape).bool()
 
 
 def bnsd(x: Tensor, layout: str, heads: int) -> Tensor:
-    """A BNSD view of a tensor in this layout."""
+    """Returns a BNSD view of a tensor in this layout."""
     if layout in ("BSH", "SBH"):
         x = x.unflatten(-1, (heads, -1))
     return x.permute(*_FROM[layout])
 
 
 def to_layout(x: Tensor, layout: str) -> Tensor:
-    """A BNSD tensor as a contiguous one in this layout."""
+    """Returns a BNSD tensor as a contiguous tensor in this layout."""
     x = x.permute(*_TO[layout])
     return (x.flatten(2) if layout in ("BSH", "SBH") else x).contiguous()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def counts(indices: Tensor, keys: int, *, block_size: int = 1, causal: bool = True) -> Tensor:
-    """The counts [B,S1,keys] of sparse_indices [B,S1,1,K]."""
+    """Returns the counts [B,S1,keys] of sparse_indices [B,S1,1,K]."""
     batch, rows, _, slots = indices.shape
     result = torch.zeros(batch, rows, keys, dtype=torch.float64)
     for b in range(batch):
@@ -26,14 +26,14 @@ def counts(indices: Tensor, keys: int, *, block_size: int = 1, causal: bool = Tr
 
 
 def indexer_scores(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """The scores [B,S1,S2] in q's type."""
+    """Returns the scores [B,S1,S2] in q's type."""
     return torch.einsum("bthd,bsd,bth->bths", q, k[:, :, 0], torch.ones_like(weights)).relu().mul(
         weights.unsqueeze(-1)
     ).sum(2)
 
 
 def indexer_size(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """The sum of the magnitudes of all terms of a score."""
+    """Returns the sum of the magnitudes of all terms of a score."""
     return torch.einsum("bthd,bsd,bth->bts", q.abs(), k[:, :, 0].abs(), weights.abs())
 
 

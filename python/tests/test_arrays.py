@@ -32,7 +32,7 @@ def read_only(array):
 
 
 def broadcast(array):
-    """An array whose elements are all the same one in memory, and its plain copy."""
+    """Returns an array whose elements are all the same element in memory, and its plain copy."""
     row = array[(0,) * array.ndim]
     view = np.broadcast_to(row, array.shape)
     return view, view.copy()
@@ -91,13 +91,13 @@ DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument n
 
 
 def as_tensors(name, argument, change):
-    """The arguments of a call as tensors, one of them changed."""
+    """Returns the arguments of a call as tensors, one of them changed."""
     tensors = {a: torch.from_numpy(array.copy()) for a, array in CALLS[name][0].items()}
     return {**tensors, argument: change(tensors[argument])}
 
 
 def said_of(argument):
-    """The beginning of a message about this argument."""
+    """Returns the beginning of a message about this argument."""
     return rf"^(invalid argument: )?{argument}\b"
 
 
@@ -115,7 +115,7 @@ def test_a_derivative_that_would_be_lost_is_refused(name, argument):
 
 
 def dense_pair(q, kv, **keywords):
-    """Output, statistics and gradients of a dense call on zeros."""
+    """Computes output, statistics and gradients of a dense call on zeros."""
     inputs = np.zeros(q, np.float32), *(np.zeros(kv, np.float32) for _ in range(2))
     forward = fa.flash_attention(*inputs, **keywords)
     gradients = fa.flash_attention_grad(*inputs, forward.out, forward.out, *forward[1:], **keywords)

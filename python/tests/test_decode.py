@@ -25,7 +25,7 @@ def random_qkv(dtype=torch.float32, sq=SQ, keys=S):
 
 
 def kept(lengths=LENGTHS, sq=SQ, keys=S, left=None, right=None):
-    """The keys that the rows look at, [B, 1, Sq, S]. A window counts from the lengths."""
+    """Returns the keys that the rows look at, [B, 1, Sq, S]. A window counts from the lengths."""
     ends = torch.tensor(lengths)[:, None, None]
     i, j = torch.arange(sq)[:, None], torch.arange(keys)
     diagonal = i + ends - sq
@@ -42,13 +42,13 @@ def assert_right(out, q, k, v, *, lse=None, keep=None, **features):
     if lse is not None:
         there = total > 0
         assert torch.isneginf(lse[~there]).all()
-        # lse is the logarithm of a sum of S terms, so its error is that of the largest score and of the sum.
+        # lse is the logarithm of a sum of S terms, so it has the errors of the largest score and of the sum.
         error = (lse.double() - (top + total.log()))[there].abs().max()
         assert not (error > 2**-20 * (1 + top.abs().max()))
 
 
 def paged(tensor, layout="BNSD", lengths=LENGTHS, page=PAGE):
-    """Pages in any order, with pages of NaN between them, and the table."""
+    """Returns pages in any order, with pages of NaN between them, and their table."""
     count = -(-tensor.shape[2] // page)
     order = torch.randperm(B * count + 2)[: B * count].view(B, count)
     pages = torch.full((B * count + 2, tensor.shape[1], page, tensor.shape[3]), torch.nan, dtype=tensor.dtype)
@@ -201,7 +201,7 @@ def test_split_heads_in_every_form_of_keys():
 
 
 def caches():
-    """Views of larger memory, as caches have them."""
+    """Returns views of larger memory, as caches have them."""
     torch.manual_seed(5)
     whole = torch.randn(S + 30, B + 1, 2, NKV, D + 8)  # [S, B, k or v, N, D]
     views = [whole[:, :B, i, :, :D].permute(1, 2, 0, 3) for i in (0, 1)]
@@ -220,7 +220,7 @@ def test_strides_change_no_bits():
 
 
 def peak_bytes(function):
-    """How much the peak of this process' memory rises while `function` runs."""
+    """Returns by how much the peak of this process' memory rises while `function` runs."""
 
     def status(field):
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -31,7 +31,7 @@ MODULES = [
 
 
 def without_shapes(module):
-    """Public functions and result tuples of a module whose docstring names no shape."""
+    """Yields public functions and result tuples of a module whose docstring names no shape."""
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, tuple)):

@@ -15,12 +15,12 @@ CACHE = torch.zeros(1, 16, 2, 8)
 PAGES = {"block_table": torch.zeros(1, 1, dtype=torch.int32)}
 PACKED = {"cu_seqlens_q": torch.tensor([0, 4], dtype=torch.int32), "cu_seqlens_k": torch.tensor([0, 4], dtype=torch.int32)}
 
-# An inner function, and a call of a public one that reaches it.
+# By case: an inner function, and a call of a public function that reaches it.
 CALLS = {
     "decode": (
         torch_decode,
         "attend_cached",
-        # An int8 output takes the general way.
+        # A call with an int8 output takes the general path.
         lambda: fa_torch.decode_attention(*(ROWS.transpose(1, 2),) * 3, quant_scale2=torch.ones(1)),
     ),
     "sdpa": (

@@ -30,7 +30,7 @@ def imports_of(sources):
 
 
 def circle_of(sources):
-    """The modules of a circle, or None."""
+    """Returns the modules of a circle, or None."""
     try:
         TopologicalSorter(imports_of(sources)).prepare()
     except CycleError as error:

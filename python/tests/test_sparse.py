@@ -67,7 +67,7 @@ def selection(dtype=torch.int32):
 
 
 def dense(wide, count, requires_grad=False):
-    """q and k with their ropes, and v, as BNSD in float64, and the keywords of the selection."""
+    """Returns q and k with their ropes, and v, as BNSD in float64, and the keywords of the selection."""
     q, k, q_rope, k_rope = (bnsd(t.detach().double(), "BSND", t.shape[2]) for t in wide)
     inputs = [torch.cat([q, q_rope], -1), torch.cat([k, k_rope], -1), k.clone()]
     keywords = {"scale": SCALE, "keep": (count > 0)[:, None], "bias": count.clamp_min(1).log()[:, None]}
@@ -323,7 +323,7 @@ def test_opcheck_of_the_dense_loss():
 
 
 def attention_and_indexer():
-    """The arguments of the loss in float32, and the target in float64, in tensors of at least 4096 elements."""
+    """Returns the arguments of the loss in float32, and the target in float64, in tensors of at least 4096 elements."""
     keys = 260
     shapes = (B, S1, N, D), (B, keys, 1, D), (B, S1, 96, 16), (B, keys, 1, 16), (B, S1, 96)
     query, key, query_index, key_index, weights = (torch.randn(shape) for shape in shapes)

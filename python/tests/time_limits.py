@@ -5,7 +5,7 @@ import os
 import pytest
 
 _SLOWER = 10
-"""How many times as long a limit is under an emulator, as in the tests in C++."""
+"""The factor of a limit under an emulator, as in the tests in C++."""
 
 
 def emulated() -> bool:
@@ -22,5 +22,5 @@ starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="thread
 
 
 def seconds(limit: int) -> int:
-    """A limit of `limit` seconds, which is enough on a busy machine, or of more under an emulator."""
+    """Returns a limit of `limit` seconds, which is enough on a busy machine. Under an emulator the limit is longer."""
     return limit * _SLOWER if emulated() else limit

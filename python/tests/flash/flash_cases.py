@@ -30,7 +30,7 @@ class Case:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def random(self, *shape: int) -> Tensor:
-        """A random view of a larger tensor, or half the time a contiguous tensor."""
+        """Returns a random view of a larger tensor, or half the time a contiguous tensor."""
         whole = torch.randn(*shape[:-1], shape[-1] + random.choice((0, 8)), dtype=self.dtype)
         return whole[..., : shape[-1]].detach().requires_grad_()
 
@@ -74,7 +74,7 @@ def random_case(seed: int, *, same_lengths: bool, dropout: bool = True) -> Case:
 
 
 def expected(case: Case, dtype: torch.dtype, q, k, v, slopes, kept, **others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference's results of one sequence. kept: the pairs that dropout kept, or None."""
+    """Returns the reference's results of one sequence. kept: the pairs that dropout kept, or None."""
     options = case.options
     return flash_reference.attention(
         *(t.to(dtype) for t in (q, k, v)),

@@ -29,8 +29,8 @@ def attention(
     kept_by_dropout: Tensor | None = None,
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of one sequence, q [Sq, N, D], k [Sk, Nkv, D], v [Sk, Nkv, Dv], in the type of q. Returns out [Sq, N,
-    Dv], lse [N, Sq] (-inf without keys) and probabilities [N, Sq, Sk]."""
+    """Computes attention of one sequence, q [Sq, N, D], k [Sk, Nkv, D], v [Sk, Nkv, Dv], in the type of q. Returns out
+    [Sq, N, Dv], lse [N, Sq] (-inf without keys) and probabilities [N, Sq, Sk]."""
     rows, heads, keys = q.shape[0], q.shape[1], k.shape[0]
     k, v = (t.repeat_interleave(heads // t.shape[1], 1) for t in (k, v))
     products = torch.einsum("ihd,jhd->hij", q, k)
@@ -69,7 +69,7 @@ def attention(
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor, positions: list[int], interleaved: bool) -> Tensor:
-    """Rotary embedding of x [S, N, D], row by row."""
+    """Computes the rotary embedding of x [S, N, D], row by row."""
     out, half = x.clone(), cos.shape[1]
     for row, position in enumerate(positions):
         if not 0 <= position < cos.shape[0]:
@@ -88,8 +88,8 @@ def error(got: Tensor, want: Tensor) -> float:
 
 def assert_as_exact_as_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
     """Asserts that errors are within a multiple of the naive ones. If values are few, the naive result may be exact by
-    chance. So some more is allowed: a rounding of the result, and the error of a float32 sum of `terms` products. Its
-    roundings count as a random walk of six standard deviations."""
+    chance. So a further error is allowed: a rounding of the result, and the error of a float32 sum of `terms` products.
+    Its roundings count as a random walk of six standard deviations."""
     terms, unit = 256, torch.finfo(torch.float32).eps / 2
     assert torch.isfinite(got).all(), name
     largest = max(want.detach().abs().max().item(), 1.0) if want.numel() else 1.0

@@ -22,7 +22,7 @@ UNIT = torch.finfo(torch.float32).eps / 2
 
 
 def of_batch(case, q, k, v, slopes, kept):
-    """The reference(dtype) that `check` takes, for a batch."""
+    """Returns the reference(dtype) that `check` takes, for a batch."""
 
     def reference(dtype):
         own = [slopes if slopes is None or slopes.dim() == 1 else slopes[b] for b in range(len(q))]

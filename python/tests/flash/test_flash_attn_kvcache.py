@@ -52,7 +52,7 @@ class Caches:
             self.tensors.append(cache)
 
     def of(self, b, rows):
-        """The places of sequence b's rows."""
+        """Returns the places of sequence b's rows."""
         return tuple(place[rows] for place in self.places[b])
 
 
@@ -85,7 +85,7 @@ def rotary_tables(case, caches):
 
 
 def turned_to_type(x, tables, positions):
-    """x rotated in float64 and rounded once to its type."""
+    """Returns x rotated in float64 and rounded once to its type."""
     cos, sin, interleaved = tables
     return turned(x.double(), cos.double(), sin.double(), positions, interleaved).to(x.dtype)
 

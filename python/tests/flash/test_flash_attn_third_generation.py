@@ -19,7 +19,7 @@ def own_options(case):
 
 
 def random_extras(case, shape):
-    """Random qv, sink and chunk, each of which may be absent."""
+    """Draws qv, sink and chunk at random. Each of them may be absent."""
     qv = case.random(*shape, case.heads, case.dv) if random.random() < 0.5 else None
     sink = torch.randn(case.heads, requires_grad=True) if random.random() < 0.5 else None
     return qv, sink, random.choice((0, 0, 7))

@@ -1,4 +1,4 @@
-"""What becomes of the model types of transformers 5.23.0 that test_every_model.py does not find equal to "eager".
+"""The model types of transformers 5.23.0 that test_every_model.py does not find equal to "eager", by reason.
 
 The lists of types that are not run may only shrink: the test fails where one of them runs.
 """
@@ -29,7 +29,7 @@ NEEDS = {
     "higgs_audio_v2_tokenizer": "torchaudio",
 }
 
-# Not run: more than 20 million parameters stay where the sizes of small_models.py do not reach, mostly convolutions.
+# Not run: more than 20 million parameters remain, mostly of convolutions, which small_models.py does not make smaller.
 _TOO_LARGE = """
     align bit blt convnext convnextv2 deimv2 dinov3_convnext dots3_note_text edgetam_video efficientnet
     fastspeech2_conformer_with_hifigan florence2 hiera janus neucodec pe_audio pe_audio_encoder perceiver
@@ -38,7 +38,7 @@ _TOO_LARGE = """
     vibevoice_acoustic_tokenizer_encoder vibevoice_asr xcodec2
 """.split()
 
-# Not run: the default configuration is not complete, or does not fit together when it is small.
+# Not run: the default configuration is incomplete, or its sizes do not fit together when they are small.
 _SIZES_DO_NOT_FIT = """
     autoformer chameleon csm d_fine dbrx deepseek_ocr2 depth_pro diffusion_gemma dots3_note efficientloftr
     ernie4_5_vl_moe esm esmc evolla fun_asr_nano gemma4_assistant gemma4_unified_assistant gradium_phonon_tts
@@ -47,7 +47,7 @@ _SIZES_DO_NOT_FIT = """
     pp_ocrv6_medium_det qwen3_asr t5gemma2_encoder time_series_transformer voxtral_realtime_text
 """.split()
 
-# Not run: they take more than ids, images, videos, patches or sound, or these in other shapes.
+# Not run: the models take other inputs than ids, images, videos, patches or sound, or take these in other shapes.
 _OTHER_INPUTS = """
     audio-spectrogram-transformer audioflamingo3_encoder bark blip-2 blip_2_qformer bros clap clvp cpmant dac
     decision_transformer dia embedding_gemma2 encodec fastspeech2_conformer fun_asr_nano_encoder gemma3n_audio
@@ -85,7 +85,7 @@ _OWN_ATTENTION = """
     wavlm xglm xlm xlnet yoso
 """.split()
 
-# Refused: their layers pass a selection of keys.
+# Refused: the layers of these models pass a selection of keys to attention.
 _BLOCK_INDICES = """
     minimax_m3_vl minimax_m3_vl_text
 """.split()
@@ -94,7 +94,7 @@ _INDICES = """
     axk2 deepseek_v32 glm_moe_dsa hy_v4 mistral_large4 mistral_large4_text
 """.split()
 
-# Refused: transformers does not set their attention by name.
+# Refused: transformers does not set the attention of these models by name.
 _BY_CLASS = """
     data2vec-vision falcon
 """.split()
@@ -103,7 +103,7 @@ REFUSED_BY = dict.fromkeys(_OWN_ATTENTION + _BY_CLASS, 'does not take attn_imple
 REFUSED_BY |= dict.fromkeys(_BLOCK_INDICES, '"fa" does not know the keyword block_indices ')
 REFUSED_BY |= dict.fromkeys(_INDICES, '"fa" does not know the keyword indices ')
 
-# Equal, since they never call an attention function: there is a warning.
+# Equal, because these models never call an attention function. Each gives a warning.
 WARNED = """
     sam_hq_vision_model sam_vision_model
 """.split()

@@ -11,9 +11,9 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
 VOCABULARY = 128
-LARGEST = 20_000_000  # parameters
+LARGEST = 20_000_000  # the most parameters of a model
 
-# The classes of a type, the first that it has.
+# The classes by which a type is built. The first that has the type counts.
 _CLASSES = [
     ("AutoModelForCausalLM", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     ("AutoModelForSeq2SeqLM", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
@@ -25,7 +25,8 @@ _CLASSES = [
 TYPES = sorted({kind for _, kinds in _CLASSES for kind in kinds})
 CAUSAL = sorted(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
-# Of keys whose whole name matches: the value, or a function of the old one. The first that matches counts.
+# Sizes for keys of a configuration whose whole name matches: the value, or a function of the old value. The first match
+# counts.
 _SIZES: list[tuple[str, Any]] = [
     (r"(vocab_size|.*_vocab_size|vocab_size_.*|n_tokens|type_vocab_size)", lambda old: min(old, VOCABULARY)),
     (r"(hidden_size|d_model|n_embd|dim|embed_dim|model_dim|decoder_hidden_size|.*_hidden_size|hidden_dim)", 64),
@@ -68,7 +69,7 @@ _LEFT_OUT = {
     "stage_names",
 }
 
-# Constructor arguments of a type that the sizes above do not make consistent.
+# Constructor arguments for types whose values the sizes above do not make consistent.
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_expand": 2, "mamba_chunk_size": 8}
 _SWIN = {
     "image_size": 56,
@@ -164,7 +165,7 @@ def small(config_class: type[PreTrainedConfig], **given: Any) -> PreTrainedConfi
 
 
 def build(kind: str) -> transformers.PreTrainedModel:
-    """With weights large enough that probabilities are far from equal."""
+    """Builds a model with weights large enough that probabilities are far from equal."""
     torch.manual_seed(7)
     config = small(CONFIG_MAPPING[kind])
     config._attn_implementation = "eager"
@@ -217,7 +218,7 @@ def _layers(whole: dict[str, Any]) -> list[int]:
 
 
 def _rotary(values: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-    """Sections of positions that fill the half of a small head."""
+    """Returns sections of positions that fill the half of a small head."""
     sections = values.get("mrope_section")
     if not isinstance(sections, list) or len(sections) != 3:
         return values

@@ -37,7 +37,7 @@ def _first(config: Any, *names: str, default: Any = None) -> Any:
 
 
 def _image(config: Any) -> Tensor:
-    """Or a video, where the configuration has frames."""
+    """Returns an image, or a video if the configuration has frames."""
     vision = getattr(config, "vision_config", None) or config
     size = _first(vision, "image_size", "img_size", default=32)
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
@@ -47,7 +47,7 @@ def _image(config: Any) -> Tensor:
 
 
 def _patches(config: Any, name: str) -> dict[str, Tensor]:
-    """Of two images of 4 and 8 by 4 patches, which lie one behind the other."""
+    """Returns the patches of two images of 4 by 4 and 8 by 4 patches, one image behind the other."""
     grid = torch.tensor([[1, 4, 4], [1, 8, 4]])
     channels = _first(config, "in_channels", "in_chans", "num_channels", default=3)
     size = channels * _first(config, "temporal_patch_size", default=1) * config.patch_size**2
@@ -59,7 +59,7 @@ def _inputs(model: Any) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(2)
     main, config = model.main_input_name, model.config
     ids = _tokens(2, ROWS)
-    last = getattr(config.get_text_config(), "eos_token_id", None)  # CLIP and its kin look for it
+    last = getattr(config.get_text_config(), "eos_token_id", None)  # CLIP and similar models look for this token
     ids[:, -1] = last if isinstance(last, int) and last < VOCABULARY else VOCABULARY - 8
     if "grid_thw" in names:
         return _patches(config, "hidden_states" if "hidden_states" in names else "pixel_values")
@@ -90,8 +90,9 @@ def _inputs(model: Any) -> dict[str, Any]:
 
 
 def _cached(model: Any, inputs: dict[str, Any], chosen: list[Tensor] | None) -> tuple[list[Tensor], list[Tensor]]:
-    """Logits of the prompt and of greedy steps on the cache, whose tokens are `chosen` or the best."""
-    torch.manual_seed(3)  # some models draw what they look at
+    """Returns the logits of the prompt and of steps on the cache. The tokens of the steps are `chosen`, or the most
+    likely ones."""
+    torch.manual_seed(3)  # some models draw at random what they look at
     keywords = dict(inputs)
     names = set(inspect.signature(model.forward).parameters)
     ids = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
@@ -115,11 +116,11 @@ def _cached(model: Any, inputs: dict[str, Any], chosen: list[Tensor] | None) -> 
 
 
 class NotRun(Exception):
-    """transformers does not build the model small, or "eager" does not take the inputs."""
+    """Raised if transformers cannot build the model small, or if "eager" does not take the inputs."""
 
 
 def _of_eager(kind: str) -> tuple[Any, dict[str, Any], list[Tensor], list[Tensor]]:
-    """The model, its inputs, what it gives for them, and the tokens that it went on with."""
+    """Returns the model, its inputs, its results for these with "eager", and the tokens of its greedy steps."""
     try:
         model = build(kind)
         inputs = _inputs(model)
@@ -133,7 +134,7 @@ def _of_eager(kind: str) -> tuple[Any, dict[str, Any], list[Tensor], list[Tensor
 
 
 def _last_rows(model: Any, inputs: dict[str, Any]) -> list[Tensor]:
-    """By logits_to_keep, with padding and without."""
+    """Returns logits that are computed with logits_to_keep, with padding and without."""
     if "logits_to_keep" not in inspect.signature(model.forward).parameters or "input_ids" not in inputs:
         return []
     whole = {name: value for name, value in inputs.items() if name != "attention_mask"}
@@ -142,7 +143,7 @@ def _last_rows(model: Any, inputs: dict[str, Any]) -> list[Tensor]:
 
 
 def _distance(got: list[Tensor], want: list[Tensor]) -> float:
-    """Of the largest element."""
+    """Returns the largest difference as a fraction of the largest element."""
     pairs = zip(got, want, strict=True)
     return max(((g - w).abs().max() / w.abs().max().clamp(min=1e-20)).nan_to_num(torch.inf).item() for g, w in pairs)
 
@@ -150,7 +151,7 @@ def _distance(got: list[Tensor], want: list[Tensor]) -> float:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
-    """The prompt with padding on its left, two greedy steps on the cache, and the last rows alone."""
+    """Compares the prompt with padding on its left, two greedy steps on the cache, and the last rows alone."""
     if kind in LISTED:
         _check_that_it_is_not_run(kind)
         return
@@ -174,7 +175,8 @@ def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
 
 
 def _check_that_it_is_not_run(kind: str) -> None:
-    """The list may only shrink: what runs does not belong there."""
+    """Checks that a listed type still does not run. The list may only shrink, so a type that runs does not belong
+    there."""
     package = NEEDS.get(kind)
     if package is None or importlib.util.find_spec(package) is None:
         with pytest.raises(NotRun):

@@ -1,4 +1,4 @@
-"""The masks that models get: they stand for those of eager, whatever a model does with them."""
+"""The masks that models get stand for the masks of eager, whatever a model does with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GAPS = torch.tensor([[1, 1, 0, 1, 1, 1, 1, 1, 1], [1] * 9]).bool()
 
 
 def _masks(padding: Tensor, dtype: torch.dtype = torch.float32) -> tuple[ModelMask, Tensor]:
-    """Of fa, and of eager. Gaps are no intervals."""
+    """Returns the mask of fa and the mask of eager. A mask with gaps has no intervals."""
     arguments = {"batch_size": 2, "q_length": ROWS, "kv_length": ROWS, "attention_mask": padding, "dtype": dtype}
     return mask_of_model(**arguments), utils.eager_mask(**arguments)
 
@@ -138,7 +138,7 @@ def _layer(mask, rows=ROWS, keys=ROWS, heads=2) -> Tensor:
 @pytest.mark.parametrize("padding", [PADDING, GAPS], ids=["intervals", "pairs"])
 def test_a_layer_reads_a_cut_as_eagers_tensor(padding):
     mask, eager = _masks(padding)
-    kept = (eager == 0).any(-1)[:, 0]  # rows without keys are 0 with a rule, and a mean with a tensor
+    kept = (eager == 0).any(-1)[:, 0]  # without keys, a row is 0 with a rule, and a mean with a tensor
     for rows, keys in ((slice(None), ROWS), (slice(6, 8), ROWS), (slice(4, 9), 7)):
         number = len(range(ROWS)[rows])
         got = _layer(mask[:, :, rows], number, keys)
@@ -159,7 +159,7 @@ def test_masks_of_other_sizes_are_refused():
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_intervals_of_two_tokens_are_no_scores(rows):
-    """Two tokens have intervals of the shape of their scores."""
+    """With two keys, intervals [.., 2] have the shape of scores."""
     mask = mask_of_model(batch_size=2, q_length=rows, kv_length=2, q_offset=2 - rows, attention_mask=PADDING[:, 2:4])
     assert mask.shape == (2, 1, rows, 2)
     want = utils.eager_mask(batch_size=2, q_length=rows, kv_length=2, q_offset=2 - rows, attention_mask=PADDING[:, 2:4])
@@ -227,7 +227,7 @@ def test_prefix_sums_count_next_to_a_rule():
     torch.testing.assert_close(packed[:, 9:], alone, rtol=1e-4, atol=1e-5)
 
 
-# Keywords.
+# Tests of keywords.
 
 
 @pytest.mark.parametrize("shape", [(2, 9, 3), (2, 2, 9, 1)])
@@ -255,7 +255,7 @@ def test_a_module_that_does_not_say_is_causal():
     torch.testing.assert_close(attention_forward(Module(), q, q, q, None, is_causal=False)[0], want)
 
 
-# Models.
+# Tests of models.
 
 OWN_ATTENTION = {
     "Bloom": lambda: transformers.BloomConfig(vocab_size=97, hidden_size=32, n_layer=1, n_head=4),
@@ -295,7 +295,7 @@ def test_a_model_that_never_calls_fa_gets_one_warning(monkeypatch):
 
 @pytest.mark.parametrize("how", ["layers", "forward", "module"])
 def test_a_model_with_compiled_parts_gets_no_warning(how, monkeypatch):
-    """Its calls are not counted."""
+    """Calls in compiled parts are not counted."""
     warnings = []
     monkeypatch.setattr(support._logger, "warning", warnings.append)
     torch._dynamo.reset()
@@ -346,7 +346,7 @@ def test_the_report_counts_calls():
 
 
 def test_masks_of_every_decoder_are_rules():
-    """Without padding, too: a layer may cut what it gets."""
+    """Models get masks without padding too, because a layer may cut the mask that it gets."""
     for name in DECODERS:
         seen = []
         model = model_of(name)

@@ -1,4 +1,5 @@
-"""What the sources of the installed transformers say to attention functions: a new version fails here, loudly."""
+"""Checks which keywords the sources of the installed transformers pass to attention functions. A new version fails
+here, loudly."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from fa._model.support import HARMLESS
 MODELS = Path(transformers.__file__).parent / "models"
 SOURCES = sorted(MODELS.glob("*/modeling_*.py"))
 
-# Keywords of calls of `attention_interface`. Others come from a caller's own.
+# Keywords of calls of `attention_interface`. Other keywords come from the caller of a model.
 SERVED = set(inspect.signature(fa.transformers.attention_forward).parameters) - {"others"}
 REFUSED = {"indices", "block_indices", "sinks"}
 PASSED = set(
@@ -33,7 +34,8 @@ COMPARING = """
 
 
 def _calls(source: str) -> list[ast.Call]:
-    """Of attention_interface. Only they are parsed: whole sources take ten times as long."""
+    """Returns the calls of attention_interface. Only these calls are parsed, because whole sources take ten times as
+    long."""
     calls = []
     for match in re.finditer(r"\battention_interface\(", source):
         depth, end = 1, match.end()

@@ -1,4 +1,4 @@
-"""Compiled models: one graph, the numbers of the model as it is."""
+"""Compiled models have one graph, and give the numbers of the uncompiled model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_packed_sequences_are_one_graph():
 
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_steps_on_a_cache_of_fixed_size_are_one_graph(name):
-    """The prompt and then steps, which do not compile again."""
+    """Runs the prompt and then steps, which do not compile again."""
     model = model_of(name)
     ids = tokens(2, 20)
     mask = torch.ones(2, 32, dtype=torch.int64)

@@ -18,7 +18,7 @@ LEFT = torch.tensor([0, 2, 5])
 
 
 def _packed(function):
-    """Three sequences in a row of the batch, other ones in another."""
+    """Makes a mask of three sequences in a row of the batch, and of other sequences in another row."""
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1], list(range(11)), [5, 6, 7, 0, 1, 2, 3, 0, 0, 1, 2]])
     sequences = utils.find_packed_sequence_indices(positions)
     return utils.packed_sequence_compatibility_function(function, positions, sequences)
@@ -54,7 +54,7 @@ PADDINGS = {
 
 
 def _of_rows(rows: Tensor, keys: int) -> Tensor:
-    """The mask that intervals stand for."""
+    """Returns the mask that intervals stand for."""
     places = torch.arange(keys)
     return (rows[..., :1] <= places) & (places < rows[..., 1:])
 
@@ -150,7 +150,7 @@ def test_search_refuses_gaps():
 
 
 class Sizes(TorchDispatchMode):
-    """The largest memory that any operation makes, in bytes: what it returns that none of its arguments lies in."""
+    """Notes the most bytes that any operation allocates: results that lie in none of its arguments."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +170,7 @@ LONG = 16 * 1024
 
 @pytest.mark.parametrize("case", ["whole", "left", "right", "packed", "window", "window_left", "both_ways_right"])
 def test_no_tensor_of_a_long_call_grows_with_its_square(case):
-    """One layer on 16K tokens: every tensor is smaller than a mask of one bit per pair."""
+    """Runs one layer on 16K tokens: every tensor is smaller than a mask of one bit per pair."""
     name = "bert" if case.startswith("both") else "mistral" if case.startswith("window") else "llama"
     model = model_of(name, layers=1, positions=LONG).base_model
     inputs = {"input_ids": tokens(1, LONG)}

@@ -1,5 +1,5 @@
-"""Calls that go past PyTorch's dispatcher: they give the operator's bits; the operator is
-called wherever something else watches."""
+"""Calls that go past PyTorch's dispatcher give the operator's bits. The operator is called wherever something else
+watches."""
 
 import pytest
 import torch

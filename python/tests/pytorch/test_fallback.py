@@ -1,4 +1,4 @@
-"""What fa.torch does not take: asked before the call, and handed to PyTorch where that is wanted."""
+"""Calls that fa.torch does not take: `can_use` says so before the call, and a fallback hands them to PyTorch."""
 
 import warnings
 

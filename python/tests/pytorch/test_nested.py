@@ -11,13 +11,14 @@ N, E = 4, 8
 
 
 def jagged(lengths, heads=N, size=E, like=None):
-    """[B, N, j, E], with the sequences of `like` if there is one."""
+    """Returns a nested tensor [B, N, j, E], with the sequences of `like` if it is given."""
     offsets = torch.tensor([0, *lengths]).cumsum(0) if like is None else like.offsets()
     return torch.nested.nested_tensor_from_jagged(torch.randn(sum(lengths), heads, size), offsets).transpose(1, 2)
 
 
 def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), size_v=E, **keywords):
-    """Output and gradients against one call per sequence. places: begin and length of each, in so many rows."""
+    """Compares output and gradients with one call per sequence. places has begin and length of each sequence; rows has
+    the numbers of rows."""
     sizes = zip((rows[0], rows[1], rows[1]), heads, (E, E, size_v), strict=True)
     leaves = [torch.randn(size, requires_grad=True) for size in sizes]
 
@@ -45,7 +46,7 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
         for whole, part, place in zip(want, (own_out, *gradients), (span, *spans), strict=True):
             whole[place] = part.detach().transpose(0, 1)
     for name, g, w in zip(("out", "dq", "dk", "dv"), got, want, strict=True):
-        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22  # a gradient that is summed over heads
+        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22  # for a gradient that is summed over heads
         assert not ((g - w).abs().max() > bound * w.abs().max()), name
 
 
@@ -88,7 +89,7 @@ def test_one_head_without_an_axis_for_it():
 
 def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
     query, key = jagged([40, 24], heads=2), jagged([32, 32], heads=2)
-    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # out is then the dropped P
+    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # out is P after dropout
     value = torch.nested.nested_tensor_from_jagged(identity, key.offsets()).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, dropout_p=0.4).transpose(1, 2).values()
     assert abs((out == 0).double().mean().item() - 0.4) < 5 * (0.24 / out.numel()) ** 0.5
@@ -142,7 +143,7 @@ def test_messages():
 
 @pytest.mark.parametrize(("heads", "e", "ev"), [(0, 8, 8), (2, 0, 8), (2, 8, 0), (0, 0, 0)])
 def test_sizes_of_0(heads, e, ev):
-    """Without elements in a head every key weighs the same."""
+    """If heads have no elements, every key weighs the same."""
     q, k, v = (
         torch.nested.nested_tensor([torch.randn(rows, heads, size) for rows in (3, 5)], layout=torch.jagged)
         .requires_grad_()

@@ -49,7 +49,7 @@ def test_causal_biases_that_do_not_fit_are_refused():
 
 
 class Negated(torch.Tensor):
-    """Attention with it is that of PyTorch's plain tensors, negated."""
+    """Attention with this class is the negated attention of PyTorch's plain tensors."""
 
     @classmethod
     def __torch_function__(cls, function, types, arguments=(), keywords=None):

@@ -1,4 +1,4 @@
-"""Boolean masks of padding are intervals of keys in the forward: fewer pairs, and the bits of a mask in memory."""
+"""In the forward, boolean masks of padding become intervals of keys: fewer pairs, and the bits of a mask in memory."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def mask_of(side, lengths=(S, 300, 0)):
 
 
 def masks_in_memory(monkeypatch):
-    """The masks that the engine's forward is given from now on."""
+    """Returns a list to which the masks of the engine's later forward calls are added."""
     seen, attend = [], direct.attend
     monkeypatch.setattr(direct, "attend", lambda *given: (seen.append(given[3]), attend(*given))[1])
     return seen
@@ -80,7 +80,8 @@ def test_other_masks_stay_in_memory(monkeypatch):
 
 
 def test_a_sequence_has_its_bits_whatever_the_others_are(monkeypatch):
-    """Alone it may be too small to become a rule, and with others of gaps it stays a mask."""
+    """A sequence has the same bits alone and in a batch. Alone its mask may be too small to become a rule; among masks
+    with gaps it stays a mask."""
     (q, k, v), mask = qkv(), mask_of("right")
     gaps = mask.clone()
     gaps[0, ..., 9] = False

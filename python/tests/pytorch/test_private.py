@@ -1,4 +1,5 @@
-"""What `fa` uses of PyTorch's private interfaces: all of it in fa._pytorch, and what stops working without each."""
+"""PyTorch's private interfaces that `fa` uses. All of them are in fa._pytorch; this module says what stops working
+without each."""
 
 import ast
 import importlib
@@ -60,7 +61,8 @@ def nested():
 
 
 def private_names(text):
-    """Of PyTorch, by full name, and private attributes of other objects, in a module's text."""
+    """Returns the private names of PyTorch, in full, and private attributes of other objects, that a module's text
+    uses."""
     names, attributes, aliases = set(), set(), {}
     tree = ast.parse(text)
     for node in ast.walk(tree):
@@ -85,7 +87,7 @@ def private_names(text):
 
 
 def found(full):
-    """The object with this name, or None."""
+    """Returns the object with this name, or None."""
     parts = full.split(".")
     for split in range(len(parts) - 1, 0, -1):
         try:

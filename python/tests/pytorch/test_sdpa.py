@@ -12,7 +12,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, enable_gqa=False):
-    """Of out, dq, dk, dv and dmask, in the shapes of the call."""
+    """Returns the bounds of out, dq, dk, dv and dmask, in the shapes of the call."""
 
     def bnsd(t):
         return t.reshape(-1, *(t.shape[-3:] if t.dim() > 2 else (1, *t.shape)))
@@ -33,7 +33,7 @@ def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, 
 
 
 def check(query, key, value, attn_mask=None, **keywords):
-    """Output and gradients, of a mask that requires one too, against PyTorch's in float64."""
+    """Compares output and gradients with PyTorch's in float64, including the gradient of a mask that requires one."""
     results = []
     d_out = None
     functions = {torch.float64: F.scaled_dot_product_attention, query.dtype: scaled_dot_product_attention}
@@ -151,7 +151,7 @@ def test_heads_of_a_projection_are_used_where_they_lie():
 
 def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
     q, k, _ = random_qkv(sq=64, sk=64, heads=2, heads_kv=2)
-    v = torch.eye(64).expand(2, 2, 64, 64).contiguous().requires_grad_()  # out is then the dropped P itself
+    v = torch.eye(64).expand(2, 2, 64, 64).contiguous().requires_grad_()  # out is P after dropout
     out = scaled_dot_product_attention(q, k, v, dropout_p=0.4)
     p = torch.softmax(q.double() @ k.double().transpose(-2, -1) / 4, -1)
     kept = out.detach() != 0
@@ -175,8 +175,8 @@ def test_dropout_follows_the_generator_of_torch():
 
 
 def test_gradcheck_on_emulated_float64():
-    """Finite differences of a function that computes in float32: h = 1e-2 balances its rounding, 2^-24 / h, against the
-    third derivative times h^2 (inputs are small, so that it is below 1)."""
+    """Checks finite differences of a function that computes in float32. h = 1e-2 balances its rounding, 2^-24 / h,
+    against the third derivative times h^2. Inputs are small, so that the derivative is below 1."""
 
     def function(q, k, v, mask):
         return scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float()).double()
@@ -312,7 +312,7 @@ def test_no_elements_are_of_the_query_type():
 
 
 def test_a_module_of_torch_trains_with_it(forward_calls):
-    """nn.MultiheadAttention in both ways: the same output and gradients but for rounding, and fa was called."""
+    """nn.MultiheadAttention gives the same output and gradients in both ways except for rounding, and fa was called."""
     module = torch.nn.MultiheadAttention(32, 4, batch_first=True)
     x = torch.randn(2, 9, 32)
     mask = torch.nn.Transformer.generate_square_subsequent_mask(9)
@@ -349,7 +349,7 @@ def test_two_threads_train_at_once():
 
 @pytest.mark.parametrize("bias", [-1e4, -1e9, -1e30, torch.finfo(torch.float32).min, 1e9])
 def test_rows_whose_keys_all_have_a_large_bias_have_gradients(bias):
-    """Rows of padding in the additive masks of models: probabilities are those of the scores as f32 rounds them."""
+    """Additive masks of models have rows of padding. Their probabilities follow from the scores as f32 rounds them."""
     q, k, v = (t.requires_grad_() for t in random_qkv(heads=2, heads_kv=2, sq=150, sk=150))
     mask = torch.zeros(2, 1, 150, 150)
     mask[0, :, :70] = bias

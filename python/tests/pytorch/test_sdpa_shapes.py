@@ -16,7 +16,7 @@ L, S, E, EV = 5, 6, 8, 4
 
 
 def expanded(tensor, batch, grouped):
-    """[B, N, ...] with nothing to broadcast."""
+    """Returns the tensor as [B, N, ...] with nothing left to broadcast."""
     rows = tensor.shape[-2:]
     if grouped and len(batch) > 0 and tensor.shape[-3] != batch[-1]:
         tensor = tensor.repeat_interleave(batch[-1] // tensor.shape[-3], -3)
@@ -24,7 +24,7 @@ def expanded(tensor, batch, grouped):
 
 
 def assert_as_torch(query, key, value, attn_mask=None, *, grouped=False, **keywords):
-    """Output and gradients, against PyTorch's in float64."""
+    """Compares output and gradients with PyTorch's in float64."""
     float_mask = attn_mask is not None and attn_mask.is_floating_point()
     sources = [query, key, value, *([attn_mask] if float_mask else [])]
 

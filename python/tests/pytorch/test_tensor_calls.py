@@ -1,5 +1,5 @@
-"""Calls that the extension answers in one step: nothing is copied, kept plans belong to their calls alone, and whatever
-the step does not take goes the general way to the same bits."""
+"""Calls that the extension answers in one step. Nothing is copied, and a kept plan serves its own call alone. Other
+calls take the general path to the same bits."""
 
 import gc
 import threading
@@ -22,7 +22,8 @@ def qkv(rows=L, keys=S, heads_kv=N, dtype=torch.float32):
 
 
 class Spy:
-    """Stands for functions of the extension; notes the data pointers of tensors that a call returned a result for."""
+    """Stands for functions of the extension. It notes the data pointers of tensors for which a call returned a
+    result."""
 
     def __init__(self, monkeypatch, *names):
         self.read = []
@@ -185,7 +186,7 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
 
 
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
-    """As before PyTorch 2.10, which does not say where its tensors lie."""
+    """Runs as before PyTorch 2.10, which does not say where its tensors lie."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)
     pages, table = torch.randn(6, 2, 4, E), torch.arange(6, dtype=torch.int32).view(2, 3)
 
@@ -209,7 +210,7 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
 
 
 def test_kept_plans_are_of_their_calls():
-    """Calls that differ in one thing, in turn: each gives what it gives alone."""
+    """Runs calls that differ in one argument in turn. Each gives the result that it gives alone."""
     q, k, v = qkv(rows=S)
     calls = [
         lambda i=i, scale=scale, causal=causal: scaled_dot_product_attention(
@@ -236,7 +237,7 @@ def test_kept_plans_are_of_their_calls():
         for with_lse in (False, True)
         for causal in (False, True)
     ]
-    assert len(calls) > 64  # more than are kept
+    assert len(calls) > 64  # more plans than are kept
     alone = []
     for call in calls:
         before = fa.set_default_context(fa.Context(threads=1))  # without plans
@@ -263,7 +264,7 @@ def test_contexts_end_with_their_plans():
     q, k, v = qkv()
     want = scaled_dot_product_attention(q, k, v)
     gc.freeze()  # collections pass over the modules
-    for threads in (1, 2, 3) * 10:  # an address is soon used again
+    for threads in (1, 2, 3) * 10:  # a new context soon has the address of a deleted one
         context = fa.Context(threads=threads)
         before = fa.set_default_context(context)
         assert torch.equal(scaled_dot_product_attention(q, k, v), want)

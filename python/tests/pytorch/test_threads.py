@@ -95,7 +95,7 @@ COMPUTING += ("attend_cache", "sparse_forward", "indexer")
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """The number of threads of every call's context; None: the library's own context."""
+    """Returns a list of the number of threads of every call's context; None stands for the library's own context."""
     used = []
 
     def watched(function):

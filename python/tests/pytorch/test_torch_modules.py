@@ -1,4 +1,4 @@
-"""torch.nn's attention modules within replace_scaled_dot_product_attention: every mode is computed by fa, rightly."""
+"""Within replace_scaled_dot_product_attention, fa computes every mode of torch.nn's attention modules correctly."""
 
 import copy
 import itertools
@@ -11,7 +11,8 @@ from torch import nn
 from fa.torch import replace_scaled_dot_product_attention
 
 L, S, B, E, N = 7, 9, 2, 32, 4
-# Of results of up to eight products in a row, each of at most E terms and off by (4 sqrt(E) + 8) u of its size.
+# The relative bound of results of up to eight products in a row. Each product has at most E terms and is off by (4
+# sqrt(E) + 8) u of its size.
 RELATIVE = 8 * (4 * E**0.5 + 8) * 2**-24
 
 
@@ -21,7 +22,7 @@ def calls(forward_calls):
 
 
 def run(module, inputs, dtype=None, **keywords):
-    """Results, and gradients of inputs and parameters if gradients are on."""
+    """Returns results, and gradients of inputs and parameters if gradients are on."""
     module = copy.deepcopy(module).to(dtype)
     inputs = [t.detach().to(dtype).requires_grad_(torch.is_grad_enabled()) for t in inputs]
     cast = {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in keywords.items()}

@@ -24,8 +24,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def intervals(rows: int, ranks: int) -> list[list[tuple[int, int]]]:
-    """Intervals out of order: the last rank has the first rows, and rank 0 two parts. With four ranks, one has no rows.
-    """
+    """Returns intervals out of order: the last rank has the first rows, and rank 0 has two parts. With four ranks, one
+    has no rows."""
     held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
     held[0] += [(512, rows), (256, 384)]
     held[1 % ranks] += [(384, 512)]
@@ -51,7 +51,7 @@ def assert_bits(got: Tensor, want: Tensor, *what) -> None:
     assert torch.equal(got, want), (float((got.float() - want.float()).abs().max()), *what)
 
 
-# Attention.
+# Tests of attention.
 
 
 def attention(rank, ranks):
@@ -91,7 +91,7 @@ def gradients(rank, ranks):
 
 
 def bytes_moved(rank, ranks):
-    """The bytes that are counted message by message equal those of the plans, and ranks receive all that ranks send."""
+    """The bytes that are counted message by message equal the bytes of the plans. Ranks receive all that ranks send."""
     tensors = [t.requires_grad_() for t in inputs()]
     sink = torch.randn(N, requires_grad=True)
     triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
@@ -173,7 +173,7 @@ def rope(rank, ranks):
         assert_bits(got, cp.shard(want, 2, cut=cut), cut)
 
 
-# Rows.
+# Tests of rows.
 
 
 def rows(rank, ranks):
@@ -205,7 +205,7 @@ def gradients_of_rows(rank, ranks):
     assert not whole.grad[others].any()
 
 
-# Errors.
+# Tests of errors.
 
 
 def raises_on_all(kind, text, function, *arguments, **keywords):
@@ -271,7 +271,7 @@ def errors(rank, ranks):
     assert_bits(call(q, k, v, **gqa), cp.shard(want, 2))
 
 
-# torch_npu.
+# Tests of torch_npu.
 
 
 def npu(rank, ranks):
@@ -401,7 +401,7 @@ def npu_packed(rank, ranks):
     raises_on_all(ValueError, r"rank 0: atten_mask\[0\]\[1\]=0, want 1", call, *own, N, "TND", **keywords, **bad)
 
 
-# Whole models.
+# Tests of whole models.
 
 
 @contextlib.contextmanager

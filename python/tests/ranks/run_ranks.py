@@ -3,7 +3,7 @@
     python run_ranks.py MODULE NUMBER_OF_RANKS FUNCTION...
 
 Modules are imported once, and the ranks forked before anything has a thread. Every function is called on every rank, as
-function(rank, ranks). The exit status is that of the first rank that failed.
+function(rank, ranks). The exit status is the status of the first rank that failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from time_limits import seconds  # noqa: E402 -- this file is a program too
 
 SECONDS = 20
-"""After which a rank that waits for another gives up; ten times as many under an emulator."""
+"""The time after which a rank that waits for another gives up; ten times as long under an emulator."""
 
 
 def run_on_ranks(module: str, ranks: int, *functions: str, limit: int = 120) -> str:

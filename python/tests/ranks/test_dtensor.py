@@ -27,7 +27,7 @@ def mesh(request):
 
 
 def shard(mesh, tensor, placement):
-    """This rank's part of a tensor that every rank has."""
+    """Returns this rank's part of a tensor that every rank has."""
     part = tensor.detach()
     if isinstance(placement, Shard):
         part = part.chunk(RANKS, placement.dim)[mesh.get_local_rank()].clone()
