@@ -5,9 +5,9 @@
 
 namespace fa::core {
 
-/// A level for tests, which is no part of the interface. It has the tile products of avx512_amx in plain C++, for any
-/// CPU. A library that is built with its tests has it, and AllIsas, Name and ParseIsa know it there as "amx_emulated".
-/// Its number leaves room for more levels of the interface.
+/// An instruction-set level for tests, which is no part of the interface. This level computes the tile products of
+/// avx512_amx in plain C++, on any CPU. Only a library that is built with its tests has the level. There AllIsas, Name
+/// and ParseIsa know it as "amx_emulated". The number 31 leaves room for more levels of the interface.
 inline constexpr Isa kAmxEmulated = static_cast<Isa>(31);
 
 }  // namespace fa::core

@@ -13,7 +13,8 @@ namespace {
 
 std::counting_semaphore<kBlasCallers> callers(kBlasCallers);
 
-// A forked child has none of the threads that were inside OpenBLAS, so no thread there would release their places.
+// A forked child lacks the threads that were inside OpenBLAS at the fork, so nothing in the child would release their
+// places. The child therefore makes the semaphore anew, with all places free.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { std::construct_at(&callers, kBlasCallers); });
 

@@ -5,8 +5,8 @@
 
 namespace fa::core {
 
-/// The product C = alpha * op(A) * op(B) + beta * C in f32, row-major. `op` transposes where it is asked to. op(A) is
-/// [m, k], and op(B) is [k, n].
+/// The product C = alpha * op(A) * op(B) + beta * C in f32, row-major. op(X) is X, or X transposed if `transpose_a` or
+/// `transpose_b` says so. op(A) is [m, k], and op(B) is [k, n].
 struct BlasProduct {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -21,12 +21,12 @@ struct BlasProduct {
 };
 
 /// Calls OpenBLAS' sgemm. Any number of threads may call it: at most kBlasCallers are inside at once, and the others
-/// wait. Sizes must fit OpenBLAS' int. OpenBLAS' own thread count is a setting of the whole process, and it stays as it
-/// is.
+/// wait. Sizes must fit OpenBLAS' int. The function does not change OpenBLAS' own thread count, which is a setting of
+/// the whole process.
 void Sgemm(const BlasProduct& product);
 
-/// OpenBLAS hands out its work buffers from a table for the threads that it was built for (64 and more in Debian's
-/// build). Half of that number leaves room for other callers in the program.
+/// OpenBLAS hands out work buffers from a table. The table has room for the threads that OpenBLAS was built for (64 and
+/// more in Debian's build). Half of 64 leaves room for other callers in the program.
 inline constexpr int kBlasCallers = 32;
 
 }  // namespace fa::core

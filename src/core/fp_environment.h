@@ -12,8 +12,8 @@
 namespace fa::core {
 
 /// While such an object lives, its thread computes as the library does everywhere: it rounds to nearest, keeps
-/// denormals and masks exceptions. The destructor restores the caller's settings and exception flags exactly. Flags
-/// that the library's arithmetic raises are dropped, because they would depend on which thread did what.
+/// denormals and masks floating-point exceptions. The destructor restores the caller's settings and exception flags
+/// exactly. Flags that the library's arithmetic raises are dropped, because they would depend on which thread did what.
 class FpEnvironment {
  public:
   FpEnvironment() noexcept : callers_(Read()) {
@@ -27,10 +27,11 @@ class FpEnvironment {
 #if defined(__x86_64__)
   // All of the library's arithmetic is SSE or wider. It does not use the x87 unit.
   using State = uint32_t;
-  static constexpr State kOwn = 0x1f80;  // all exceptions masked, no flags, to nearest, neither FTZ nor DAZ
+  static constexpr State kOwn = 0x1f80;  // exceptions masked, no flags, rounding to nearest, neither FTZ nor DAZ
   static bool Equal(State a, State b) { return a == b; }
   static State Read() { return _mm_getcsr(); }
-  // The clobber keeps loads and stores on their side, and with them the arithmetic between.
+  // The clobber of memory keeps the compiler from moving loads and stores across this instruction. The arithmetic
+  // between them then stays on its side as well.
   static void Write(State state) {
     asm volatile("" ::: "memory");
     _mm_setcsr(state);
@@ -40,7 +41,8 @@ class FpEnvironment {
   struct State {
     uint64_t control, flags;
   };
-  // FPCR has no traps, rounds to nearest, flushes nothing and has Arm's usual NaN propagation. FPSR has no flags.
+  // The value 0 of FPCR means no traps, rounding to nearest, no flushing of denormals, and Arm's usual NaN propagation.
+  // The value 0 of FPSR means no flags.
   static constexpr State kOwn = {0, 0};
   static bool Equal(State a, State b) { return a.control == b.control && a.flags == b.flags; }
   static State Read() {

@@ -5,7 +5,8 @@
 
 namespace fa::core {
 
-/// A reference to a callable that somebody else keeps. A call costs one indirect call and allocates nothing.
+/// A reference to a callable object, which must outlive the reference. A call costs one indirect call and allocates
+/// nothing.
 template <typename Signature>
 class FunctionRef;
 

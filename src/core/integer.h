@@ -8,12 +8,12 @@ namespace fa::core {
 // These functions are always inlined, since kernels of every instruction-set level use them. A copy that is not inlined
 // could be code that only some CPUs can run (scripts/check_isa_symbols.sh).
 
-/// The quotient a / b, rounded up, for a >= 0 and b > 0.
+/// Returns the quotient a / b, rounded up, where a >= 0 and b > 0.
 [[nodiscard, gnu::always_inline]] constexpr int64_t CeilDiv(int64_t a, int64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
-/// The least multiple of `step` that is not less than x >= 0.
+/// Returns the least multiple of `step` that is not less than x >= 0.
 [[nodiscard, gnu::always_inline]] constexpr int64_t RoundUp(int64_t x, int64_t step) { return CeilDiv(x, step) * step; }
 
 }  // namespace fa::core

@@ -6,8 +6,8 @@
 
 namespace fa::core {
 
-/// Whether a CPU of `level` can run code that needs the level `part`. It can be used in constants. Levels ascend within
-/// a family.
+/// Returns whether a CPU of `level` can run code that needs the level `part`. The function can be used in constant
+/// expressions. Levels ascend within a family of processors.
 [[nodiscard]] constexpr bool IsPartOf(Isa level, Isa part) {
   if (part == Isa::kPortable || level == part) return true;
   if (level == kAmxEmulated || part == kAmxEmulated) return false;

@@ -5,11 +5,11 @@
 
 namespace fa::core {
 
-/// The memory that one process can map with the page tables of every x86-64 CPU (4 levels). No larger memory can be
+/// The memory that one process can map with the page tables of every x86-64 CPU (4 levels). No larger block can be
 /// allocated.
 inline constexpr int64_t kAddressSpaceBytes = int64_t{1} << 47;
 
-/// The memory of this machine in bytes. It includes swap, and is at most kAddressSpaceBytes.
+/// Returns the memory of this machine in bytes. The number includes swap, and is at most kAddressSpaceBytes.
 [[nodiscard]] int64_t MemoryBytes();
 
 }  // namespace fa::core

@@ -11,12 +11,14 @@
 
 namespace fa::core {
 
-/// One object per level, made once per process by the first thread that needs it. With a static variable, other threads
-/// would wait while one thread makes the object. In a child that is forked meanwhile they would wait forever.
+/// One object per instruction-set level, made once per process by the first thread that needs the object. With a static
+/// variable, other threads would wait while one thread makes the object. If a child is forked meanwhile, the child's
+/// threads would wait forever.
 template <typename Object>
 class OncePerLevel {
  public:
-  /// @param make  called as make(object) with a new object. Several threads may call it; one object is kept.
+  /// Returns the object of level `isa`.
+  /// @param make  make(object) fills in a new object; several threads may call `make`, but one object is kept
   template <typename Make>
   const Object& Of(Isa isa, const Make& make) {
     std::atomic<const Object*>& known = objects_[static_cast<size_t>(isa)];

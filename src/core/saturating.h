@@ -7,7 +7,7 @@
 namespace fa::core {
 
 // These functions compute sizes, which are not negative. A result beyond 63 bits becomes the greatest value, which
-// every limit refuses. So sizes are computed first and compared once.
+// every limit refuses. So code computes a whole size first, and compares it with its limit once.
 
 inline constexpr int64_t kSaturated = std::numeric_limits<int64_t>::max();
 
@@ -20,18 +20,18 @@ inline constexpr int64_t kSaturated = std::numeric_limits<int64_t>::max();
 template <typename... Sizes>
 [[nodiscard]] constexpr int64_t SaturatedProduct(int64_t first, int64_t second, Sizes... rest) {
   int64_t product = 0;
-  // A 0 among the other factors would make any product 0, so these factors are examined too.
+  // A later factor 0 makes the whole product 0. So the remaining factors count even if the first two are too large.
   if (__builtin_mul_overflow(first, second, &product)) product = kSaturated;
   return SaturatedProduct(product, static_cast<int64_t>(rest)...);
 }
 
-/// The least multiple of `step` that is not below `size`. If it needs more than 63 bits, the result is the greatest
-/// value.
+/// Returns the least multiple of `step` that is not below `size`. If that multiple needs more than 63 bits, the result
+/// is the greatest value.
 [[nodiscard]] constexpr int64_t SaturatedRoundUp(int64_t size, int64_t step) {
   return SaturatedSum(size, step - 1) / step * step;
 }
 
-/// The share value * part / whole, rounded down, for part <= whole. It is exact for any size.
+/// Returns the share value * part / whole, rounded down, for part <= whole. It is exact for any size.
 [[nodiscard]] constexpr int64_t ShareOf(int64_t value, int64_t part, int64_t whole) {
   __extension__ using Wide = __int128;
   return static_cast<int64_t>(Wide{value} * part / whole);

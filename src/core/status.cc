@@ -8,8 +8,8 @@
 namespace fa {
 namespace {
 
-/// A value that is made without memory, since short texts lie in the string itself. It is never destroyed, because a
-/// status may be read while the process ends.
+/// A constant. Making it allocates no memory, since a short text lies in the string object itself. The constant is
+/// never destroyed, because a status may be read while the process ends.
 template <typename T>
 union Kept {
   Kept() noexcept : value() {}

@@ -8,33 +8,34 @@
 
 namespace fa::core {
 
-/// Tasks 0..task_count-1, the edges between them, and the order in which workers claim them. It is plain data. A
-/// planner makes it, and an Executor, which knows nothing else of the call, runs it.
+/// Tasks 0..task_count-1, the edges between them, and the order in which workers claim them. A task graph is plain
+/// data. A planner makes the graph, and an Executor, which knows nothing else about the call, runs it.
 struct TaskGraph {
   int32_t task_count = 0;
 
   /// Edges in CSR form. All three vectors are empty if no task waits for another.
-  std::vector<int32_t> predecessor_count;  ///< per task
+  std::vector<int32_t> predecessor_count;  ///< the number of predecessors of each task
   std::vector<int64_t> successor_begin;    ///< task_count + arrivals + 1 entries
   std::vector<int32_t> successors;
 
-  /// The task at claim position p is order[p]; an empty vector means that it is p. The order is always topological: a
+  /// The task at claim position p is order[p]; if `order` is empty, the task is p. The order is always topological: a
   /// task stands behind all its predecessors. So tasks can run serially in this order once all inputs have arrived.
   std::vector<int32_t> order;
 
   /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]). There are workers + 1 entries.
   std::vector<int64_t> range_begin;
   /// Whether all workers claim from the front of one list. Worker 0's range then holds every position, all other ranges
-  /// are empty, and no range is cut. This is for graphs in which edges, not ranges, decide which worker can run (the
-  /// backward).
+  /// are empty, and no range is cut. Such claims suit graphs in which edges, not ranges, decide which worker can run
+  /// (the backward).
   bool shared_claims = false;
-  /// Whether tasks that become ready after their claim are taken in claim order, and not the latest first. This helps
-  /// if somebody outside waits for the earlier tasks. Claim order is then the order of the tasks' numbers (`order` is
-  /// empty).
+  /// Whether workers take tasks that become ready after their claim in claim order. Otherwise they take the latest such
+  /// task first. Claim order helps if another process waits for the results of earlier tasks. Claim order is then the
+  /// order of the tasks' numbers (`order` is empty).
   bool earliest_first = false;
 
-  /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). Input a has the successors of
-  /// number task_count + a. They count the input as one of their predecessors.
+  /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). The successors of input a stand
+  /// in successor_begin and `successors` under the number task_count + a. These tasks count the input as one of their
+  /// predecessors.
   int32_t arrivals = 0;
 
   /// The NUMA node on which worker c's range should run. An empty vector means any node.

@@ -15,8 +15,9 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace fa::core {
 
-/// What happens before TsanRelease(p) happens before what follows a later TsanAcquire(p). These functions tell
-/// ThreadSanitizer of hand-overs inside libraries that are built without it. In other builds they do nothing.
+/// Everything before a TsanRelease(p) happens before everything after a later TsanAcquire(p). These two functions tell
+/// ThreadSanitizer of hand-overs between threads inside libraries that are built without it. In builds without
+/// ThreadSanitizer the functions do nothing.
 inline void TsanRelease([[maybe_unused]] const void* address) {
 #if defined(__SANITIZE_THREAD__)
   __tsan_release(const_cast<void*>(address));

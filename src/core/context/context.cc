@@ -11,9 +11,10 @@
 namespace fa {
 namespace {
 
-// Workspaces larger than this give their memory back after a call. The forward needs a few MiB per thread, and keeps
-// them. Only work on very long sequences needs more, and next to such work the time to touch fresh pages is small. A
-// library must not keep gigabytes between such calls. Callers who want that pass a Workspace of their own.
+// A workspace larger than this gives its memory back after a call. The forward needs a few MiB per thread, so its
+// workspaces stay below the limit. Only work on very long sequences needs more. Next to such work, the time to touch
+// fresh pages is small. A library must not keep gigabytes between such calls. Callers who want to keep them pass a
+// Workspace of their own.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
 // Makes one arena per NUMA node if there are several nodes and each gets at least two workers. Otherwise one arena

@@ -18,16 +18,16 @@
 
 namespace fa {
 
-/// A context's settings, resolved against options, environment and machine.
+/// The settings of a context, as they follow from its options, the environment and the machine.
 struct ContextSettings {
   int workers = 1;
   Isa isa = Isa::kPortable;
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
   bool portable_blas = false;
-  bool plans_only = false;    ///< whether it plans for another machine and runs nothing
-  bool reports_runs = true;   ///< whether FA_VERBOSE reports its runs
-  std::string isa_note = {};  ///< Context::isa_note
+  bool plans_only = false;    ///< whether the context plans for another machine and runs nothing
+  bool reports_runs = true;   ///< whether FA_VERBOSE reports the context's runs
+  std::string isa_note = {};  ///< the text that Context::isa_note returns
 };
 
 /// The values of FA_NUM_THREADS, FA_FORCE_ISA and FA_PORTABLE_BLAS. A variable that is not set is null.
@@ -39,16 +39,16 @@ struct ContextEnvironment {
   [[nodiscard]] static ContextEnvironment Read();
 };
 
-/// Resolves the settings. An option wins over the environment, and the environment wins over the machine. If the build
-/// lacks the preferred level, the context gets the highest level below it.
-/// @return kInvalidArgument, kUnsupported
+/// Determines the settings of a context. An option wins over the environment, and the environment wins over the
+/// machine. If the build lacks the preferred level, the context gets the highest level below it.
+/// @return the settings, or an error kInvalidArgument or kUnsupported
 [[nodiscard]] Result<ContextSettings> ResolveContext(const ContextOptions& options,
                                                      const ContextEnvironment& environment,
                                                      const core::Topology& topology, Isa highest,
                                                      std::optional<Isa> preferred = {},
                                                      bool (*left_out)(Isa) = core::IsLeftOut);
 
-/// A machine that is not this one, and the settings of a context for it. @return kInvalidArgument
+/// A machine that is not this one, and the settings of a context for that machine.
 struct PlannedMachine {
   ContextSettings settings;
   core::Topology topology;
@@ -59,8 +59,8 @@ class Context::Impl {
  public:
   using MakeExecutor = std::function<std::unique_ptr<core::Executor>()>;
 
-  /// If `status` is not ok, calls with this context return it at once. `make_executor` makes the executors, which have
-  /// settings.workers workers. By default they run on oneTBB.
+  /// If `status` is not ok, calls with this context return `status` at once. `make_executor` makes the executors, which
+  /// have settings.workers workers. By default the executors run on oneTBB.
   Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok(),
        MakeExecutor make_executor = {});
   [[nodiscard]] static std::unique_ptr<Context> ToContext(std::unique_ptr<Impl> impl);
@@ -70,10 +70,10 @@ class Context::Impl {
   [[nodiscard]] Status CheckRuns() const;
   [[nodiscard]] const ContextSettings& settings() const { return settings_; }
   [[nodiscard]] const core::Topology& topology() const { return topology_; }
-  /// The level that planners use.
+  /// Returns the instruction-set level that planners use.
   [[nodiscard]] Isa isa() const { return settings_.isa; }
   [[nodiscard]] int workers() const { return settings_.workers; }
-  /// The number of NUMA nodes that the workers are spread over. Worker c is on core::NodeOfWorker(c, workers(),
+  /// Returns the number of NUMA nodes that the workers are spread over. Worker c is on core::NodeOfWorker(c, workers(),
   /// nodes()).
   [[nodiscard]] int nodes() const { return static_cast<int>(executor_nodes_.size()); }
   [[nodiscard]] int64_t l1_bytes() const { return topology_.l1_bytes; }
@@ -81,8 +81,8 @@ class Context::Impl {
   [[nodiscard]] bool portable_blas() const { return settings_.portable_blas; }
 
   using ExecutorLease = core::Pool<core::Executor>::Lease;
-  /// A borrowed workspace. Its destructor returns the workspace to the pool, and frees the memory if there is much of
-  /// it.
+  /// A lease of a workspace from the pool. The destructor returns the workspace, and frees the memory of a large
+  /// workspace.
   class WorkspaceLease {
    public:
     explicit WorkspaceLease(core::Pool<Workspace>::Lease lease) : lease_(std::move(lease)) {}
@@ -94,7 +94,7 @@ class Context::Impl {
    private:
     core::Pool<Workspace>::Lease lease_;
   };
-  /// An executor or a workspace is lent to one call at a time. Both functions throw std::bad_alloc.
+  /// Lends an executor or a workspace, each to one call at a time. Both functions throw std::bad_alloc.
   [[nodiscard]] ExecutorLease BorrowExecutor();
   [[nodiscard]] WorkspaceLease BorrowWorkspace();
 
@@ -115,7 +115,7 @@ namespace core {
 struct ContextAccess {
   static Context::Impl& ImplOf(const Context& context) { return *context.impl_; }
 };
-/// The implementation of a context.
+/// Returns the implementation of a context.
 [[nodiscard]] inline Context::Impl& ImplOf(const Context& context) { return ContextAccess::ImplOf(context); }
 
 }  // namespace core

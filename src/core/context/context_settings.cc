@@ -34,7 +34,7 @@ Result<int> ResolveThreads(int option, const char* environment, const core::Topo
   return topology.default_workers();
 }
 
-/// The highest level up to `preferred` that the library has.
+/// Returns the highest level that the library has and that is not above `preferred`.
 Isa HighestBuilt(Isa preferred, bool (*left_out)(Isa)) {
   Isa highest = Isa::kPortable;
   for (const Isa isa : AllIsas()) {
@@ -72,8 +72,8 @@ Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most) 
                                  std::to_string(least) + ".." + std::to_string(most));
 }
 
-/// Sizes of the L1 and L2 caches of one core: the least among the servers of a level (Haswell, Skylake-SP, Kunpeng
-/// 920).
+/// Sizes of the L1 and L2 caches of one core. They are the smallest sizes among servers with a given instruction-set
+/// level (Haswell, Skylake-SP, Kunpeng 920).
 struct Caches {
   int64_t l1_bytes, l2_bytes;
 };

@@ -12,13 +12,13 @@
 
 namespace fa::core {
 
-/// A pool of objects, each of which is lent to one borrower at a time. It has as many objects as there were borrowers
-/// at once. The object that was returned last is lent first, since its memory is likeliest in cache. To lend an
-/// existing object allocates nothing.
+/// A pool of objects, each of which is lent to one borrower at a time. The pool has as many objects as it has had
+/// borrowers at one time. The object that was returned last is lent first, since its memory is likeliest in cache.
+/// Lending an existing object allocates nothing.
 template <typename T>
 class Pool {
  public:
-  /// A borrowed object. Its destructor returns the object. A lease must not outlive the pool.
+  /// A borrowed object. The destructor of the lease returns the object to the pool. A lease must not outlive the pool.
   class Lease {
    public:
     Lease(Pool& pool, std::unique_ptr<T> object) : pool_(&pool), object_(std::move(object)) {}
@@ -40,7 +40,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// `make()` returns a std::unique_ptr<T>. It is called when all objects are lent. Borrow throws what `make` throws.
+  /// Lends an object. If all objects are lent, it calls `make()`, which returns a std::unique_ptr<T> to a new object.
+  /// It throws what `make` throws.
   template <typename Make>
   [[nodiscard]] Lease Borrow(Make&& make) {
     Objects& objects = ObjectsOfThisProcess();
@@ -83,7 +84,7 @@ class Pool {
 
   void Return(std::unique_ptr<T> object) noexcept {
     Objects* objects = objects_.load(std::memory_order_acquire);
-    if (objects->fork_depth != ForkDepth()) return;  // lent before the fork
+    if (objects->fork_depth != ForkDepth()) return;  // the object was lent before the fork
     const std::lock_guard lock(objects->mutex);
     if (objects->idle.size() < objects->idle.capacity()) objects->idle.push_back(std::move(object));
   }

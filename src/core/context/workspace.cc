@@ -15,8 +15,8 @@ namespace fa {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// The size of a huge page of x86-64. Only memory of at least two huge pages asks for them. For less memory, rounding up
-// would cost more than the TLB misses that huge pages save.
+// The size of a huge page of x86-64. Huge pages are asked for only if the memory fills at least two of them. For less
+// memory, rounding up would cost more than the TLB misses that huge pages save.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
 
@@ -45,7 +45,7 @@ Status Workspace::Reserve(size_t bytes) {
   const bool huge = bytes >= kHugeFromBytes;
   const size_t alignment = huge ? kHugePageBytes : kLineBytes;
   void* block = nullptr;
-  if (bytes <= static_cast<size_t>(core::kAddressSpaceBytes)) {  // so rounding up cannot overflow
+  if (bytes <= static_cast<size_t>(core::kAddressSpaceBytes)) {  // at this size rounding up cannot overflow
     const auto rounded =
         static_cast<size_t>(core::RoundUp(static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)));
     if (posix_memalign(&block, alignment, rounded) == 0) {

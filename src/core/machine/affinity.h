@@ -7,11 +7,13 @@
 
 namespace fa::core {
 
-/// The hardware threads that the calling thread may run on, ascending. There is at least one. Throws std::bad_alloc.
+/// Returns the hardware threads that the calling thread may run on, ascending. The result has at least one. Throws
+/// std::bad_alloc.
 [[nodiscard]] std::vector<int> AllowedCpus();
 
-/// While such an object lives, its thread runs on the given hardware threads only. Then the thread's former mask
-/// returns. If the system refuses, or no hardware threads are given, nothing changes. It allocates nothing.
+/// While such an object lives, its thread runs on the given hardware threads only. The destructor restores the thread's
+/// former mask. If the system refuses, or no hardware threads are given, nothing changes. The class allocates no
+/// memory.
 class BoundThread {
  public:
   explicit BoundThread(std::span<const int> cpus) noexcept;
@@ -20,7 +22,7 @@ class BoundThread {
   BoundThread& operator=(const BoundThread&) = delete;
 
  private:
-  static constexpr int kCpus = 8192;  // the most that Linux is built for on x86-64
+  static constexpr int kCpus = 8192;  // the largest number of CPUs that Linux is built for on x86-64
   static constexpr int kWordBits = 64;
   using Mask = std::array<unsigned long, kCpus / kWordBits>;
 

@@ -50,8 +50,8 @@ bool ReportsTiles(const CpuFeatureWords& words) {
 }
 
 #if defined(__x86_64__)
-/// Whether Linux (5.16 or later) lets this process use tile data. The function asks the kernel once. Like DetectIsa, it
-/// has no static variable with a guard.
+/// Returns whether Linux (5.16 or later) lets this process use tile data. The function asks the kernel once. Like
+/// DetectIsa, it avoids static variables that the compiler guards with a lock.
 bool PermitTiles() {
   constexpr int kUnknown = -1;
   constexpr long kRequestXcompPerm = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
@@ -105,7 +105,7 @@ Isa HighestIsa(const CpuFeatureWords& words) {
 }
 
 bool IsLeftOut(Isa isa) {
-  constexpr std::string_view kLeftOut = FA_LEFT_OUT;  // names between spaces
+  constexpr std::string_view kLeftOut = FA_LEFT_OUT;  // level names, each between spaces
   return kLeftOut.find(' ' + std::string(Name(isa)) + ' ') != std::string_view::npos;
 }
 
@@ -129,7 +129,7 @@ bool IsIntel() {
 #if defined(__aarch64__)
 namespace {
 
-// Implementers and parts of MIDR_EL1 are from the manuals of Arm and of the makers.
+// The numbers of implementers and parts in MIDR_EL1 are from the manuals of Arm and of the CPUs' makers.
 constexpr struct {
   uint32_t implementer, part;
   const char* name;
@@ -157,7 +157,7 @@ std::string NameOfPart() {
 std::string CpuName() {
   std::string name;
 #if defined(__x86_64__)
-  std::array<char, 49> text{};  // three leaves of 16 characters and an end
+  std::array<char, 49> text{};  // three leaves of 16 characters, and the terminating 0
   for (uint32_t leaf = 0; leaf < 3; ++leaf) {
     std::array<uint32_t, 4> words{};
     if (__get_cpuid(0x80000002 + leaf, &words[0], &words[1], &words[2], &words[3]) == 0) break;
@@ -233,8 +233,9 @@ std::optional<Isa> ParseIsa(const std::string& name) {
 bool CanRun(Isa isa) { return Includes(DetectIsa(), isa) && !core::IsLeftOut(isa); }
 
 Isa DetectIsa() {
-  // A static variable with a guard would not do: a child that is forked while another thread is here would find the
-  // guard held forever. Threads that come at the same time all find the same level.
+  // A static variable with a compiler's guard would not do. If a child is forked while another thread initializes the
+  // variable, the child finds the guard held forever. Here, threads that come at the same time all compute the same
+  // level.
   constexpr int kUnknown = -1;
   static constinit std::atomic<int> known{kUnknown};
   if (const int isa = known.load(std::memory_order_relaxed); isa != kUnknown) return static_cast<Isa>(isa);

@@ -8,8 +8,8 @@
 
 namespace fa::core {
 
-/// The words that decide the instruction-set level: the answers of cpuid and xgetbv on x86-64, and of the kernel on
-/// aarch64. Words of the other family are 0.
+/// The words that decide the instruction-set level. On x86-64 they are the answers of cpuid and xgetbv, and on aarch64
+/// the answers of the kernel. Words of the other family are 0.
 struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;
@@ -26,23 +26,25 @@ struct CpuFeatureWords {
 /// unit. Linux gives the permission to the process for good.
 [[nodiscard]] CpuFeatureWords ReadCpuFeatureWords();
 
-/// The highest level of a CPU with these features. A level counts only if the operating system saves its registers.
+/// Returns the highest level of a CPU with these features. A level counts only if the operating system saves its
+/// registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// The level that is used unless the caller asks for another one. It is the highest level, except that Intel's cores do
-/// not use VDPBF16PS. They start one VDPBF16PS every other cycle but two FMAs per cycle, so rows widened to f32 are
-/// twice as fast (docs/kernels.md).
+/// Returns the level that is used unless the caller asks for another level. It is the highest level, except that the
+/// library avoids VDPBF16PS on Intel's cores. Those cores start one VDPBF16PS every other cycle but two FMAs per cycle.
+/// So rows widened to f32 are twice as fast there (docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 
-/// Whether the library was built without the level (CMake's FA_LEVELS). Levels of other processors count as built.
+/// Returns whether the library was built without the level (CMake's FA_LEVELS). Levels of other processor families
+/// count as built.
 [[nodiscard]] bool IsLeftOut(Isa isa);
 
-/// The part of the tile unit that a CPU with these features can use, in words: "none", "not permitted by the operating
-/// system", "bf16, int8".
+/// Returns the part of the tile unit that a CPU with these features can use, in words: "none", "not permitted by the
+/// operating system", "bf16, int8".
 [[nodiscard]] const char* TileUnitOf(const CpuFeatureWords& words);
 
-/// The CPU's own name, or "unknown CPU" if it has none.
+/// Returns the CPU's own name, or "unknown CPU" if it has none.
 [[nodiscard]] std::string CpuName();
 
 }  // namespace fa::core

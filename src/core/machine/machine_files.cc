@@ -17,10 +17,10 @@ namespace {
 constexpr const char* kCpus = "/sys/devices/system/cpu/cpu";
 constexpr const char* kNodes = "/sys/devices/system/node/";
 
-/// The first hardware thread of the core that has `cpu`. Its number identifies the core.
+/// Returns the first hardware thread of the core that has `cpu`. The number of that thread identifies the core.
 int CoreOf(const KernelFiles& files, int cpu) {
   const std::string folder = kCpus + std::to_string(cpu) + "/topology/";
-  for (const char* name : {"core_cpus_list", "thread_siblings_list"}) {  // Linux before 5.3 has the second
+  for (const char* name : {"core_cpus_list", "thread_siblings_list"}) {  // Linux before 5.3 has only the second file
     if (const std::vector<int> siblings = files.List(folder + name); !siblings.empty()) return siblings.front();
   }
   return cpu;
@@ -43,10 +43,10 @@ int Packages(const KernelFiles& files, const std::vector<int>& cpus) {
   return static_cast<int>(std::unique(packages.begin(), packages.end()) - packages.begin());
 }
 
-// Nodes that have no processors of their own, only memory, are dropped.
+// Returns the NUMA nodes of the machine. Nodes that have only memory and no processors are dropped.
 std::vector<Topology::Node> Nodes(const KernelFiles& files, const std::vector<int>& allowed) {
   std::vector<Topology::Node> nodes;
-  std::vector<int> rest = allowed;  // on no node so far
+  std::vector<int> rest = allowed;  // hardware threads that no node has claimed so far
   for (const int number : files.List(std::string(kNodes) + "online")) {
     Topology::Node node{.os_index = number};
     const std::vector<int> cpus = files.List(kNodes + ("node" + std::to_string(number)) + "/cpulist");
@@ -74,8 +74,8 @@ void ReadCaches(const KernelFiles& files, int cpu, Topology& machine) {
   }
 }
 
-/// The path of this process's group in the hierarchy whose line in /proc/self/cgroup names `controller`. The line of
-/// version 2 names no controller.
+/// Returns the path of this process's group in the hierarchy whose line in /proc/self/cgroup names `controller`. The
+/// line of control groups of version 2 names no controller.
 std::string GroupOf(std::string_view groups, std::string_view controller) {
   while (!groups.empty()) {
     std::string_view line = groups.substr(0, groups.find('\n'));
@@ -98,8 +98,8 @@ int64_t CpusOf(int64_t quota, int64_t period) {
   return (quota - 1) / period + 1;
 }
 
-/// The CPUs that the group in folder `group` may use. Version 2 has one file, "200000 100000" or "max 100000". Version
-/// 1 has two files, with -1 for no limit.
+/// Returns the number of CPUs whose time the control group in folder `group` may use. Version 2 has one file, with the
+/// text "200000 100000" or "max 100000". Version 1 has two files, with -1 for no limit.
 int64_t LimitOf(const KernelFiles& files, const std::string& group) {
   const std::string text = files.Text(group + "/cpu.max");
   const size_t space = text.find(' ');
@@ -128,8 +128,8 @@ int CpuQuota(const std::string& root) {
   const auto look = [&](std::string_view controller, std::initializer_list<const char*> mounts) {
     std::string group = GroupOf(groups, controller);
     if (group.empty()) return;
-    // In a container the path may be the host's, although only the container's own root is mounted. Then the walk up
-    // ends at that root.
+    // In a container the path may be the one that the host sees, although only the root of the container's groups is
+    // mounted. In this case the walk towards the root ends at the mounted root.
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
       for (const char* mount : mounts) least = std::min(least, LimitOf(files, mount + group));

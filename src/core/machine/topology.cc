@@ -35,8 +35,8 @@ int64_t CacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return cache == nullptr ? 0 : static_cast<int64_t>(cache->attr->cache.size);
 }
 
-// Returns the first node whose processors include the core. So nodes without a core of their own are dropped:
-// memory-only nodes, and high-bandwidth nodes whose cores belong to a DRAM node.
+// Returns the first node whose processors include the core. So a node without a core of its own is dropped. That is a
+// node that has only memory, or a high-bandwidth node whose cores belong to a DRAM node.
 int NodeOfCore(const std::vector<hwloc_obj_t>& nodes, hwloc_obj_t core) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (hwloc_bitmap_intersects(nodes[i]->cpuset, core->cpuset) != 0) return static_cast<int>(i);
@@ -75,7 +75,8 @@ Topology WithDefaultCaches(Topology topology) {
   return topology;
 }
 
-// Hypervisors may hide caches from the kernel's files, but not from the CPU. The C library asks the CPU.
+// Asks the C library for cache sizes that the kernel's files lack. A hypervisor may hide caches from these files, but
+// the C library asks the CPU itself.
 void AskForMissingCaches(Topology& topology) {
   const auto ask = [](int64_t& bytes, int name) {
     if (bytes == 0) bytes = std::max(int64_t{0}, int64_t{sysconf(name)});
@@ -99,8 +100,9 @@ int Topology::cores() const {
 
 int Topology::default_workers() const { return cpu_quota == 0 ? cores() : std::min(cores(), cpu_quota); }
 
-// This function reads the kernel's files and does not use hwloc. Without memory hwloc 2.9 ends the process, by an
-// assertion in hwloc_obj_add_info or by null pointers in its discovery. No caller can catch that.
+// For this machine, the function reads the kernel's files and does not use hwloc. When memory is short, hwloc 2.9 ends
+// the process. It fails an assertion in hwloc_obj_add_info or reads null pointers in its discovery, and no caller can
+// catch that.
 Topology Topology::Detect() {
   if (MachineIsInvented()) {
     const HwlocTopology invented = NewHwlocTopology();

@@ -18,28 +18,28 @@ struct Topology {
   };
   std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
   int packages = 1;
-  int cpu_quota = 0;  ///< CPUs' worth of time that the process's control groups grant, rounded up; 0: no limit
-  /// Bytes of one cache; 0 if there is none.
+  int cpu_quota = 0;  ///< CPUs whose time the process's control groups grant, rounded up; 0: no limit
+  /// Sizes of one cache of each level in bytes; 0 if there is no such cache.
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
 
-  /// The number of cores with at least one hardware thread in the affinity mask. Two threads of a core share its FMA
-  /// units, so they count once.
+  /// Returns the number of cores with at least one hardware thread in the affinity mask. Two threads of a core share
+  /// the core's FMA units, so they count once.
   [[nodiscard]] int cores() const;
 
-  /// The number of workers of a context that is not told how many. It is one per core, but at most as many as the
-  /// control groups grant.
+  /// Returns the number of workers of a context whose options give no number. There is one worker per core, but not
+  /// more workers than the control groups grant.
   [[nodiscard]] int default_workers() const;
 
-  /// The part of this machine that the affinity mask of the calling thread contains, read from the kernel's files. If
-  /// the variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc describes an invented machine instead. hwloc does not
-  /// survive a lack of memory (docs/reliability.md). Throws std::bad_alloc.
+  /// Returns the part of this machine that the affinity mask of the calling thread contains, read from the kernel's
+  /// files. If the variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc describes an invented machine instead. hwloc
+  /// does not survive a lack of memory (docs/reliability.md). Throws std::bad_alloc.
   [[nodiscard]] static Topology Detect();
-  /// An invented machine in hwloc's notation, such as "numa:2 core:64 pu:1". All of it is usable. @return
-  /// kInvalidArgument
+  /// Returns an invented machine in hwloc's notation, such as "numa:2 core:64 pu:1". This process may use all of it.
+  /// @return the machine, or an error kInvalidArgument
   [[nodiscard]] static Result<Topology> FromSynthetic(const std::string& description);
 };
 
-/// The node of worker `worker` if `workers` workers are spread over `nodes` nodes in contiguous, equal shares.
+/// Returns the node of worker `worker` if `workers` workers are spread over `nodes` nodes in contiguous, equal shares.
 [[nodiscard]] constexpr int NodeOfWorker(int worker, int workers, int nodes) {
   return static_cast<int>(int64_t{worker} * nodes / workers);
 }

@@ -111,8 +111,8 @@ int ClaimState::Release(std::span<const int32_t> tasks, int worker, int32_t* fir
   int32_t head = queue.load(std::memory_order_relaxed);
   do {
     queued_after_[last].store(head, std::memory_order_relaxed);
-    // The order is sequentially consistent, like the load in HasQueued. So a worker that leaves and a worker that
-    // queues cannot miss each other.
+    // The order is sequentially consistent, like the load in HasQueued. So a worker that stops working and a worker
+    // that queues a task cannot miss each other.
   } while (!queue.compare_exchange_weak(head, first, std::memory_order_seq_cst, std::memory_order_relaxed));
   return queued;
 }
@@ -161,7 +161,8 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
       }
     }
     if (victim == nullptr) return -1;
-    // A worker beyond the plan's ranges has no place to keep a half, so it takes one position.
+    // A worker whose number is beyond the plan's ranges has no range in which to keep a stolen half. Such a worker
+    // takes one position.
     const bool keeps = worker < range_count_;
     const int64_t cut = keeps ? Hi(seen) - (most + 1) / 2 : Hi(seen) - 1;
     const uint64_t rest = Pack(Lo(seen), cut);
@@ -176,7 +177,7 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
 
 namespace {
 
-/// A lock that is held for a dozen steps or so.
+/// A spinning lock for work of about a dozen steps.
 class SpinLock {
  public:
   explicit SpinLock(std::atomic<bool>& locked) : locked_(locked) {
@@ -196,7 +197,7 @@ void ClaimState::Queue(int32_t task) {
   const SpinLock lock(heap_locked_);
   heap_[heap_size_++] = task;
   std::push_heap(heap_, heap_ + heap_size_, std::greater<>());
-  ranges_[0].queue.store(heap_[0], std::memory_order_seq_cst);  // the same order as in Release
+  ranges_[0].queue.store(heap_[0], std::memory_order_seq_cst);  // the same memory order as in Release
 }
 
 int32_t ClaimState::PopEarliest() {
@@ -213,8 +214,8 @@ int32_t ClaimState::PopQueued(int leader) {
   if (heap_ != nullptr) return PopEarliest();
   std::atomic<int32_t>& queue = ranges_[leader].queue;
   int32_t head = queue.load(std::memory_order_acquire);
-  // A task is queued at most once per run. So its link is final, and if the same head is seen twice, the queue is the
-  // same.
+  // A task is queued at most once per run, so its link to the next task never changes. If the same head is seen twice,
+  // the queue is therefore the same.
   while (head != kNone && !queue.compare_exchange_weak(head, queued_after_[head].load(std::memory_order_relaxed),
                                                        std::memory_order_acq_rel, std::memory_order_acquire)) {
   }

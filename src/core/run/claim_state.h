@@ -10,49 +10,51 @@
 
 namespace fa::core {
 
-/// Decides which worker runs which task in one run of a graph. This is the claim rule of Executor, without threads. Any
-/// number of threads may ask at once, and none ever waits for another.
+/// Decides which worker runs which task in one run of a graph. The class implements the claim rule of Executor, and has
+/// no threads itself. Any number of threads may call it at once. No thread ever waits for another, except for the short
+/// lock of earliest_first.
 ///
 /// A task has a counter, which starts at the number of its predecessors plus one for the claim. A worker that claims a
-/// task or completes a predecessor takes one from the counter. The worker that brings the counter to zero runs the
-/// task. A completed task may free several successors. The worker runs the first of the successor list next, since its
-/// data is in cache, and queues the others. Queued tasks go before new claims, because others wait for them. There is
-/// one queue per NUMA node. A worker serves the queues of other nodes last. With TaskGraph::earliest_first all nodes
-/// share one queue, from which the earliest task is taken. It is a heap under a lock, which suits graphs of long tasks.
+/// task or completes one of its predecessors subtracts one from the counter. The worker that brings the counter to zero
+/// runs the task. A completed task may free several successors. The worker runs the first freed task of the successor
+/// list next, since that task's data is in cache. It queues the other tasks. Queued tasks go before new claims, because
+/// others wait for them. There is one queue per NUMA node. A worker serves the queues of other nodes last. With
+/// TaskGraph::earliest_first all nodes share one queue, from which the earliest task is taken. This shared queue is a
+/// heap under a lock, which suits graphs of long tasks.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;
 
-  /// The outcome of a completed task.
+  /// The tasks that became ready when a task was completed.
   struct Released {
     int32_t next = kNone;  ///< the task that the caller runs now
-    int queued = 0;        ///< how many more became available to all workers
+    int queued = 0;        ///< the number of further tasks, which are now available to all workers
   };
 
   /// Lays the run state of `graph` out in `memory` (RunStateBytes(graph) bytes, 64-byte aligned). `graph` and `memory`
-  /// must outlive it.
+  /// must outlive the ClaimState.
   ClaimState(const TaskGraph& graph, std::byte* memory);
 
-  /// A task for `worker` to run, or kNone if nothing is left to claim and nothing is queued. After kNone, the workers
-  /// that complete the predecessors of waiting tasks run these tasks.
+  /// Returns a task for `worker` to run, or kNone if nothing is left to claim and nothing is queued. Once this worker
+  /// has got kNone, tasks that still wait are run by the workers that complete their predecessors.
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);
   /// Reports that input `arrival` of the graph has arrived. Returns how many tasks became available to all workers.
   [[nodiscard]] int Arrive(int32_t arrival, int worker);
-  /// Whether some task is queued. A worker that found nothing should then look again.
+  /// Returns whether some task is queued. A worker that found nothing should then look again.
   [[nodiscard]] bool HasQueued() const;
   [[nodiscard]] bool has_edges() const { return has_edges_; }
 
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);
 
-  /// The claim positions [lo, hi) in one word, so that the owner's step and a thief's cut exclude each other. A
-  /// position that has left a word never comes back to it unclaimed. So a comparison that finds an equal word has found
-  /// the same range.
+  /// The claim positions [lo, hi) of one worker, in one word. So the owner, which takes the first position, and a
+  /// thief, which cuts off the back half, exclude each other. A position that has left a word never comes back to that
+  /// word unclaimed. So a comparison that finds an equal word has found the same range.
   struct alignas(64) Range {
     std::atomic<uint64_t> positions;
-    std::atomic<int32_t> queue;  ///< first queued task of the node; used in the range that leads the node
+    std::atomic<int32_t> queue;  ///< first queued task of the NUMA node; used only in the node's first range
     int32_t leader;              ///< first range of the same node
   };
 
@@ -64,11 +66,11 @@ class ClaimState {
   [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
-  /// Takes one from the counter of each of the tasks. Queues the tasks whose counter is zero then. Returns the number
-  /// of queued tasks.
-  /// @param first_released  if not null, gets the first task whose counter is zero then; this task is not queued
+  /// Subtracts one from the counter of each of the tasks. Queues the tasks whose counters reach zero. Returns the
+  /// number of queued tasks.
+  /// @param first_released  if not null, gets the first task whose counter reaches zero; this task is not queued
   [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
-  /// Takes one from the task's counter. Returns true if the counter is zero then.
+  /// Subtracts one from the task's counter. Returns true if the counter reaches zero.
   [[nodiscard]] bool TakeToken(int32_t task);
   [[nodiscard]] int Leader(int worker) const;
 
@@ -77,9 +79,10 @@ class ClaimState {
   int range_count_;
   Range* ranges_;
   std::atomic<int32_t>* tokens_ = nullptr;        ///< the counter of each task; null for a graph without edges
-  std::atomic<int32_t>* queued_after_ = nullptr;  ///< per task: link of the queue it is in
-  // These two are used with earliest_first. The first range's queue then holds the first task of the heap.
-  int32_t* heap_ = nullptr;  ///< uses the memory of queued_after_
+  std::atomic<int32_t>* queued_after_ = nullptr;  ///< for each task: the next task of its queue
+  // The heap is used with TaskGraph::earliest_first. The queue of the first range then holds only the first task of the
+  // heap.
+  int32_t* heap_ = nullptr;  ///< the heap of queued tasks, in the memory of queued_after_
   int32_t heap_size_ = 0;
   std::atomic<bool> heap_locked_{false};
 };

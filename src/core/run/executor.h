@@ -17,39 +17,42 @@ using TaskFunction = FunctionRef<void(int32_t, int)>;
 /// Tells a run that an input of its graph has arrived. Each input arrives once per run.
 using OnArrival = FunctionRef<void(int32_t)>;
 
-/// Inputs of a graph that arrive while it runs. The thread that called the executor polls them between the tasks that
-/// it runs. While it finds no task, it polls again and again, until the last task of all has run.
+/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them between the
+/// tasks that it runs. While that thread finds no task, it polls again and again, until the last task of the graph has
+/// run.
 class Arrivals {
  public:
   virtual ~Arrivals() = default;
-  /// Reports the inputs that have arrived, and does all else that the thread has to do during the run. It never waits
-  /// for the result of a task of the graph. After an error no task starts any more, and the run returns the error.
+  /// Calls `arrived` for each input that has arrived, and does whatever else the thread has to do during the run. Poll
+  /// never waits for the result of a task of the graph. If Poll returns an error, no further task starts, and the run
+  /// returns the error.
   [[nodiscard]] virtual Status Poll(OnArrival arrived) = 0;
-  /// Whether every input has arrived and no polls are needed after the last task.
+  /// Returns whether every input has arrived and no polls are needed after the last task.
   [[nodiscard]] virtual bool done() const = 0;
 };
 
-/// Runs a TaskGraph. All run state lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so many executors may
-/// run one graph at once.
+/// Runs task graphs. All state of a run lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned). So many
+/// executors may run one graph at once.
 ///
 /// All parallel executors have the same claim rule. Worker c walks its own range from front to back. A worker whose
 /// range is done takes the back half of the largest remaining range. If a claimed task still waits for predecessors,
-/// the worker that completes the last of them runs the task. If a task throws an exception (std::bad_alloc included),
-/// the run returns it as a status and starts no further tasks.
+/// the worker that completes the last predecessor runs the task. If a task throws an exception (std::bad_alloc
+/// included), the run returns the exception as a status and starts no further tasks.
 class Executor {
  public:
   virtual ~Executor() = default;
+  /// Runs a graph.
   /// @param graph  a graph without arrivals
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
-  /// Runs a graph during which the calling thread polls `arrivals`. If the run ends with an error, tasks whose inputs
-  /// have not arrived have not started.
+  /// Runs a graph while the calling thread polls `arrivals`. If the run ends with an error, tasks whose inputs have not
+  /// arrived have not started.
   [[nodiscard]] virtual Status RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
                                                Arrivals& arrivals);
-  /// The number of worker slots that run_task can see.
+  /// Returns the number of worker slots that run_task can see.
   [[nodiscard]] virtual int workers() const = 0;
 };
 
-/// Bytes of run state for a graph, which has ready counters and claim ranges.
+/// Returns the size in bytes of a graph's run state, which holds counters of tasks and claim ranges.
 [[nodiscard]] size_t RunStateBytes(const TaskGraph& graph);
 
 }  // namespace fa::core

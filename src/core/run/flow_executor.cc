@@ -27,20 +27,21 @@
 
 namespace fa::core {
 
-// A message of the flow graph carries no task. It wakes a thread, which then is a walker: it takes tasks from
-// ClaimState until none is left for it (GraphRun::Walk). That costs one or two atomic operations per task, and a
+// A message of the flow graph carries no task. The message wakes a thread, which becomes a walker: the thread takes
+// tasks from ClaimState until none is left for it (GraphRun::Walk). This costs one or two atomic operations per task. A
 // message per task would cost more.
 //
 // No walker but the caller is ever needed. Nothing may wait for a message to be delivered, since oneTBB may have no
-// thread for an arena. The program's own tasks may keep all threads busy, global_control may allow none, or a fork may
-// have left none. So a message gives no right to walk. That right is a place, and one word per node counts the places.
-// A place is offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes
-// back the places on offer. A later message, in this run or the next, finds no place and ends. The caller waits in its
-// home graph until all places taken on other nodes are left. The home graph also delivers the messages of its own node.
+// thread for an arena. The program's own tasks may keep all threads busy, global_control may allow no threads, or a
+// fork may have left no threads. So a message alone does not allow its thread to walk. The thread needs a place, and
+// one word per node counts the places. A place is first offered, and then taken by a thread that a message has reached.
+// A walker that finds no more tasks takes back the places on offer. A message that arrives later, in this run or the
+// next, finds no place and ends. The caller waits in its home graph until walkers have left all places that they took
+// on other nodes. The home graph also delivers the messages of its own node.
 class FlowExecutor::NodeFlow {
  public:
-  /// `home` is the flow that the caller waits in. It is null for that flow itself, where the caller is one of the
-  /// workers and has a slot. In each other arena a slot is kept for the thread that destroys the arena and receives the
+  /// `home` is the flow that the caller waits in. For the home flow itself `home` is null, and the caller is one of its
+  /// workers and has a slot. Each other arena keeps one slot for the thread that destroys the arena and receives the
   /// last messages.
   NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
       : owner_(owner),
@@ -49,7 +50,8 @@ class FlowExecutor::NodeFlow {
         workers_(node.workers),
         cpus_(node.cpus),
         arena_(node.workers + (home == nullptr ? 0 : 1), 1U) {}
-  /// Call it once, before anything else. If it throws, oneTBB has been given up, and the flow must not be destroyed.
+  /// Makes the flow graph. Call Start once, before any other member. If Start throws, the library has given up oneTBB,
+  /// and the flow must not be destroyed.
   void Start() {
     AskScheduler([&] {
       // The graph spawns its messages into the arena in which the graph is made.
@@ -60,13 +62,15 @@ class FlowExecutor::NodeFlow {
     });
   }
 
-  /// Offers up to `wanted` places, as many as are free, and sends messages for them. Returns the number of places.
+  /// Offers up to `wanted` places, as far as places are free, and sends messages for them. Returns the number of
+  /// offered places.
   int Invite(int wanted) noexcept {
     if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;
     Change([&](Places& places) {
       offered = std::max(0, std::min(wanted, workers_ - places.offered - places.taken));
-      // The caller waits in its home graph until the places on other nodes are left or taken back.
+      // Each reservation keeps the caller waiting in its home graph until the place on the other node is left or taken
+      // back.
       for (; home_ != nullptr && held < offered; ++held) home_->graph_->reserve_wait();
       places.offered += offered;
       knocks = Knocks(places);
@@ -92,7 +96,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Takes back the places that no thread has taken. Returns their number.
+  /// Takes back the offered places that no thread has taken. Returns the number of these places.
   int TakeBack() noexcept {
     int offered = 0;
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
@@ -100,9 +104,9 @@ class FlowExecutor::NodeFlow {
     return offered;
   }
 
-  /// Waits, without oneTBB, until no thread of any node can come to the run any more. Call it on the home flow after
-  /// the caller has walked. A thread that offers a place is a guest until it has taken its offers back. So without
-  /// guests there are no offers.
+  /// Waits, without oneTBB, until no thread of any node can join the run any more. Call it on the home flow after the
+  /// caller has walked. A guest is a thread that a message has reached. A thread that offers places stays a guest until
+  /// it has taken its offers back. So if there are no guests, there are no offers.
   void WaitForGuests() const noexcept {
     while (guests_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   }
@@ -111,8 +115,8 @@ class FlowExecutor::NodeFlow {
   void Execute(Callable&& callable) {
     arena_.execute(callable);
   }
-  /// Waits until no message is on its way. A lack of memory must not end this wait, because walkers use the frame of
-  /// Run.
+  /// Waits until no message is on its way. A lack of memory must not end this wait, because walkers still use the stack
+  /// frame of Run.
   void Wait() noexcept {
     for (;;) {
       try {
@@ -125,7 +129,7 @@ class FlowExecutor::NodeFlow {
   }
 
   [[nodiscard]] std::span<const int> cpus() const { return cpus_; }
-  /// The worker number of the calling thread, which must be inside the arena.
+  /// Returns the worker number of the calling thread, which must be inside the arena.
   [[nodiscard]] int Worker() const {
     const int slot = tbb::this_task_arena::current_thread_index();
     assert(slot >= (home_ == nullptr ? 0 : 1) && slot < workers_ + (home_ == nullptr ? 0 : 1));
@@ -133,8 +137,8 @@ class FlowExecutor::NodeFlow {
   }
 
  private:
-  /// The places of a node and the messages for them. The counts have 21 bits each in one word, so that they change
-  /// together.
+  /// Counts the places of a node and the messages for them. Each count has 21 bits of one word, so that the counts
+  /// change together.
   struct Places {
     int offered, taken, messages;
   };
@@ -149,11 +153,12 @@ class FlowExecutor::NodeFlow {
     return static_cast<uint64_t>(places.offered) | static_cast<uint64_t>(places.taken) << kBits |
            static_cast<uint64_t>(places.messages) << (2 * kBits);
   }
-  /// Calls `change(places)` until its result is stored. `change` returns false to store nothing.
+  /// Calls `change(places)` and stores the changed places, again and again until no other thread interferes. `change`
+  /// returns false to store nothing.
   template <typename Callable>
   void Change(const Callable& change) noexcept {
-    // The order is sequentially consistent, like the order of ClaimState's queues. So a thread that leaves and a thread
-    // that queues a task cannot miss each other.
+    // The order is sequentially consistent, like the order of ClaimState's queues. So a thread that leaves its place
+    // and a thread that queues a task cannot miss each other.
     uint64_t word = places_.load(std::memory_order_seq_cst);
     for (;;) {
       Places places = Unpack(word);
@@ -162,14 +167,15 @@ class FlowExecutor::NodeFlow {
     }
   }
 
-  /// Counts the messages to send for places on offer, at most two at a time. A thread that comes sends two more, so 128
-  /// threads wake in 7 steps.
+  /// Adds the messages that are to be sent for the places on offer, and returns their number. At most two messages are
+  /// under way at a time. Each thread that comes sends two more, so 128 threads wake in 7 steps.
   static int Knocks(Places& places) {
     const int knocks = std::max(0, std::min(2, places.offered) - places.messages);
     places.messages += knocks;
     return knocks;
   }
-  /// Sends messages. Without memory for a message no thread comes, and the threads that are present do the work.
+  /// Sends messages. If there is no memory for a message, no thread comes, and the threads that are present do the
+  /// work.
   void Knock(int knocks) noexcept {
     while (knocks > 0 && Send()) --knocks;
     if (knocks == 0) return;
@@ -178,7 +184,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Sends a message. Even if it returns false, the message may have been sent.
+  /// Sends a message. Even if the function returns false, the message may have been sent.
   bool Send() noexcept {
     if (SchedulerGivenUp()) return false;
     try {
@@ -204,14 +210,16 @@ class FlowExecutor::NodeFlow {
     return takes;
   }
 
-  /// Receives messages. oneTBB copies the body before it calls it, and ThreadSanitizer is told of that order.
+  /// Receives messages. oneTBB copies a Body before it calls the copy, and the Body tells ThreadSanitizer of that
+  /// order.
   class Body {
    public:
     explicit Body(NodeFlow& flow) : flow_(flow) {}
     Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
     void operator()(tbb::flow::continue_msg /*knock*/) const {
       TsanAcquire(this);
-      // A thread is counted before it looks for a place. So if no thread is counted, none has found a place.
+      // A thread is counted as a guest before it looks for a place. So if no guest is counted, no thread holds a place
+      // that a message gave.
       std::atomic<int>& guests = (flow_.home_ == nullptr ? flow_ : *flow_.home_).guests_;
       guests.fetch_add(1, std::memory_order_seq_cst);
       const bool takes = flow_.Answer();
@@ -226,13 +234,14 @@ class FlowExecutor::NodeFlow {
 
   FlowExecutor& owner_;
   NodeFlow* home_;
-  int first_worker_;  ///< the worker in slot 0
+  int first_worker_;  ///< the number of the worker in slot 0
   int workers_;
   std::span<const int> cpus_;
   std::atomic<uint64_t> places_{0};
-  std::atomic<int> guests_{0};  ///< home flow: threads on any node that a message has reached
+  std::atomic<int> guests_{0};  ///< used in the home flow: threads on any node that a message has reached
   tbb::task_arena arena_;
-  // The context is isolated. Otherwise the graph would stay bound to the group of tasks that called the first Run.
+  // The context is isolated. Otherwise the graph would stay bound to the oneTBB task group from which the first Run was
+  // called.
   tbb::task_group_context context_{tbb::task_group_context::isolated};
   std::optional<tbb::flow::graph> graph_;
   std::optional<tbb::flow::function_node<tbb::flow::continue_msg>> joiners_;
@@ -240,7 +249,7 @@ class FlowExecutor::NodeFlow {
 
 namespace {
 
-/// Leaks an object on purpose, and tells LeakSanitizer of it.
+/// Leaks an object on purpose, and tells LeakSanitizer of the leak.
 template <typename T>
 void Abandon(std::unique_ptr<T>& object) noexcept {
   [[maybe_unused]] const T* left = object.release();
@@ -249,18 +258,20 @@ void Abandon(std::unique_ptr<T>& object) noexcept {
 #endif
 }
 
-// Once oneTBB has been given up, and in a forked child, nothing calls oneTBB, not even to free its own objects.
+// Destroys the flows and the allowance. After the library has given up oneTBB, and in a forked child, nothing may call
+// oneTBB, not even to free oneTBB's own objects.
 template <typename Flows, typename Allowance>
 void StopFlows(Flows& flows, Allowance& allowance) noexcept {
   if (flows.empty() && allowance == nullptr) return;
-  // A thread's last access is inside oneTBB, where ThreadSanitizer does not see that the end of Run waited for it.
+  // The last access of a thread is inside oneTBB. ThreadSanitizer does not see that the end of Run waited for this
+  // access.
   const TsanIgnore ignore;
   if (!SchedulerStarts()) {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
   }
-  // All messages must have arrived before the first flow is destroyed, since a late message of any node is counted in
-  // the home flow.
+  // All messages must have arrived before the first flow is destroyed, since a late message of any node still counts
+  // its thread in the home flow.
   for (auto& flow : flows) {
     if (flow != nullptr) flow->Wait();
   }
@@ -290,7 +301,7 @@ Status FlowExecutor::RunWithArrivals(const TaskGraph& graph, TaskFunction run_ta
   return ended ? *std::move(ended) : Executor::RunWithArrivals(graph, run_task, state, arrivals);
 }
 
-/// Returns nothing if the caller has to run every task.
+/// Runs the graph on several threads. Returns nullopt if the caller has to run every task itself.
 std::optional<Status> FlowExecutor::RunOnThreads(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
                                                  Arrivals* arrivals) {
   assert(arrivals != nullptr || graph.arrivals == 0);
@@ -344,25 +355,26 @@ void FlowExecutor::RunParallel(const TaskGraph& graph) {
 
 void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   TsanAcquire(this);
-  // The library binds the thread itself. oneTBB's binding library would load hwloc, which does not survive a lack of
-  // memory.
+  // The library binds its threads to CPUs itself. oneTBB's library for binding would load hwloc, which does not survive
+  // a lack of memory.
   const BoundThread on_node(flow.cpus());
   const int worker = flow.Worker();
   for (;;) {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
-    // There was nothing to claim and nothing queued, so no other thread needs to come.
+    // The walker found nothing to claim and nothing queued, so no other thread needs to come.
     int taken_back = 0;
     for (const auto& each : flows_) taken_back += each->TakeBack();
     flow.Leave();
-    // Between the last look and Leave, another thread may have queued tasks. It then found no thread to wake, or
-    // offered the places that have been taken back.
+    // Between the last look and Leave, another thread may have queued tasks. That thread then found no thread to wake,
+    // or its offered places were taken back here.
     if (!run_->HasQueued() || !flow.Join()) break;
     Wake(flow, taken_back);
   }
   TsanRelease(this);
 }
 
-/// Walks on the caller's thread while inputs arrive. The caller keeps its place, which the following Walk leaves.
+/// Walks on the caller's thread while inputs arrive. The caller keeps its place until the Walk that follows leaves the
+/// place.
 void FlowExecutor::WalkAndPoll(NodeFlow& home) noexcept {
   TsanAcquire(this);
   const BoundThread on_node(home.cpus());

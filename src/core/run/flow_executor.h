@@ -14,22 +14,23 @@ class ThreadAllowance;
 
 /// Runs task graphs on oneTBB, one Run at a time. Each NUMA node has one long-lived tbb::flow::graph of one node,
 /// inside a tbb::task_arena of its own. A graph of one task, a plan for one worker and an executor of one worker run on
-/// the caller without oneTBB. The executor starts more workers than there are cores if it is asked to. Arenas start
-/// with the first Run that needs them, and idle threads sleep.
+/// the caller without oneTBB. An executor may have more workers than there are cores. Arenas are made by the first Run
+/// that needs them. Idle threads sleep.
 ///
 /// Run never waits for a thread to come: if oneTBB has none, the caller runs every task. If the program shares its
-/// OpenMP threads (OpenMpTeam), an executor with one node runs on them, and then Run does wait for them.
+/// OpenMP threads (OpenMpTeam), an executor with one node runs on those threads. Run then does wait for them.
 class FlowExecutor final : public Executor {
  public:
   struct Node {
     int workers = 1;
-    std::vector<int> cpus = {};  ///< hardware threads to which its workers are bound while they work; empty: all
+    std::vector<int> cpus = {};  ///< hardware threads to which the node's workers are bound while they work; empty: all
   };
-  /// An arena keeps about 256 bytes per thread slot. No machine has nearly so many threads, so a larger number is a
-  /// mistake.
+  /// The largest number of workers of an executor. An arena keeps about 256 bytes per thread slot. No machine has
+  /// nearly 65536 threads, so a larger number is a mistake.
   static constexpr int kMaxWorkers = 1 << 16;
 
-  /// Workers are numbered through the nodes in order. If there are several nodes, each has at least two workers.
+  /// Workers are numbered through all nodes, in the order of `nodes`. If there are several nodes, each node has at least
+  /// two workers.
   explicit FlowExecutor(std::vector<Node> nodes);
   ~FlowExecutor() override;
 

@@ -11,13 +11,13 @@ namespace {
 
 constinit std::atomic<uint32_t> depth{0};
 
-// The handler is registered when the library is loaded. That fails only without memory, and then nothing else starts
-// either.
+// The handler is registered when the library is loaded. The registration fails only if there is no memory, and then the
+// program cannot start at all.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { depth.fetch_add(1, std::memory_order_relaxed); });
 
-// The texts that statuses without a text share are made when the library is loaded. If the first caller made them, a
-// child that is forked meanwhile would find the compiler's guard held forever.
+// Statuses without a text share two empty texts, which are made when the library is loaded. If the first caller made
+// these texts, a child that is forked meanwhile would find the compiler's guard held forever.
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

@@ -5,9 +5,9 @@
 
 namespace fa::core {
 
-/// The number of forks between the process that loaded the library and this one. A forked child has its parent's memory
-/// but none of its parent's threads. A lock that one of those threads held stays held, and oneTBB counts on workers
-/// that are gone.
+/// Returns the number of forks between the process that loaded the library and this one. A forked child has its
+/// parent's memory but none of its parent's threads. A lock that one of those threads held stays held, and oneTBB
+/// counts on workers that are gone.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
 }  // namespace fa::core

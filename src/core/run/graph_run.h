@@ -15,17 +15,17 @@
 
 namespace fa::core {
 
-/// The text that says where memory was short when a task throws std::bad_alloc.
+/// Where memory was short, for the error text when a task throws std::bad_alloc.
 inline constexpr std::string_view kInsideATask = "inside a task";
 
-/// The first failure of a run. The thread that fails first keeps it.
+/// The first failure of a run. The thread that fails first stores its failure here.
 class FirstFailure {
  public:
-  /// Call it from a catch block.
+  /// Keeps the exception that is being handled, if it is the first failure. Call this function from a catch block.
   void KeepCurrentException() noexcept;
   void Keep(Status status) noexcept;
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  /// Call it only when no thread can be inside KeepCurrentException any more.
+  /// Returns the failure. Call this function only when no thread can be inside KeepCurrentException any more.
   [[nodiscard]] Status TakeStatus() { return std::move(status_); }
 
  private:
@@ -36,7 +36,8 @@ class FirstFailure {
 /// One run of a graph, as every parallel executor drives it from its threads.
 class GraphRun {
  public:
-  /// @param arrivals  inputs that one thread polls, or null
+  /// Prepares a run.
+  /// @param arrivals  inputs for which one thread polls, or null
   GraphRun(const TaskGraph& graph, TaskFunction run_task, std::byte* state, Arrivals* arrivals = nullptr)
       : claims_(graph, state),
         run_task_(run_task),
@@ -45,8 +46,9 @@ class GraphRun {
         missing_(graph.arrivals),
         walking_(arrivals == nullptr ? 0 : 1) {}
 
-  /// Runs tasks as `worker` until none is left for it, in the library's floating-point environment and a scope of
-  /// tiles. It calls `on_queued(n)` when n tasks have become available to others. After a failure it starts no task.
+  /// Runs tasks as `worker` until none is left for it, in the library's floating-point environment and in a TileScope
+  /// (AMX). Walk calls `on_queued(n)` when n tasks have become available to other workers. After a failure, Walk starts
+  /// no task.
   template <typename OnQueued>
   void Walk(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -61,9 +63,10 @@ class GraphRun {
     }
   }
 
-  /// Does what Walk does, on the thread that polls. It polls before every task, and again and again while it finds no
-  /// task. It ends when the arrivals are done and every task has run, or when the run has failed. If an input is
-  /// missing when the arrivals are done, the run fails, since the input's successors have not run.
+  /// Does what Walk does, and also polls the arrivals. The calling thread polls before every task, and again and again
+  /// while it finds no task. The function ends when the arrivals are done and every task has run, or when the run has
+  /// failed. If an input is missing when the arrivals are done, the run fails, since the input's successors have not
+  /// run.
   template <typename OnQueued>
   void WalkAndPoll(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -94,12 +97,12 @@ class GraphRun {
   [[nodiscard]] bool polls() const { return arrivals_ != nullptr; }
   [[nodiscard]] bool failed() const { return failure_.failed(); }
 
-  /// Walks as `worker`, one of several workers that nobody wakes. A worker that finds no task looks again, until every
-  /// task has run or the run has failed. Worker 0 is the thread that polls.
+  /// Walks as `worker`, on an executor that does not wake workers for queued tasks. A worker that finds no task looks
+  /// again, until every task has run or the run has failed. Worker 0 is the thread that polls.
   void WalkToEnd(int worker) noexcept;
 
   [[nodiscard]] bool HasQueued() const { return !failure_.failed() && claims_.HasQueued(); }
-  /// Call it when every walk has ended.
+  /// Returns the status of the run. Call this function when every walk has ended.
   [[nodiscard]] Status TakeStatus() { return failure_.TakeStatus(); }
 
  private:
@@ -113,13 +116,13 @@ class GraphRun {
     return released.next;
   }
   /// Waits before a thread without a task polls or looks again. After some time the thread sleeps. If all processes
-  /// together have more threads than cores, the thread that it waits for may need the core.
+  /// together have more threads than cores, another thread, which has a task, may need the core.
   static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
     if (looks < kYields) return std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  /// Polls. Returns the number of tasks that became available.
+  /// Polls the arrivals. Returns the number of tasks that became available.
   int Poll(int worker) {
     int queued = 0;
     auto arrived = [&](int32_t arrival) {
@@ -135,8 +138,8 @@ class GraphRun {
   FirstFailure failure_;
   Arrivals* const arrivals_;
   const int32_t tasks_;
-  std::atomic<int32_t> ran_{0};  ///< tasks that have run, if a thread polls
-  int32_t missing_;              ///< inputs that have not arrived; only the thread that polls reads it
+  std::atomic<int32_t> ran_{0};  ///< the number of tasks that have run; counted only if a thread polls
+  int32_t missing_;              ///< the number of inputs that have not arrived; used only by the thread that polls
   std::atomic<int> walking_;     ///< workers in WalkToEnd that may still free tasks, and the thread that polls
 };
 

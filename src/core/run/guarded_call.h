@@ -10,13 +10,15 @@
 
 namespace fa::core {
 
-/// The status for the exception in flight. Call it from a catch block. If memory is short, or a container would be
-/// longer than its type allows, the status names `what`. Every other exception is an internal error with its own text.
+/// Returns the status for the exception that is being handled. Call this function from a catch block. If memory is
+/// short, or a container would be longer than its type allows, the status names `what`. Every other exception is an
+/// internal error with its own text.
 [[nodiscard]] Status StatusOfCurrentException(std::string_view what) noexcept;
 
-/// Returns what `body` returns, a Status or a Result. Every public function that can fail runs its body in this call.
-/// The body computes in the library's floating-point environment, and an exception becomes the status.
-/// @param what  what needs the memory if memory is short, such as "the plan"
+/// Returns what `body` returns, a Status or a Result. Every public function that can fail runs its body through
+/// GuardedCall. The body computes in the library's floating-point environment. An exception from the body becomes a
+/// status.
+/// @param what  names what the memory is for in an out-of-memory status, such as "the plan"
 template <typename Body>
 [[nodiscard]] std::invoke_result_t<const Body&> GuardedCall(std::string_view what, const Body& body) noexcept {
   const FpEnvironment environment;

@@ -19,8 +19,8 @@
 namespace fa::core {
 namespace {
 
-/// The functions of a runtime that are called. GNU's entry point for a region also exists in the runtimes of LLVM and
-/// Intel.
+/// The functions of an OpenMP runtime that the library calls. GNU's entry point for a parallel region also exists in
+/// the runtimes of LLVM and Intel.
 struct Runtime {
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
   int (*max_threads)();
@@ -41,8 +41,8 @@ bool Find(void* library, const char* name, Function*& function) {
   return function != nullptr;
 }
 
-/// Whether this process is a forked child that has not become another program, so that threads of its parent are
-/// missing. ForkDepth does not count a fork that came before the library was loaded.
+/// Returns whether this process is a forked child that has not started another program with exec. Such a child lacks
+/// the threads of its parent. ForkDepth would not do, since it does not count forks before the library was loaded.
 bool ForkedWithoutExec() {
   if (ForkDepth() != 0) return true;
   constexpr unsigned kForkedNoExec = 0x40;  // PF_FORKNOEXEC of Linux
@@ -52,15 +52,16 @@ bool ForkedWithoutExec() {
   const size_t size = std::fread(text.data(), 1, text.size() - 1, file);
   std::fclose(file);
   text[size] = 0;
-  // The flags are field 9. Fields are counted from behind the name, which may hold any character: the state, five
-  // numbers, the flags.
+  // The flags are field 9. The name of the process is field 2 and may hold any character, so fields are counted from
+  // its end. Behind the name follow the state, five numbers, and then the flags.
   const char* at = std::strrchr(text.data(), ')');
   for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
   return at != nullptr && (std::strtoul(at, nullptr, 10) & kForkedNoExec) != 0;
 }
 
-/// A runtime starts threads for every thread that begins a region, and keeps these threads. So one thread of the
-/// program owns the team, from its first call until it ends. Calls of other threads run on the library's own threads.
+/// A runtime starts threads for every thread that begins a parallel region, and keeps these threads. So one thread of
+/// the program owns the team, from the thread's first call until the thread ends. Calls from other threads of the
+/// program run on the library's own threads.
 class Owner {
  public:
   ~Owner() { Release(number_); }
@@ -82,9 +83,9 @@ class Owner {
 
 thread_local Owner this_thread;
 
-/// A region ends when all its threads have come, even a thread that found no task. If other processes keep a thread
-/// from coming, that takes long. Then the next runs use the library's own threads, and each late run doubles their
-/// number.
+/// A parallel region ends only when all its threads have come, even threads that find no task. If other processes keep
+/// a thread from coming, this takes long. Then the next runs use the library's own threads. Each further late region
+/// doubles the number of these runs.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {
@@ -132,7 +133,8 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
     return true;
   }
   const std::string name(runtime);
-  // This call does not load the runtime. The handle is kept, since calls may be on their way into the runtime.
+  // With RTLD_NOLOAD, dlopen does not load the runtime. The handle stays open, since other threads may be about to call
+  // into the runtime.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const Runtime* known = all.load(std::memory_order_acquire);

@@ -9,19 +9,20 @@
 namespace fa::core {
 
 /// The threads of an OpenMP runtime that the program has named (ShareOpenMpThreads). After a parallel region such
-/// threads spin for a while, so a program whose other operators run on them has no core left for oneTBB's threads.
+/// threads spin for a while, so a program whose other operators run on OpenMP threads has no core left for oneTBB's
+/// threads.
 class OpenMpTeam {
  public:
-  /// See ShareOpenMpThreads.
+  /// Does what ShareOpenMpThreads documents.
   [[nodiscard]] static Result<bool> Share(std::string_view runtime);
 
   using Body = FunctionRef<void(int)>;  ///< called with the worker's number
 
   /// Calls `body`, which must not throw, on up to `workers` threads of the shared runtime. The caller is worker 0.
-  /// Returns true when all calls have returned. Returns false and calls nothing in these cases:
+  /// Returns true when all calls of `body` have returned. Returns false without a call of `body` in these cases:
   /// - no runtime is shared, or its number of threads for this caller differs from `workers`;
   /// - the caller is inside a parallel region, or another thread of the program has the team;
-  /// - the threads came too late in runs before;
+  /// - the threads came too late in earlier runs;
   /// - the process is a forked child, which lacks the threads.
   [[nodiscard]] static bool Run(int workers, Body body) noexcept;
 };

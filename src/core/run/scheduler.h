@@ -3,22 +3,23 @@
 
 namespace fa::core {
 
-/// oneTBB asks about the machine at its first use in a process. If memory is short and that throws, oneTBB waits for
-/// itself forever (atomic_do_once of version 2021.8). So the library calls oneTBB only through this header, which keeps
-/// the first failure.
+/// At its first use in a process, oneTBB asks the system about the machine. If memory is short and this throws, the
+/// next use waits forever for the first to end (atomic_do_once of version 2021.8). So the library calls oneTBB only
+/// through this header, which remembers the first failure.
 
-/// Returns false once oneTBB has found no memory, at its first use or later. It also returns false in a child that is
-/// forked after the first use: there threads are missing, and locks may be held forever. After false, nothing in this
-/// process may call oneTBB, and every run is on the caller.
+/// Returns whether this process may use oneTBB. The result is false once oneTBB has found no memory, at its first use
+/// or later. It is also false in a child that is forked after the first use: the child lacks threads, and locks may be
+/// held forever. After false, nothing in this process may call oneTBB, and every run uses only the caller's thread.
 [[nodiscard]] bool SchedulerStarts() noexcept;
-/// Whether oneTBB has thrown since the process began.
+/// Returns whether oneTBB has thrown since the process began.
 [[nodiscard]] bool SchedulerGivenUp() noexcept;
 /// Makes SchedulerGivenUp true from now on.
 void GiveUpScheduler() noexcept;
-/// Calls `call`, which calls oneTBB. If `call` throws, oneTBB is given up, and the exception goes on to the caller.
-/// oneTBB launches threads when it updates its demand for threads. If that throws between two updates, the next update
-/// waits forever. A thread may be inside oneTBB at that moment: a caller at the end of its run, or a thread that leaves
-/// an arena. If oneTBB makes that thread wait for such an update, it waits forever, and nothing can be done for it.
+/// Calls `call`, which calls oneTBB. If `call` throws, SchedulerGivenUp becomes true, and the exception goes on to the
+/// caller. oneTBB launches threads when it updates its demand for threads. If the launch throws between two updates,
+/// the next update waits forever. Another thread may be inside oneTBB at that moment, at the end of its run or while it
+/// leaves an arena. If oneTBB makes that thread wait for such an update, the thread waits forever, and the library
+/// cannot prevent it.
 template <typename Call>
 void AskScheduler(const Call& call) {
   try {

@@ -5,10 +5,11 @@
 
 namespace fa::core {
 
-/// Runs the tasks on the caller, in claim order, as worker 0. It needs no run state, since claim order is topological.
+/// Runs the tasks on the caller's thread, in claim order, as worker 0. The function needs no run state, since claim
+/// order is topological.
 [[nodiscard]] Status RunInOrder(const TaskGraph& graph, TaskFunction run_task);
 
-/// Runs every graph on the caller. Tests compare the parallel executors with it.
+/// Runs every graph on the caller's thread. Tests compare the parallel executors with it.
 class SerialExecutor final : public Executor {
  public:
   [[nodiscard]] Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* /*state*/) override {

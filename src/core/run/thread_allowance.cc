@@ -19,12 +19,12 @@ constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
 struct Wishes {
   std::mutex mutex;
   std::multiset<int> workers;
-  std::unique_ptr<tbb::global_control> control;  ///< null where oneTBB allows enough by itself
+  std::unique_ptr<tbb::global_control> control;  ///< null if oneTBB allows enough threads by itself
   size_t allowed = 0;                            ///< threads that `control` allows
 
-  /// Makes the control for the largest wish up to now, and keeps it until no executor is left. To allow more than is
-  /// wanted harms nothing, but a smaller control would bind the program's own arenas. The next control is made before
-  /// the present one is destroyed.
+  /// Makes the control for the largest wish up to now, and keeps it until no executor is left. A control that allows
+  /// too many threads harms nothing, but a smaller one would limit the program's own arenas. The next control is made
+  /// before the present one is destroyed.
   void Apply() {
     const size_t wanted = workers.empty() ? 0 : static_cast<size_t>(*workers.rbegin());
     if (wanted == 0) control.reset();
