@@ -29,8 +29,8 @@ class FlowExecutor final : public Executor {
   /// nearly 65536 threads, so a larger number is a mistake.
   static constexpr int kMaxWorkers = 1 << 16;
 
-  /// Workers are numbered through all nodes, in the order of `nodes`. If there are several nodes, each node has at least
-  /// two workers.
+  /// Workers are numbered through all nodes, in the order of `nodes`. If there are several nodes, each node has at
+  /// least two workers.
   explicit FlowExecutor(std::vector<Node> nodes);
   ~FlowExecutor() override;
 

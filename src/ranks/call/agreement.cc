@@ -11,10 +11,10 @@
 namespace fa::ops {
 namespace {
 
-// A text travels in this many bytes. A longer error or description is cut. If two descriptions differ only in the part
-// that is cut, the hashes of the whole descriptions still differ.
+// A text that ranks exchange has this many bytes. A longer error or description is cut off. If two descriptions differ
+// only in the part that is cut off, the hashes of the whole descriptions still differ.
 constexpr size_t kTextBytes = 4096;
-using FixedText = std::array<char, kTextBytes>;  // ends with a 0
+using FixedText = std::array<char, kTextBytes>;  // the text ends with a 0 byte
 
 struct Record {
   int32_t code = 0;
@@ -25,11 +25,12 @@ struct Record {
   int64_t memory_bytes = 0;
 };
 
-// Up to so many ranks agree without allocating memory.
+// Up to this number of ranks, the ranks agree without allocating memory.
 constexpr size_t kRanksWithoutMemory = 2048;
 
-/// Gathers what all ranks say. A rank whose memory is short must say so, or the others wait for it forever. So the
-/// stack has room for one record per rank, and texts arrive in pieces that fit into this room.
+/// Gathers the records and texts of all ranks. A rank whose memory is short must tell the others, or they wait for it
+/// forever. So the object, which lies on the stack, has room for one record per rank. Texts arrive in pieces that fit
+/// into this room.
 class Gathering {
  public:
   explicit Gathering(Transport& transport) : transport_(transport), ranks_(static_cast<size_t>(transport.ranks())) {
@@ -39,13 +40,13 @@ class Gathering {
   [[nodiscard]] Status Records(const Record& mine) {
     return transport_.AllGather(std::as_bytes(std::span(&mine, 1)), Room().first(ranks_ * sizeof(Record)));
   }
-  /// The record of a rank, valid until texts are gathered.
+  /// Returns the record of a rank. Records are lost when texts are gathered.
   [[nodiscard]] Record RecordOf(size_t rank) {
     Record record;
     std::memcpy(&record, Room().data() + rank * sizeof(Record), sizeof(Record));
     return record;
   }
-  /// The first rank whose record satisfies `is`, or the number of ranks.
+  /// Returns the first rank whose record satisfies `is`, or the number of ranks.
   template <typename Is>
   [[nodiscard]] size_t FirstRank(const Is& is) {
     size_t rank = 0;
@@ -54,7 +55,7 @@ class Gathering {
   }
   [[nodiscard]] size_t ranks() const { return ranks_; }
 
-  /// Sets texts[i] to the text of rank wanted[i]. Every rank wants the same texts.
+  /// Sets texts[i] to the text of rank wanted[i]. `wanted` must be the same on every rank.
   [[nodiscard]] Status Texts(const FixedText& mine, std::span<const size_t> wanted, std::span<FixedText> texts) {
     const size_t piece = Room().size() / ranks_;
     for (size_t at = 0; at < kTextBytes; at += piece) {
@@ -83,8 +84,8 @@ uint64_t Hash(std::string_view bytes) {  // the hash FNV-1a
   return hash;
 }
 
-// A text may mention an argument. The mention travels as kMention NAME kPart MEMBER kPart INDEX kMention, so that every
-// rank can name the argument as its caller does.
+// A text may mention an argument. A mention is sent as kMention NAME kPart MEMBER kPart INDEX kMention. So every rank
+// can name the argument as its own caller does (C++ or Python).
 constexpr char kMention = '\x1f', kPart = '\x1e';
 
 std::string Marked(const ErrorText& what) {
@@ -123,7 +124,8 @@ FixedText Shortened(std::string_view text) {
   return shortened;
 }
 
-/// The text of a status as it travels. Without memory for the marks, they are left out.
+/// Returns the text of a status in the form that is sent. If there is no memory for the marks of mentions, they are
+/// left out.
 FixedText TextOf(const Status& status) {
   try {
     return Shortened(Marked(status.what()));
@@ -132,7 +134,8 @@ FixedText TextOf(const Status& status) {
   }
 }
 
-/// The error of `rank`, the lowest rank with an error. Every rank gets it, with the number of that rank.
+/// Returns the error of `rank`, which is the lowest rank with an error. Every rank gets this error, with the number of
+/// that rank in its text.
 Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   const auto code = static_cast<StatusCode>(all.RecordOf(rank).code);
   FixedText text;
@@ -140,7 +143,7 @@ Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   return {code, "rank " + std::to_string(rank) + ": " + Unmarked(text.data())};
 }
 
-/// The error that `rank` reads pse in a way in which an earlier rank cannot read it.
+/// Returns the error which says that `rank` reads pse in a form in which an earlier rank cannot read pse.
 Status WrongForm(Gathering& all, size_t rank) {
   const uint32_t form = all.RecordOf(rank).pse_forms;
   const size_t other = all.FirstRank([&](const Record& record) { return (record.pse_forms & form) == 0; });
@@ -156,7 +159,8 @@ Status WrongForm(Gathering& all, size_t rank) {
                                  words(all.RecordOf(other).pse_forms) + " (rank " + std::to_string(other) + ")");
 }
 
-/// The mention of the argument in a line's name: "pse.shape[0]" is a member of pse, "mask.pre" an argument.
+/// Returns the mention of an argument, from the name of a line of a description. "pse.shape[0]" is a member of the
+/// argument pse, and "mask.pre" is an argument by itself.
 ErrorText ArgumentOf(std::string_view line_name) {
   for (const std::string_view member : {".shape", ".dtype"}) {
     const size_t at = line_name.find(member);
@@ -166,7 +170,7 @@ ErrorText ArgumentOf(std::string_view line_name) {
   return ErrorText::Argument(line_name);
 }
 
-/// The error for the first line in which the descriptions of `rank` and of rank 0 differ.
+/// Returns the error for the first line in which the descriptions of `rank` and of rank 0 differ.
 Status Difference(Gathering& all, size_t rank, const std::string& mine) {
   const std::array<size_t, 2> wanted{0, rank};
   std::array<FixedText, 2> texts;
@@ -232,7 +236,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
     if (Includes(agreed.isa, isa)) {
       agreed.isa = isa;
     } else if (!Includes(isa, agreed.isa)) {
-      agreed.isa = Isa::kPortable;  // the levels are of two families
+      agreed.isa = Isa::kPortable;  // the levels of the ranks are of two processor families
     }
     agreed.workers = std::min(agreed.workers, static_cast<int>(record.workers));
     agreed.memory_bytes = std::min(agreed.memory_bytes, record.memory_bytes);

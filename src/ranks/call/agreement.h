@@ -16,12 +16,12 @@
 
 namespace fa::ops {
 
-/// A call in words, one line "name=value" per fact. All ranks must agree about it.
+/// The description of a call, with one line "name=value" per fact. The descriptions of all ranks must be equal.
 class CallDescription {
  public:
   void Add(std::string_view name, std::string_view value);
   void Add(std::string_view name, int64_t value) { Add(name, std::to_string(value)); }
-  /// Adds the first numbers, their count, and a hash of all.
+  /// Adds a line with the first of the numbers, their count, and a hash of all numbers.
   void Add(std::string_view name, std::span<const int64_t> values);
   [[nodiscard]] const std::string& text() const { return text_; }
 
@@ -29,34 +29,35 @@ class CallDescription {
   std::string text_;
 };
 
-/// The facts that a rank knows by itself.
+/// The facts that a rank knows before it has heard from other ranks.
 struct RankFacts {
-  Status status;            ///< status of its own arguments
-  std::string description;  ///< CallDescription of its arguments; empty after an error
+  Status status;            ///< status of the rank's own arguments
+  std::string description;  ///< CallDescription of the rank's arguments; empty after an error
   Isa isa = Isa::kPortable;
   int workers = 1;
-  int64_t memory_bytes = 0;       ///< memory that its plan may take
+  int64_t memory_bytes = 0;       ///< memory that the rank's plan may take
   uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
 };
 
 /// The facts about which all ranks agree.
 struct Agreed {
-  Isa isa = Isa::kPortable;       ///< the lowest of all ranks
+  Isa isa = Isa::kPortable;       ///< the lowest level of all ranks
   bool isa_lowered = false;       ///< whether some rank has a higher level
-  int workers = 1;                ///< the least of all ranks
-  int64_t memory_bytes = 0;       ///< the least of all ranks
-  uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes of all ranks allow
+  int workers = 1;                ///< the least number of workers of all ranks
+  int64_t memory_bytes = 0;       ///< the least memory of all ranks
+  uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes on all ranks allow
 };
 
-// Both functions are collective. If all is well they allocate no memory for up to 2048 ranks, and 32 bytes per rank for
-// more.
+// Both functions are collective: all ranks must call them. If no rank has an error, they allocate no memory for up to
+// 2048 ranks. For more ranks they allocate 32 bytes per rank.
 
-/// Compares every rank's facts with all others. @return the same status on every rank: the error of the lowest rank
-/// that has one. If all are well but descriptions differ, the status names the first line that differs, with both
-/// values.
+/// Compares the facts of all ranks.
+/// @return the facts on which all ranks agree, or the same error on every rank: the error of the lowest rank that has
+/// one. If no rank has an error but descriptions differ, the error names the first line that differs, with both values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
-/// Compares every rank's status with all others, by one word per rank while all is well. @return as AgreeOnCall
+/// Compares the statuses of all ranks. As long as no rank has an error, each rank sends only one word.
+/// @return the same status on every rank, as AgreeOnCall does
 [[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
 
 }  // namespace fa::ops

@@ -12,37 +12,38 @@ namespace fa::ops {
 
 /// A dense backward over ranks, bound on one rank.
 struct BoundGradRanks {
-  BoundRanks forward;  ///< the call that is differentiated; its `planned` has the tensors of the backward
+  BoundRanks forward;  ///< the call that is differentiated; forward.whole.planned has the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;  ///< layouts of this rank's tensors
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
-  PseRows dpse;                      ///< dpse in this rank's tensor: with own rows, or whole if it is a sum over rows
-  int64_t dslopes_batch_stride = 0;  ///< as in BoundAttentionGrad
+  PseRows dpse;  ///< layout of dpse in this rank's tensor: the rank's own rows, or all of a sum over rows
+  int64_t dslopes_batch_stride = 0;  ///< like the member of BoundAttentionGrad
   bool dslopes_shared = false;
-  std::vector<tiling::Interval> key_tails;  ///< as BoundRanks::tails, but for keys
+  std::vector<tiling::Interval> key_tails;  ///< own keys that belong to no sequence, like BoundRanks::tails
 };
 
 /// Finds the errors of this rank's arguments.
 [[nodiscard]] Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const AttentionOptions& options,
                                                    const SequenceShards& shards, int rank, int ranks);
 
-/// Describes what ranks must agree about.
+/// Describes the facts about which all ranks must agree.
 [[nodiscard]] CallDescription Describe(const BoundGradRanks& bound, const AttentionOptions& options,
                                        const SequenceShards& shards);
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
-/// Does what the forward's UseForms does.
+/// Does what UseForms of the forward (bind_ranks.h) does.
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
-/// Whether dpse is a sum over the rows of all ranks.
+/// Returns whether dpse is a sum over the rows of all ranks.
 [[nodiscard]] inline bool HasKeyBias(const BoundGradRanks& bound) { return bound.has_dpse && bound.dpse.shared_rows; }
-/// Floats of the sums over the batch of a bias that the batch shares, [N,rows of this rank|1,Sk]; 0 for other biases.
+/// Returns the number of floats in the sums over the batch if the batch shares a bias, [N,rows of this rank|1,Sk].
+/// Returns 0 for other biases.
 [[nodiscard]] int64_t FloatsOfBiasSums(const BoundGradRanks& bound);
-/// The layout of these sums.
+/// Returns the layout of the sums that FloatsOfBiasSums counts.
 [[nodiscard]] PseRows SumsOfBias(const BoundGradRanks& bound);
 
-/// Does what BoundOfUnit of the forward does. dq, dk and dv lie as q, k and v do. If rows stay (`queries` is null), dq
-/// is the rank's own tensor.
+/// Does what BoundOfUnit of the forward (bind_ranks.h) does. dq, dk and dv are laid out like q, k and v. If rows stay
+/// on their rank (`queries` is null), dq is the rank's own tensor.
 [[nodiscard]] BoundAttentionGrad BoundOfUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan,
                                              const tiling::RankUnit& unit, const StagedRows& keys,
                                              const StagedRows* queries);

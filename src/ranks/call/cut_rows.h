@@ -9,13 +9,13 @@
 
 namespace fa::ops {
 
-/// "contiguous", "zigzag" or "intervals".
+/// Returns "contiguous", "zigzag" or "intervals".
 [[nodiscard]] const char* Name(SequenceShards::Cut cut);
 
-/// Finds errors of the shards themselves, whatever rows there are.
+/// Finds the errors in `shards` that do not depend on the number of rows.
 [[nodiscard]] Status CheckShards(const SequenceShards& shards, int ranks);
 
-/// The rows that each rank holds on an axis of `rows`, which are rows of q or of k.
+/// Returns the rows that each rank holds on an axis of `rows` rows, which is the axis of queries or of keys.
 [[nodiscard]] Result<tiling::RowShards> CutRows(const SequenceShards& shards, int64_t rows, int ranks);
 
 }  // namespace fa::ops

@@ -1,4 +1,5 @@
-// The schedule of a call over ranks, which no rank runs: bind the whole call -> cut -> plan -> describe.
+// This file makes the schedule of a call over ranks without running the call. The steps are: bind the whole call -> cut
+// its rows -> plan -> describe.
 #include "fa/rank_schedule.h"
 
 #include <algorithm>
@@ -32,11 +33,11 @@ namespace {
 using tiling::RankCall;
 using tiling::RankPlan;
 
-// A schedule looks at every pair of ranks and at every block of a backward. With these limits that takes about a minute
-// at most.
+// Making a schedule looks at every pair of ranks and at every block of a backward. Within these limits it takes about a
+// minute at most.
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
-constexpr int64_t kPartsPerRank = 2;  // parts of a sequence's rows per rank
+constexpr int64_t kPartsPerRank = 2;  // the most parts of a sequence's rows that a rank has
 
 Status CheckMachines(const RankMachines& machines) {
   const auto positive = [](double number) { return number > 0 && std::isfinite(number); };
@@ -91,7 +92,7 @@ RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::Plan
   return schedule;
 }
 
-/// Sets the machines that the call is planned for, but not its strategy.
+/// Sets in `call` the facts about the machines that the call is planned for.
 void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
   call.workers = machines.threads > 0 ? machines.threads : context.threads();
   call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
@@ -120,15 +121,16 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls whose schedule would take minutes. Such calls have too many pairs of ranks over all sequences, or too
-/// many blocks in a backward. A block is a chunk of keys against one part of rows and one head of a group.
+/// Refuses calls whose schedule would take minutes to make. Such a call has too many pairs of ranks over all sequences,
+/// or too many blocks in its backward. A block is a chunk of keys against one part of rows and one head of a group.
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =
       core::SaturatedProduct(sequences, int64_t{call.ranks()}, std::max<int64_t>(call.ranks(), call.problem.heads_kv));
   int64_t blocks = 0;
   if (call.backward) {
-    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all, and makes a schedule for each number.
+    // A plan chooses between 1, 2, 4 ... heads in flight, up to half of all kv heads. It makes a schedule for each of
+    // these numbers.
     const int64_t most_heads = std::max<int64_t>(core::CeilDiv(call.problem.heads_kv, int64_t{2}), 1);
     const int64_t schedules = call.heads_in_flight > 0 ? 1 : std::bit_width(static_cast<uint64_t>(most_heads - 1)) + 1;
     for (const tiling::Sequence& sequence : call.problem.sequences) {
@@ -152,7 +154,7 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// Finds the tensors of the whole call whose rows stay with their rank.
+/// Finds the tensors of the whole call whose rows must stay with the rank that holds them.
 void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
   if (bound.has_pse) {
     scores->pse_forms = bound.pse.compressed    ? ops::kCompressed
@@ -162,8 +164,8 @@ void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& option
   scores->own_mask_rows = bound.has_dense_mask && options.layout != Layout::kTND;
 }
 
-/// A rank tells the form of pse by its number of rows. If all ranks hold 1024 rows, a pse of 1024 rows has their own
-/// rows.
+/// Refuses the 1024-row form of pse if every rank holds 1024 rows. In a run, a rank knows the form of pse only by its
+/// number of rows. So the ranks would take such a pse for the rows of their own queries.
 Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowShards& q) {
   if (scores.pse_forms != ops::kCompressed || layout == Layout::kTND) return Status::Ok();
   for (int rank = 0; rank < q.ranks(); ++rank) {
@@ -173,7 +175,8 @@ Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowS
       ops::Arg("pse").Says("the 1024-row form is not taken where every rank holds 1024 rows, want another cut"));
 }
 
-/// @param bind  bind(call, scores) binds the whole call and sets in `call` what follows from it, but not the cut
+/// Makes the schedule of a call.
+/// @param bind  bind(call, scores) binds the whole call; it sets the members of `call` that do not depend on the cut
 template <typename Args, typename Bind>
 Result<RankSchedule> Schedule(const char* op, const Args& whole, const AttentionOptions& options,
                               const SequenceShards& shards, const RankMachines& machines, Context* own,

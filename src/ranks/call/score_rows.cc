@@ -21,7 +21,7 @@ constexpr int kPseRows = 2;  // the dimension of rows in [B|1,N,Sq,Sk]
 
 TensorView Shape(const TensorView& tensor) { return {nullptr, tensor.dtype, tensor.shape, tensor.stride}; }
 
-/// Whether the caller gave the tensor. A tensor without elements needs no memory.
+/// Returns whether the caller gave the tensor. A tensor without elements needs no memory.
 bool Given(const TensorView& tensor) {
   const auto is_empty = [](int64_t size) { return size == 0; };
   return tensor.data != nullptr || std::any_of(tensor.shape.begin(), tensor.shape.end(), is_empty);
@@ -31,12 +31,14 @@ std::string OwnRowsText(int64_t own, const WholeTensors& shards) {
   return std::to_string(own) + " (rows of this rank of " + std::to_string(shards.queries().rows()) + ")";
 }
 
-/// Numbers of elements that the flat forms of TND may have: with own rows, with all rows, or with one row per head.
+/// The numbers of elements that pse may have in the flat forms of TND: with the rank's own rows, with all rows, or with
+/// one row per head.
 struct FlatSizes {
   int64_t own = 0, whole = 0, shared = 0;
 };
 
-/// @return false if heads or prefix sums are wrong, which bind will report
+/// Computes the sizes of the flat forms.
+/// @return false if heads or prefix sums are wrong; bind then reports the error
 bool SizesOf(const ScoreArguments& args, const WholeTensors& shards, FlatSizes* sizes) {
   if (args.q.shape.rank() != 3 || args.cu_q.size() != args.cu_kv.size()) return false;
   const int64_t heads = args.q.shape[1];
@@ -55,7 +57,7 @@ bool SizesOf(const ScoreArguments& args, const WholeTensors& shards, FlatSizes* 
   return true;
 }
 
-/// Widens a pse [N*sum(Sq*Sk)] or [N*sum(Sk)].
+/// Gives a pse [N*sum(Sq*Sk)] or [N*sum(Sk)] the size that it has in the whole call.
 Status WidenFlat(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse, ScoreRows* scores) {
   FlatSizes sizes;
   if (!SizesOf(args, shards, &sizes)) return Status::Ok();
@@ -70,7 +72,7 @@ Status WidenFlat(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// Widens a pse [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk].
+/// Gives a pse [B|1,N,Sq,Sk], [B|1,N,1,Sk] or [B|1,N,1024,Sk] the sizes that it has in the whole call.
 Status WidenRows(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse, ScoreRows* scores) {
   constexpr int64_t kStored = kCompressedRows;
   const int64_t rows = args.pse.shape[kPseRows], all = shards.queries().rows(), own = shards.OwnCount({0, all});
@@ -86,7 +88,7 @@ Status WidenRows(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// Lets bind see a tensor without elements as given.
+/// Marks a tensor without elements, so that bind takes it as given.
 void MarkPresent(TensorView* tensor) {
   static constexpr char kPresent = 0;
   if (tensor->data == nullptr) tensor->data = &kPresent;
@@ -111,7 +113,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
   return status;
 }
 
-/// Widens dpse. It has the shape of pse, on this rank and in the whole call.
+/// Gives dpse the sizes that it has in the whole call. dpse has the shape of pse, on this rank and in the whole call.
 Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, MutableTensorView* dpse, ScoreRows* scores) {
   if (scores->pse.shape.empty() || !Given(args.dpse)) return Status::Ok();
   const Dims &shape = args.dpse.shape, &want = scores->pse.shape;
@@ -135,7 +137,8 @@ Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, Mutabl
   return Status::Ok();
 }
 
-/// Widens a mask [Sq,Sk] or [B|1,N|1,Sq,Sk]. The mask of TND and compressed masks are whole on every rank.
+/// Gives a mask [Sq,Sk] or [B|1,N|1,Sq,Sk] the sizes that it has in the whole call. The mask of TND and compressed
+/// masks are whole on every rank.
 Status WidenMask(const ScoreArguments& args, const WholeTensors& shards, TensorView* mask, ScoreRows* scores) {
   const int rank = args.dense_mask.shape.rank();
   if (args.options.layout == Layout::kTND || IsCompressedMode(args.options.mask.sparse_mode())) return Status::Ok();
@@ -148,7 +151,8 @@ Status WidenMask(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// @param first_row  first_row(part): the part's first row among the tensor's rows of its sequence
+/// Finds the places at which parts find their rows in a tensor.
+/// @param first_row  first_row(part) is the part's first row among the tensor's rows of that sequence
 template <typename FirstRow>
 std::vector<PairRows::PerSequence> Places(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                           int64_t first_head, const FirstRow& first_row) {
@@ -207,7 +211,7 @@ std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<cons
                                             int64_t first_head, bool packed) {
   return Places(rows, parts, first_head, [&](const tiling::RowPart& part) {
     if (!packed) return part.placed.at;
-    const auto of_sequence = std::equal_range(  // parts of one sequence are neighbours
+    const auto of_sequence = std::equal_range(  // `parts` is ordered by sequence
         parts.begin(), parts.end(), part, [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
     int64_t before = 0;
     for (auto other = of_sequence.first; other != of_sequence.second; ++other) {

@@ -16,59 +16,62 @@
 
 namespace fa::ops {
 
-// pse and the dense mask of a rank have the rows of its own queries against all keys, or are whole if they hold for all
-// queries.
+// On a rank, pse and the dense mask usually have the rows of the rank's own queries, against all keys. They are whole
+// if one tensor holds for all queries.
 
-/// Forms of pse, as bits. The sizes of a rank may allow two forms. One row is the rank's own row or the row of all
-/// queries, and 1024 rows are its own or the form of 1024 rows. Only forms that the sizes of all ranks allow count. Own
-/// rows come first among them.
+/// Forms of pse, as bits. The sizes on one rank may allow two forms. A single row is either the rank's own row or one
+/// row for all queries. 1024 rows are either the rank's own rows or the compressed form. The call uses a form that the
+/// sizes on all ranks allow. If several forms remain, own rows come first.
 inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyForm = kOwnRows | kSharedRow | kCompressed;
-/// The first of the allowed forms, which is the form of the call.
+/// Returns the first of the allowed forms, which is the form of the call.
 [[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }
 
-/// The facts about scores that follow from the arguments of a rank.
+/// The facts about pse and the dense mask that follow from the arguments of a rank.
 struct ScoreRows {
-  uint32_t pse_forms = kAnyForm;                    ///< kAnyForm: there is no bias with rows
+  uint32_t pse_forms = kAnyForm;                    ///< allowed forms of pse; kAnyForm if there is no bias with rows
   bool own_mask_rows = false;                       ///< the dense mask has the rows of this rank's queries
   TensorView pse = {}, dpse = {}, dense_mask = {};  ///< sizes and strides on this rank, without data
 
-  /// Whether some tensor stays with its rows, so that no other rank can compute these rows.
+  /// Returns whether some tensor has rows that stay on this rank, so that no other rank can compute with them.
   [[nodiscard]] bool rows_stay() const { return own_mask_rows || pse_forms == kOwnRows; }
 };
 
-/// The arguments that decide which rows of pse and the dense mask a rank passes. Their prefix sums may still be wrong.
+/// The arguments that decide which rows of pse and the dense mask a rank passes. Prefix sums among them have not been
+/// checked yet.
 struct ScoreArguments {
   const TensorView &q, &pse, &dpse, &dense_mask;
   std::span<const int64_t> cu_q, cu_kv;
   const AttentionOptions& options;
 };
 
-/// Checks the rows of the tensors, and gives the tensors the sizes that they have in the whole call.
+/// Checks the numbers of rows of the tensors, and gives the tensors the sizes that they have in the whole call.
 /// @param dpse  null if the call has no gradients
 [[nodiscard]] Result<ScoreRows> WidenScores(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse,
                                             MutableTensorView* dpse, TensorView* dense_mask);
 
-/// The strategy of a call, given which tensors must stay with their rows.
-/// @return kInvalidArgument if the caller forces a strategy that moves rows
+/// Returns the strategy of a call. If rows of some tensor must stay on their rank, this is kSequence.
+/// @return the strategy, or kInvalidArgument if the caller forces a strategy that moves these rows
 [[nodiscard]] Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceShards::Strategy wanted);
 
-/// The place of pse, or of its gradient, on a rank.
-/// @param tensor  ScoreRows::pse or ScoreRows::dpse; @param pse  as bound for the whole call; @param form  result of
-/// FormOf
+/// Returns the place of pse, or of its gradient, on a rank.
+/// @param tensor  ScoreRows::pse or ScoreRows::dpse
+/// @param pse  the layout of pse, as bound for the whole call; @param form  the result of FormOf
 [[nodiscard]] PseRows PseOfRank(const TensorView& tensor, const PseRows& pse, uint32_t form,
                                 const tiling::AttentionProblem& problem, const WholeTensors& shards);
 
-/// The places where parts find their rows of head `first_head`. The tensor has the rows of the rank's queries, or one
-/// row for all of them.
-/// @param rows  per sequence of the call; @param parts  all parts that the rank computes, ordered by sequence
-/// @param packed  the tensor has the rows of sequence after sequence, each in the order in which the rank holds them
+/// Returns the places at which parts find their rows, in head `first_head` of a tensor. The tensor has the rows of the
+/// rank's queries, or one row for all queries.
+/// @param rows  the places of each sequence of the call; @param parts  all parts that the rank computes, ordered by
+/// sequence
+/// @param packed  whether the tensor has one sequence after the other, with rows in the order in which the rank holds
+/// them
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                                           int64_t first_head, bool packed);
-/// The places where the parts' sequences begin, in head `first_head`.
+/// Returns the places at which the sequences of the parts begin, in head `first_head` of a tensor.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows,
                                                                    std::span<const tiling::RowPart> parts,
                                                                    int64_t first_head);
-/// Does what PlacesOf does, in a tensor that has all rows of a sequence.
+/// Does what PlacesOf does, for a tensor that has all rows of each sequence.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesInWhole(const PairRows& rows,
                                                                std::span<const tiling::RowPart> parts,
                                                                int64_t first_head);

@@ -12,28 +12,28 @@
 
 namespace fa::ops {
 
-// This file has what forward and backward share when they treat the call of a rank as the call of all ranks.
+// The functions that forward and backward share when they bind the arguments of one rank as the call of all ranks.
 
-/// The rows among `rows` that the rank holds, as rows of its own tensors.
+/// Returns the rows among `rows` that the rank holds, counted in the rank's own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
 /// Refuses arguments that no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
 
-/// Lets bind see the tensor of a rank without rows as given, although it has no memory. Null data of tensors that have
-/// no elements for another reason stays null.
-/// @param at  the dimension of rows
+/// Makes bind take a tensor as given that has no memory only because this rank has no rows. If a tensor has no elements
+/// for another reason, its null data stays null.
+/// @param at  the dimension of `tensor` that counts rows
 void MarkGivenWithoutRows(TensorView* tensor, int at);
 void MarkGivenWithoutRows(MutableTensorView* tensor, int at);
 
-/// Tensors of one rank with the sizes that they have in the whole call. The caller's strides are checked and then
-/// dropped.
+/// Gives tensors of one rank the sizes that they have in the whole call. This is called widening. Widening
+/// checks the caller's strides and then drops them.
 class WholeTensors {
  public:
   WholeTensors(const tiling::RowShards& q, const tiling::RowShards& k, int rank) : q_(q), k_(k), rank_(rank) {}
 
   [[nodiscard]] const tiling::RowShards& queries() const { return q_; }
-  /// How many of these query rows the rank holds.
+  /// Returns the number of the query rows `rows` that the rank holds.
   [[nodiscard]] int64_t OwnCount(tiling::Interval rows) const;
 
   /// Widens a tensor. Bind reports tensors with a wrong number of dimensions.

@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  /// One tile per (kv head, column of a chunk).
+  /// The numbers of tiles, one tile for each (kv head, column of a chunk).
   using Columns = std::vector<int32_t>;
 
   core::TaskGraph& graph() { return result_.plan.graph; }
@@ -58,7 +58,7 @@ class Maker {
       for (int64_t head = 0; head < call_.heads_kv; ++head) pairs.push_back({part, head, &tiles});
     }
     BackwardPlan plan;
-    // Pairs have the heads of the call's group; the cut may have one head.
+    // A pair stands for all query heads of the call's group, although cut_ may have only one head of the group.
     OrderPairs(pairs, {.pairs = call_.heads_kv, .band = cut.band}, call_.group, call_.workers, plan);
     return plan;
   }
@@ -113,7 +113,7 @@ class Maker {
       if (item.last_of_column) last[column] = task;
       if (item.row_begin == item.row_end) continue;
       const auto rows = static_cast<size_t>(item.head * row_groups_ + row_group + item.row_begin / cut_.block_q);
-      // Claims are in topological order, so the first tile that a row group has in the block comes first.
+      // The items are in topological order, so the loop meets the first tile of each row group in the block first.
       int32_t& before = last_of_rows_[rows];
       if (before != kNone && before < begin) AddEdge(before, task);
       before = task;
@@ -135,7 +135,8 @@ class Maker {
     }
   }
 
-  /// Columns that use one place of the copy follow each other. Chunks may differ in length.
+  /// Adds edges so that columns that use the same place of a copy of K and V follow each other. Chunks may differ in
+  /// length.
   void WaitForCopy(const Columns& first, const Columns& last, Columns& in_copy) {
     const auto heads = static_cast<size_t>(call_.heads_kv);
     const size_t columns = first.size() / heads, held = in_copy.size() / heads;
@@ -196,14 +197,14 @@ class Maker {
   const ChainCall& call_;
   BackwardCut cut_;
   ChainGraph result_;
-  std::vector<int64_t> row_group_of_;  // per part, its first row group
+  std::vector<int64_t> row_group_of_;  // for each part: the number of its first row group
   int64_t row_groups_ = 0;
-  std::vector<int32_t> last_of_rows_;  // per (query head of the unit, row group), its last tile so far
-  std::vector<int32_t> last_block_;    // per chunk, its last block
-  std::vector<Columns> chain_;         // per chunk, the last tiles of a block whose sums stay on this rank
-  std::vector<Columns> waiting_;       // per arrival, the first tiles of the block's columns
-  std::vector<Columns> in_copy_;       // per copy, the last tiles of the columns in it
-  std::vector<int32_t> local_;         // successors in the same block
+  std::vector<int32_t> last_of_rows_;  // for each (query head of the unit, row group): its last tile so far
+  std::vector<int32_t> last_block_;    // for each chunk: its last block so far
+  std::vector<Columns> chain_;         // for each chunk: the last tiles of a block whose sums stay on this rank
+  std::vector<Columns> waiting_;       // for each arrival: the first tiles of the block's columns
+  std::vector<Columns> in_copy_;       // for each copy of K and V: the last tiles of the columns in it
+  std::vector<int32_t> local_;         // successors of each tile in the same block
   std::vector<int64_t> local_begin_ = {0};
   std::vector<std::pair<int32_t, int32_t>> edges_;  // edges between blocks
 };

@@ -12,25 +12,25 @@
 
 namespace fa::tiling {
 
-/// One block of a rank in a unit. A rank has its blocks in its order.
+/// One block of a rank in a unit. A rank computes its blocks in the order of ChainGraph::blocks.
 struct ChainBlock {
   SumBlock of;
   int32_t tiles = 0;
-  int32_t arrival = -1;  ///< number of its sums among the arrivals of the graph; -1: they are here
-  int32_t before = -1;   ///< this rank's previous block of the same chunk, whose sums use the same memory
-  int32_t copy = 0;      ///< number of the copy that keeps K and V of its chunk, if tiles copy them
+  int32_t arrival = -1;  ///< number of the block's sums among the graph's arrivals; -1: the sums are here
+  int32_t before = -1;   ///< this rank's previous block of the same chunk, with the same memory for sums; -1: none
+  int32_t copy = 0;      ///< number of the copy that keeps K and V of the chunk, if tiles copy K and V
 
   [[nodiscard]] bool receives() const { return arrival >= 0; }
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }
 };
 
-/// All tiles of one rank in a unit of the backward, if rows stay, as one graph. A block's columns wait for the arrival
-/// of its sums, or for the same columns of the previous block in the chain of its chunk. Rows wait for the columns
-/// before. A column waits until the copy of K and V that it uses is free. Each of these edges leads from an earlier
-/// block to a later block of the rank's order. So no rank waits forever, as long as messages of earlier blocks do not
-/// wait for later ones.
+/// All tiles of one rank in a unit of the backward, as one graph, if rows stay on their rank. A block's columns wait
+/// for the arrival of the block's sums, or for the same columns of the chunk's previous block. The rows of a tile wait
+/// for the tile of the same rows in the column before. A column waits until the copy of K and V that it uses is free.
+/// Each of these edges leads from an earlier block to a later block of the rank's order. So no rank waits forever, as
+/// long as messages of earlier blocks do not wait for messages of later blocks.
 struct ChainGraph {
-  BackwardPlan plan;  ///< BackwardItem::key_sums counts in `blocks`; items without a block are rows without keys
+  BackwardPlan plan;  ///< BackwardItem::key_sums is an index of `blocks`; rows without keys have no block
   std::vector<ChainBlock> blocks;
   int32_t copies = 0;
   int64_t copied_keys = 0;  ///< keys of the largest chunk, in whole columns
@@ -38,21 +38,23 @@ struct ChainGraph {
 
 struct ChainCall {
   const std::vector<Sequence>& own;    ///< the rank's parts of rows, each as a sequence
-  const std::vector<RowPart>& parts;   ///< the part of the call that each of them is
+  const std::vector<RowPart>& parts;   ///< for each member of `own`: the part of the call that it is
   const std::vector<Sequence>& whole;  ///< the sequences of the call
   int64_t first_sequence = 0;          ///< first sequence of the unit
   int64_t group = 1, heads_kv = 1;
   int64_t block_q = 128, block_k = 128, strip_rows = 32;
-  const std::vector<int64_t>& slot_row_of;  ///< BackwardPlan::slot_row_of
+  const std::vector<int64_t>& slot_row_of;  ///< becomes BackwardPlan::slot_row_of
   bool copies_keys = false;
   int workers = 1;
   int rank = 0;
 };
 
-/// Blocks whose copies of K and V have room at one time. Two are enough while blocks follow each other.
+/// The number of blocks whose copies of K and V have room at one time. Two would be enough if blocks always followed
+/// each other.
 inline constexpr int32_t kKeyCopies = 4;
 
-/// The rule for a part's own rows alone. The part's `rule` still has the number of all rows of the sequence.
+/// Returns the mask rule for the rows of a part alone. The member `rule` of the part still has the number of all rows
+/// of the sequence.
 [[nodiscard]] RowRule OwnRule(const Sequence& part);
 
 [[nodiscard]] ChainGraph MakeChainGraph(const SumSchedule& schedule, const ChainCall& call);

@@ -9,10 +9,11 @@
 namespace fa::tiling {
 namespace {
 
-/// Adds the rows of one rank and unit as tiles, cut so that a picture shows how far their keys reach.
+/// Adds the rows of every rank in a unit as tiles. The rows are cut into pieces, so that a picture shows how far their
+/// keys reach.
 void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
-  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // as many as an eye can tell apart
-  constexpr int64_t kMostTiles = int64_t{1} << 20;     // further units are left out after so many
+  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // an eye cannot tell more pieces apart
+  constexpr int64_t kMostTiles = int64_t{1} << 20;     // after this number of tiles, further units are left out
   const int64_t pieces = std::clamp(kPiecesOfAll / call.ranks(), 1, kMostPieces);
   const AttentionProblem& problem = call.problem;
   if (std::ssize(tiles) > kMostTiles) return;

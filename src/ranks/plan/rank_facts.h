@@ -11,25 +11,28 @@
 
 namespace fa::tiling {
 
-/// A graph with a worker per rank and a task per unit, for the facts of a schedule that nobody runs.
+/// Returns a graph with one worker per rank and one task per unit. It serves only to describe a schedule, and nobody
+/// runs it.
 [[nodiscard]] core::TaskGraph GraphOf(const RankCall& call, const RankPlan& plan);
 
-/// The facts that a plan tells about the schedule of a call. Its tiles are rows of ranks with the keys that they see.
-/// @param graph  GraphOf(call, plan); it, `call` and `plan` must outlive the facts
+/// Returns the facts about the schedule of a call, in the form that every plan has. The tiles are rows of ranks, with
+/// the keys that these rows see.
+/// @param graph  GraphOf(call, plan); `graph`, `call` and `plan` must outlive the facts
 /// @param flops_full  FLOPs of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,
                                 const core::TaskGraph& graph, double flops_full);
 
-/// The facts about all ranks in PlanInfo.
+/// Returns the facts about all ranks for PlanInfo.
 [[nodiscard]] RanksInfo InfoOfRanks(const RankPlan& plan);
 
-/// The rows that one rank moves and stages, as text.
+/// Returns a text about the bytes that one rank moves and stages.
 [[nodiscard]] std::string DescribeRank(const RankPlan& plan, int rank);
 
-/// The plan as text: cut, bits, strategy, bytes and FLOPs of each rank, predicted time.
+/// Returns a text about the plan: cut, whether bits are kept, strategy, bytes and FLOPs of each rank, and predicted
+/// time.
 [[nodiscard]] std::string DescribeRanks(const RankCall& call, const RankPlan& plan);
 
-/// The schedule as text: DescribeRanks, then what the first ranks hold, move and compute.
+/// Returns a text about the schedule: DescribeRanks, followed by the rows that the first ranks hold, move and compute.
 [[nodiscard]] std::string DescribeSchedule(const char* op, Isa isa, const RankCall& call, const RankPlan& plan);
 
 }  // namespace fa::tiling

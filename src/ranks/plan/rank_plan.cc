@@ -15,26 +15,27 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// How a plan chooses the heads in flight of a backward. With more heads ranks wait less, since tiles of all heads run
-// side by side and chunks of keys can be finer. The plan stops at kGoodEfficiency. More heads that gain less than a
-// hundredth (kWorthwhile) are not worth their memory.
+// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, since
+// tiles of all heads run side by side and chunks of keys can be finer. The plan adds no more heads once it has reached
+// kGoodEfficiency. Further heads that gain less than a hundredth (kWorthwhile) are not worth their memory.
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
-// Memory per thread of a rank that the choice may book: a quarter of the 2 GiB per core that servers have at least.
+// The memory per thread of a rank that the chosen heads may use. It is a quarter of 2 GiB, which servers have at least
+// per core.
 constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
-// Bytes that a unit takes on a rank for its part of the call, its messages and its plan.
+// The memory in bytes that a rank needs for a unit's description: its part of the call, its messages and its plan.
 constexpr int64_t kUnitBytes = 4096;
 
-// Bytes that travel are counted in 64 bits.
+// Bytes that are sent are counted in 64 bits.
 constexpr double kMostBytes = 0x1p62;
 
-/// The kv heads of a rank if all heads are dealt out in ranges that are as equal as possible.
+/// Returns the kv heads of a rank if all heads are dealt out in ranges that are as equal as possible.
 Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
   return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
 }
 
-/// The most kv heads that a rank computes.
+/// Returns the largest number of kv heads that a rank computes.
 int64_t MostHeads(const RankCall& call, Strategy strategy) {
   return strategy == Strategy::kHeads ? core::CeilDiv(call.problem.heads_kv, call.ranks()) : call.problem.heads_kv;
 }
@@ -68,7 +69,8 @@ std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t
   return units;
 }
 
-/// Bytes per row and kv head that travel to where products are made, and back. Bytes of `every_key` go to all ranks.
+/// Bytes per row and kv head that are sent to the rank that computes products, and bytes that are sent back. Bytes of
+/// `every_key` go to all ranks.
 struct RowBytes {
   int64_t key = 0, query = 0, key_back = 0, query_back = 0, every_key = 0;
 };
@@ -82,7 +84,7 @@ RowBytes RowBytesOf(const RankCall& call) {
     return {
         .key = scored + value, .query = of_group(scored), .query_back = of_group(value + call.statistics * statistic)};
   }
-  // A backward sends out, its gradient and two statistics too, and gets dq, dk and dv back.
+  // A backward also sends `out`, d_out and two statistics, and gets dq, dk and dv back.
   return {.key = scored + value,
           .query = of_group(scored + 2 * value + 2 * statistic),
           .key_back = scored + value,
@@ -90,15 +92,16 @@ RowBytes RowBytesOf(const RankCall& call) {
           .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Bytes per key and kv head of travelling sums: dK, dV and the bias of one query head at a time.
+/// Returns the bytes per key and kv head of sums that are sent: dK, dV, and the gradient of a bias. They have one query
+/// head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
 }
 
-/// Checks an upper bound of the bytes. Every rank gets at most all rows and keys. The sums of a key pass each part of
-/// rows, two per rank, once per head of a group. @throws PlanTooLarge  if the bytes that a rank sends, receives or
-/// stages in a run could exceed 64 bits
+/// Checks an upper bound of the bytes that are sent. Every rank gets at most all rows and all keys. The sums of a key
+/// visit every part of rows once per query head of a group. There are two parts per rank.
+/// @throws PlanTooLarge  if the bytes that a rank sends, receives or stages in a run could exceed 64 bits
 void CheckBytes(const RankCall& call) {
   const RowBytes of = RowBytesOf(call);
   const auto sums = call.backward ? static_cast<double>(SumBytes(call)) : 0;
@@ -116,7 +119,7 @@ void CheckBytes(const RankCall& call) {
   if (wanted > kMostBytes) throw PlanTooLarge("bytes that travel between ranks", wanted, kMostBytes);
 }
 
-/// FLOPs per kept pair and head.
+/// Returns the number of FLOPs per query head and pair of a row and a key that the mask keeps.
 double FlopsPerPair(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return call.backward ? BackwardFlopsPerPair(problem)
@@ -125,8 +128,8 @@ double FlopsPerPair(const RankCall& call) {
 
 /// The work of one rank for one unit.
 struct UnitWork {
-  int64_t sent = 0, received = 0;            // rows that move before products
-  int64_t sent_back = 0, received_back = 0;  // results that move after products
+  int64_t sent = 0, received = 0;            // bytes of rows that move before the products
+  int64_t sent_back = 0, received_back = 0;  // bytes of results that move after the products
   int64_t messages = 0, messages_back = 0;
   int64_t staged = 0;
   double flops = 0;
@@ -165,7 +168,7 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// Adds the bytes of sums that travel, and of gradients of keys on their way home.
+/// Adds to `work` the bytes of sums that travel, and of gradients of keys that go to the ranks that hold the keys.
 void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<UnitWork>& work) {
   const int64_t heads = unit.heads.front().size();
   for (const SumBlock& block : unit.sums->blocks) {
@@ -196,12 +199,12 @@ void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& uni
   }
 }
 
-/// The work of every rank in a unit.
+/// Returns the work of every rank in a unit.
 std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const RankUnit& unit) {
   const AttentionProblem& problem = call.problem;
   RowBytes bytes_of = RowBytesOf(call);
   const int64_t arriving = problem.heads_kv * bytes_of.every_key * AxisOf(call, unit, RowAxis::kKey).size();
-  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = bytes_of.every_key = 0;  // MeasureSums adds these
+  if (plan.strategy == Strategy::kSequence) bytes_of.key_back = bytes_of.every_key = 0;  // MeasureSums adds these bytes
   std::vector<UnitWork> work(static_cast<size_t>(call.ranks()));
   for (int to = 0; to < call.ranks(); ++to) {
     UnitWork& of_rank = work[static_cast<size_t>(to)];
@@ -240,15 +243,15 @@ std::vector<UnitWork> Measure(const RankCall& call, const RankPlan& plan, const 
   return work;
 }
 
-/// Whether the units have the same sequences and equally many heads.
+/// Returns whether two units have the same sequences, and on each rank the same number of heads.
 bool SameWork(const RankUnit& a, const RankUnit& b) {
   return a.sequences == b.sequences &&
          std::equal(a.heads.begin(), a.heads.end(), b.heads.begin(), b.heads.end(),
                     [](const Interval& x, const Interval& y) { return x.size() == y.size(); });
 }
 
-/// The time line of one rank. Messages of a unit follow the messages of the unit before, and wait until the place for
-/// their rows is free. Products follow their messages and the products before.
+/// The time line of one rank. The messages of a unit follow the messages of the unit before, and wait until the memory
+/// for their rows is free. The products of a unit follow the messages of the unit and the products of the unit before.
 class TimeLine {
  public:
   explicit TimeLine(const RankCall& call) : call_(call) {}
@@ -278,7 +281,7 @@ class TimeLine {
   double messages_ = 0, products_ = 0;
 };
 
-/// Adds the bytes of results of dsink and dslopes that all ranks gather.
+/// Adds the bytes of the results for dsink and dslopes, which all ranks gather at the end.
 void AddGatheredSums(const RankCall& call, RankPlan& plan) {
   const int64_t bytes = call.parameter_floats * call.problem.heads * static_cast<int64_t>(sizeof(float));
   for (auto* of_ranks : {&plan.sent_bytes, &plan.received_bytes}) {
@@ -286,7 +289,7 @@ void AddGatheredSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// Adds the bytes of the chains of dsink and dslopes, which pass from rank to rank before.
+/// Adds the bytes of the sums for dsink and dslopes, which pass from rank to rank before the results are gathered.
 void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
   int before = -1;
   for (int64_t s = 0; s < std::ssize(call.problem.sequences); ++s) {
@@ -302,7 +305,7 @@ void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
 }
 
 bool CutsSummedRows(const RankCall& call) {
-  if (!call.backward || !call.packed) return false;  // otherwise kRowUnit is a multiple of summed_rows
+  if (!call.backward || !call.packed) return false;  // in other calls kRowUnit is a multiple of summed_rows
   for (const Sequence& sequence : call.problem.sequences) {
     for (int rank = 0; rank < call.ranks(); ++rank) {
       for (const PlacedRows& placed : call.q.Of(rank)) {
@@ -314,7 +317,7 @@ bool CutsSummedRows(const RankCall& call) {
   return false;
 }
 
-/// The next row at which a cut does not separate rows of a sequence that are summed at once.
+/// Returns the first row from `row` on at which a cut does not separate rows of a sequence that are summed at once.
 int64_t BehindSummedRows(const RankCall& call, int64_t row) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
   const auto behind = std::partition_point(sequences.begin(), sequences.end(),
@@ -336,7 +339,8 @@ RowShards WholeSummedRows(const RankCall& call) {
   return {call.q.rows(), std::move(intervals)};
 }
 
-/// Adds the bytes of moved rows, there and back, and of the copies on ranks whose rows change.
+/// Adds the bytes of moved rows and of their gradients, which go back. Also adds the bytes of the copies on ranks that
+/// compute other rows than they hold.
 void AddMovedRows(const RankCall& call, RankPlan& plan) {
   const RowBytes of = RowBytesOf(call);
   const int64_t heads = call.problem.heads_kv;
@@ -404,8 +408,8 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // Ranks wait for sums. All units are predicted like the first one, although the last may have fewer heads, and
-    // batch elements with rules of their own have other blocks.
+    // In this case ranks wait for sums. The plan predicts every unit like the first unit. This is not exact: the last
+    // unit may have fewer heads, and batch elements with mask rules of their own have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);
@@ -419,9 +423,9 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
 
 double FlopsPerWorker(Isa isa, DType dtype) {
   const bool bf16 = dtype == DType::kBF16;
-  double per_cycle = 4;  // portable, and emulated levels
+  double per_cycle = 4;  // the portable level, and levels that tests emulate
   if (Includes(isa, Isa::kAvx512Amx) && bf16) {
-    per_cycle = 256;  // a quarter of the tile unit's rate: its products wait for exponentials
+    per_cycle = 256;  // a quarter of the tile unit's rate, since its products wait for exponentials
   } else if (Includes(isa, Isa::kAvx512Bf16) && bf16) {
     per_cycle = 128;
   } else if (Includes(isa, Isa::kAvx512)) {
@@ -447,7 +451,7 @@ std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, con
   if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
   if (plan.strategy == Strategy::kHeads) return UnionOf({AxisOf(call, unit, axis)});
   if (axis == RowAxis::kQuery) return {};
-  // Tiles of a backward copy whole columns.
+  // Tiles of a backward copy whole columns of keys, so keys are rounded to columns.
   return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank), call.backward ? kColumnKeys : 1);
 }
 
@@ -495,13 +499,13 @@ std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, c
   return whole;
 }
 
-/// The most heads in flight among which a plan chooses: half of the call's kv heads, but at least one.
+/// Returns the largest number of heads in flight that a plan tries: half of the call's kv heads, but at least one.
 int64_t MostChosenHeads(const RankCall& call, Strategy strategy) {
   return std::min(MostHeads(call, strategy), core::CeilDiv(call.problem.heads_kv, int64_t{2}));
 }
 
-/// A forward takes one kv head at a time unless the caller asks for more: its ranks do not wait for each other's
-/// products.
+/// Makes a plan with the given strategy. A forward computes one kv head at a time unless the caller asks for more,
+/// because its ranks do not wait for each other's products.
 RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   RankPlan best = PlanHeads(call, strategy, std::max<int64_t>(call.heads_in_flight, 1));
   if (!call.backward || call.heads_in_flight > 0) return best;
@@ -511,7 +515,7 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     RankPlan more;
     try {
       more = PlanHeads(call, strategy, heads);
-    } catch (const PlanTooLarge&) {  // on every rank alike: memory_bytes is the same on all
+    } catch (const PlanTooLarge&) {  // all ranks come here alike, since memory_bytes is the same on all
       break;
     }
     if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
@@ -527,7 +531,7 @@ RankPlan MakeRankPlan(const RankCall& call) {
   std::optional<RankPlan> sequence;
   try {
     sequence = PlanStrategy(call, Strategy::kSequence);
-  } catch (const PlanTooLarge&) {  // on every rank alike: memory_bytes is the same on all
+  } catch (const PlanTooLarge&) {  // all ranks come here alike, since memory_bytes is the same on all
     if (!enough_heads) throw;
   }
   if (!enough_heads) return *std::move(sequence);

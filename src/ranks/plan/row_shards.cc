@@ -9,7 +9,7 @@
 namespace fa::tiling {
 namespace {
 
-/// Chunk c of `chunks`, in whole row units except at the end of the axis.
+/// Returns the rows of chunk `chunk` of `chunks` equal chunks, in units of `unit` rows except at the end of the axis.
 Interval Chunk(int64_t rows, int64_t unit, int64_t chunk, int64_t chunks) {
   const int64_t units = core::CeilDiv(rows, unit);
   const auto end_of = [&](int64_t c) {

@@ -13,18 +13,18 @@ namespace fa::tiling {
 /// Rows of one sequence that a rank holds one after the other.
 struct RowPart {
   int64_t sequence = 0;
-  PlacedRows placed;  ///< its `rows` count in the sequence, its `at` in the rank's tensors
+  PlacedRows placed;  ///< placed.rows counts in the sequence, and placed.at in the rank's tensors
   friend bool operator==(const RowPart&, const RowPart&) = default;
 };
 
-/// `rows` of a sequence as a sequence by itself, against the same keys. Its row 0 is rows.begin. Its rule keeps the
-/// number of all rows (rule.sq), and Sequence::kept_by_all is about all rows. All choices that decide bits follow from
-/// these two: kernels for few rows, the keys that rows attend to, parts of long keys, the flat index of dropout. So the
-/// rows get the bits that they have in the whole sequence.
+/// Returns `rows` of a sequence as a sequence by itself, against the same keys. Row 0 of the result is row rows.begin
+/// of `whole`. The rule of the result keeps the number of all rows (rule.sq), and its kept_by_all is about all rows.
+/// These two members decide every choice that affects bits: kernels for few rows, the keys that rows attend to, parts
+/// of long keys, the flat index of dropout. So the rows get the bits that they have in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
-/// The parts of the sequences `of` that a rank holds, sequence after sequence, rows ascending. Row i of a sequence is
-/// row q_offset + i of the axis.
+/// Returns the parts of the sequences in `of` that a rank holds, sequence after sequence, rows ascending. Row i of a
+/// sequence is row q_offset + i of the query axis.
 [[nodiscard]] std::vector<RowPart> PartsOf(std::span<const Sequence> sequences, Interval of,
                                            std::span<const PlacedRows> placed);
 
@@ -33,12 +33,13 @@ struct RankPart {
   int rank = 0;
   PlacedRows placed;  ///< the rows' place, as in RowPart
 };
-/// All parts of a sequence, rows ascending. One process adds the contributions of rows in this order.
+/// Returns all parts of a sequence, on all ranks, with rows ascending. A call in one process adds the contributions of
+/// rows in this order.
 [[nodiscard]] std::vector<RankPart> PartsOfAllRanks(std::span<const Sequence> sequences, int64_t sequence,
                                                     const RowShards& q);
 
-/// The keys that some row of the parts keeps, as rows of the key axis.
-/// @param unit  keys are rounded to whole units of so many, counted from each sequence's first key
+/// Returns the keys that some row of the parts keeps, as rows of the key axis.
+/// @param unit  keys are rounded outwards to multiples of this number, counted from each sequence's first key
 [[nodiscard]] std::vector<Interval> KeysSeen(std::span<const Sequence> sequences, std::span<const RowPart> parts,
                                              int64_t unit = 1);
 

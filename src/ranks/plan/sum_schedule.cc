@@ -1,7 +1,7 @@
-// This file does list scheduling of blocks. A free rank takes a ready block of the earliest query head. Among the
-// blocks of that head it takes the block with the longest path behind it. If only the longest path decided, ranks would
-// be idle for twice as long. In this order later heads remain to fill the gaps at the end. The result is an order.
-// Ranks keep to the order, not to the predicted times.
+// This file does list scheduling of blocks. A free rank takes a ready block of the earliest query head. Among the ready
+// blocks of that head, it takes the block with the longest path of blocks that wait for it. If only the longest path
+// decided, ranks would be idle for twice as long. Taking the earliest head first leaves later heads to fill the gaps at
+// the end. The result is an order of blocks. Ranks keep to this order, not to the predicted times.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>
@@ -24,25 +24,28 @@ namespace {
 
 using core::CeilDiv;
 
-// Most chunks per part of rows. A simulation has 64 ranks of 64 threads and 16K causal rows. With 4 kv heads in flight,
-// ranks are busy for 82 % of the time with 2 chunks per part. With 4 chunks, which have a column for every thread, they
-// are busy for 95 %. With 8 heads in flight they are busy for 94 % with 4 chunks, and for 96 % with 6 or 8.
+// The largest number of chunks per part of rows. It comes from a simulation of 64 ranks with 64 threads each, and 16K
+// causal rows. With 4 kv heads in flight, ranks are busy for 82 % of the time with 2 chunks per part. With 4 chunks per
+// part, which have a column for every thread, ranks are busy for 95 % of the time. With 8 heads in flight, ranks are
+// busy for 94 % with 4 chunks per part, and for 96 % with 6 or 8.
 constexpr int64_t kChunksPerPart = 6;
 
 // With fewer chunks per part, chains wait for the last column of a block. Tiles of 64 rows instead of 128 then help. In
-// the simulation they raise 49 % to 57 % with one chunk per part, and 81 % to 83 % with two. With four they lower 95 %
-// to 93 %.
+// the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per part, and from 81 % to 83 %
+// with two. With four chunks per part they lower it from 95 % to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
-// A longer schedule would take more than some seconds and 1 GB. One chunk per part is allowed at any length.
+// The largest number of blocks. A longer schedule would take more than some seconds and 1 GB. One chunk per part is
+// allowed at any length.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head in addition to its pairs: the pairs of one tile.
+// The predicted cost of a block per head, in addition to the cost of its pairs. It is the cost of the pairs of one
+// tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// The cost of tiles of so many rows in addition to their products, as a fraction of the products' cost.
+/// Returns the cost of tiles of `rows` rows in addition to their products, as a fraction of the cost of the products.
 double TileOverhead(int64_t rows) {
-  constexpr int64_t kStripRows = 32;  // of most levels
+  constexpr int64_t kStripRows = 32;  // the rows of a strip at most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
 }
 
@@ -53,7 +56,7 @@ int64_t MostChunks(int64_t parts, int64_t group) {
 
 double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   if (rule.listed != nullptr) return static_cast<double>(rows.size()) * static_cast<double>(keys.size());
-  RowRule part = rule;  // the keys of `part` count from keys.begin
+  RowRule part = rule;  // in `part`, keys are counted from keys.begin
   part.lo -= keys.begin;
   part.hi -= keys.begin;
   part.prefix = std::clamp<int64_t>(rule.prefix - keys.begin, 0, keys.size());
@@ -61,8 +64,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// The time between the end of a block's work and the start of the next block of its chunk. If the sums stay on the
-/// rank, it is 0: columns of the next block begin as the same columns of this block end.
+/// Returns the time between the end of a block's work and the start of the next block of its chunk. If the sums stay on
+/// the rank, it is 0: each column of the next block begins when the same column of this block ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -93,18 +96,18 @@ class SumMaker {
   static constexpr int32_t kNone = -1;
   struct Node {
     int32_t next_in_chunk = kNone, next_in_rows = kNone;
-    int32_t waits_for = 0;  // number of blocks
-    double path = 0;        // seconds from its start to the end of all blocks
+    int32_t waits_for = 0;  // the number of blocks for which this block waits
+    double path = 0;        // predicted seconds from this block's start to the end of all blocks that follow it
     double ready = 0;
   };
 
-  /// Columns of a chunk that run side by side, so that every worker has one.
+  /// Returns the number of columns of a chunk that run side by side, so that every worker has a column.
   [[nodiscard]] int64_t ColumnsAtOnce() const { return CeilDiv(int64_t{call_.workers}, call_.heads_kv); }
 
   [[nodiscard]] std::vector<Interval> Cut(int64_t sk, int64_t parts) const {
     const int64_t columns = CeilDiv(sk, kColumnKeys);
-    // If columns are few, chunks are smaller than one column per worker. Chunks for other ranks matter more than
-    // columns for all workers of one rank.
+    // If there are few columns, a chunk has fewer columns than there are workers. More chunks for other ranks help more
+    // than columns for all workers of one rank.
     const bool few = CeilDiv(columns, ColumnsAtOnce()) < parts;
     const int64_t step = few ? 1 : ColumnsAtOnce();
     const int64_t steps = CeilDiv(columns, step), count = std::min(steps, few ? parts : MostChunks(parts, call_.group));
@@ -129,11 +132,11 @@ class SumMaker {
     const std::vector<RankPart> parts = PartsOfAllRanks(call_.sequences, s, call_.q);
     std::vector<Interval> cut = Cut(sequence.sk, std::ssize(parts));
     if (ColumnsDescend(sequence.rule)) std::reverse(cut.begin(), cut.end());
-    // A single part has the whole chain. Without any part, keys have empty sums.
+    // If the sequence has a single part, that part adds the whole chain. If it has no part, the keys have empty sums.
     const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
-    // Per (head of the group, part), its block in the previous chunk.
+    // For each (head of the group, part): the block of this part in the previous chunk.
     std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());
@@ -170,10 +173,11 @@ class SumMaker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Predicts a block of the current chunk; `pairs` are kept pairs per query head. Its tiles run side by side in as
-  /// many columns as there are workers for. Each column starts one tile of rows after the previous column, since dQ has
-  /// an order. Columns that a mask cuts start together and end one after the other. The prediction is within 10 % of
-  /// Simulate of the graphs of such blocks, and within 15 % for small causal blocks.
+  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head. As many
+  /// columns run side by side as there are workers for. Each column starts one tile of rows after the previous column,
+  /// since the additions to dQ have an order. Columns that a mask cuts start together and end one after the other. The
+  /// prediction is within 10 % of a simulation of the graphs of such blocks (Simulate), and within 15 % for small
+  /// causal blocks.
   void Predict(double pairs, SumBlock& block) const {
     const int64_t rows = block.rows.size(), heads = block.heads.size();
     const int64_t keys = result_.chunks.back().keys.size(), columns = CeilDiv(keys, kColumnKeys);
@@ -222,10 +226,10 @@ class SumMaker {
     }
   }
 
-  /// A block that becomes ready (block >= 0), or a rank that becomes free.
+  /// The moment when a block becomes ready (block >= 0), or when a rank becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // events of the same time are taken in the order in which they were made
+    int64_t number = 0;  // events at the same time are taken in the order in which they were made
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
@@ -280,8 +284,9 @@ class SumMaker {
 
 }  // namespace
 
-// With half of the rows per tile, workers are predicted busy for 87 % of a block instead of 81 %. Tiles of a quarter of
-// the rows gain no more. The prediction is for 64 threads, 4 heads, 16 columns side by side, and parts of 8192 rows.
+// With half of the rows per tile, the prediction says that workers are busy for 87 % of a block's time instead of 81 %.
+// Tiles with a quarter of the rows gain no more. The prediction is for 64 threads, 4 heads, 16 columns side by side,
+// and parts of 8192 rows.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));
@@ -300,7 +305,8 @@ int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group) {
 SumSchedule MakeSumSchedule(const SumCall& call) { return SumMaker(call).Make(); }
 
 double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units) {
-  // Waiting settles within some units. The time of the later half of these units stands for all that follow.
+  // After some units, every further unit takes the same time. So the time of the later half of the kReplayed units
+  // stands for all units that follow.
   constexpr int64_t kReplayed = 64;
   const auto ranks = static_cast<size_t>(call.q.ranks());
   std::vector<double> free(ranks, 0), ends(ranks, 0), arrived;
@@ -309,7 +315,7 @@ double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_
   for (int64_t unit = 0; unit < std::min(units, kReplayed); ++unit) {
     if (unit == kReplayed / 2) at_half = end();
     arrived.assign(schedule.chunks.size(), 0);
-    free = ends;  // the next unit's graph starts when this one's has ended
+    free = ends;  // the graph of a unit starts when the graph of the unit before has ended
     for (const SumBlock& block : schedule.blocks) {
       double &rank = free[static_cast<size_t>(block.rank)], &sums = arrived[static_cast<size_t>(block.chunk)];
       rank = sums = std::max(rank, sums) + block.seconds;

@@ -10,7 +10,7 @@
 namespace fa::ops {
 
 /// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
-/// way. Status words go to the transport itself.
+/// way. Status words that ranks exchange do not pass through this class, so they are not counted.
 class CountedTransport final : public Transport {
  public:
   explicit CountedTransport(Transport& transport) : transport_(transport) {}
@@ -28,10 +28,10 @@ class CountedTransport final : public Transport {
   Transport& transport_;
 };
 
-/// Makes room for what KeepIfUnderWay keeps. @throws std::bad_alloc
+/// Makes room in the transport for the workspace that KeepIfUnderWay may put there. @throws std::bad_alloc
 void ReserveKept(Transport& transport);
-/// Call it after a run that failed. If messages are under way that nobody waits for, the transport keeps the workspace,
-/// and `workspace` becomes empty.
+/// Call this function after a run that failed. If messages are under way for which nobody waits, the transport keeps
+/// the memory of the workspace, and `workspace` becomes empty.
 void KeepIfUnderWay(Transport& transport, Workspace& workspace) noexcept;
 
 }  // namespace fa::ops

@@ -12,16 +12,16 @@
 
 namespace fa::ops {
 
-/// Stands for a request that nobody waits for any more.
+/// Stands in place of a request for which nobody waits any more.
 inline constexpr Transport::Request kNoRequest = -1;
 
-/// The most that a run has under way in its transport at one time.
+/// Limits of what a run has under way in its transport at one time.
 struct MessagesUnderWay {
   int64_t requests = 0;
   int64_t bytes = 0;  ///< bytes of the longest message
 };
 
-/// Pointers to the tensors of an exchange, in their order, without an allocation.
+/// Pointers to the tensors of an exchange, in the order of the tensors. The object allocates no memory.
 template <typename Byte>
 class Pointers {
  public:
@@ -43,46 +43,47 @@ struct UnitPlaces {
   Pointers<std::byte> in_to, back_to;
 };
 
-/// Memory of one exchange under way.
+/// Memory that one exchange needs while it is under way.
 struct ExchangeBuffers {
   std::byte* send = nullptr;
   std::byte* receive = nullptr;
-  Transport::Request* requests = nullptr;  ///< messages.receive.size() requests, then messages.send.size()
+  Transport::Request* requests = nullptr;  ///< messages.receive.size() requests, then messages.send.size() requests
 
   [[nodiscard]] std::span<Transport::Request> RequestsOf(const UnitMessages& messages) const {
     return {requests, messages.receive.size() + messages.send.size()};
   }
 };
 
-/// Writes NaN of every type over results that a rank has not computed but sends, because others wait for them.
+/// Overwrites results that a rank sends although it has not computed them, because other ranks wait for them. The bytes
+/// are NaN in every data type.
 void SpoilResults(std::byte* results, size_t bytes);
 
-/// One exchange of rows. Call Start and Keep, then PutKept and Arrive, then Leave.
+/// One exchange of rows between ranks. Call Start and Keep, then PutKept and Arrive, then Leave.
 class Messenger {
  public:
   Messenger(Transport& transport, std::span<const RowTensor> from, std::span<const RowTensor> to)
       : transport_(transport), from_(from), to_(to) {}
 
-  /// Starts to receive, packs the rows to send, and starts to send them.
-  /// @param data  per tensor, the address of kv head 0, with the layout in `from`
+  /// Starts to receive, packs the rows that are to be sent, and starts to send them.
+  /// @param data  for each tensor, the address of kv head 0; the layout of the tensor is in from_
   [[nodiscard]] Status Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
                              const ExchangeBuffers& buffers) const;
-  /// Packs the rows that the rank keeps, behind the messages that it sends.
+  /// Packs the rows that the rank keeps for itself, behind the messages that it sends.
   void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, const ExchangeBuffers& buffers) const;
-  /// Puts the kept rows in their place.
+  /// Unpacks the kept rows to their place.
   void PutKept(const UnitMessages& messages, std::span<std::byte* const> to, const ExchangeBuffers& buffers) const;
-  /// Waits for the messages to receive and puts their rows in place.
+  /// Waits for the messages that arrive, and unpacks their rows to their place.
   [[nodiscard]] Status Arrive(const UnitMessages& messages, std::span<std::byte* const> to,
                               const ExchangeBuffers& buffers) const;
   /// Waits until all messages have been sent.
   [[nodiscard]] Status Leave(const UnitMessages& messages, const ExchangeBuffers& buffers) const;
 
  private:
-  /// Waits for a request that has not been waited for.
+  /// Waits for a request, unless it is kNoRequest.
   [[nodiscard]] Status Wait(Transport::Request& request) const;
 
   Transport& transport_;
-  std::span<const RowTensor> from_, to_;  ///< the same tensors, where they are sent from and where they arrive
+  std::span<const RowTensor> from_, to_;  ///< layouts of the same tensors, on the sender and on the receiver
 };
 
 }  // namespace fa::ops

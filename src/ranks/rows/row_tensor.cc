@@ -5,7 +5,7 @@
 namespace fa::ops {
 namespace {
 
-/// Calls visit(offset in bytes, bytes) for every contiguous piece of the rows.
+/// Calls visit(offset in bytes, size in bytes) for every contiguous piece of the rows.
 template <typename Visit>
 void ForPieces(const RowTensor& tensor, tiling::Interval heads, std::span<const tiling::PlacedRows> runs,
                const Visit& visit) {

@@ -10,16 +10,16 @@
 
 namespace fa::ops {
 
-/// The layout of a tensor of one batch element whose rows travel. It has no address.
+/// The layout of a tensor of one batch element whose rows are sent between ranks. A RowTensor holds no address.
 struct RowTensor {
   tiling::RowAxis axis = tiling::RowAxis::kQuery;
   int64_t heads_per_kv = 1;  ///< heads per kv head: the group, for tensors of queries
   int64_t columns = 0;
-  layout::Rows rows = {};               ///< its `batch` is not used
+  layout::Rows rows = {};               ///< layout of the rows; rows.batch is not used
   int64_t copies = 1, copy_stride = 0;  ///< a statistic may have several equal copies (layout::Stats)
 
   [[nodiscard]] int64_t RowBytes() const { return columns * static_cast<int64_t>(SizeOf(rows.dtype)); }
-  /// Bytes of `count` rows of one kv head.
+  /// Returns the size in bytes of `count` rows of one kv head.
   [[nodiscard]] int64_t HeadBytes(int64_t count) const { return heads_per_kv * count * RowBytes(); }
 };
 
@@ -28,11 +28,12 @@ struct RowTensor {
 /// @return the address after the last byte written
 std::byte* PackRows(const RowTensor& tensor, const std::byte* data, tiling::Interval heads,
                     std::span<const tiling::PlacedRows> runs, std::byte* to);
-/// Copies consecutive bytes to rows of the tensor. @return the address after the last byte read
+/// Copies consecutive bytes to rows of the tensor.
+/// @return the address after the last byte read
 const std::byte* UnpackRows(const RowTensor& tensor, std::byte* data, tiling::Interval heads,
                             std::span<const tiling::PlacedRows> runs, const std::byte* from);
 
-/// The rows of a statistic: each is one f32.
+/// Returns the layout of a statistic as rows. Each row is one f32.
 [[nodiscard]] layout::Rows RowsOfStatistic(const layout::Stats& statistic);
 
 }  // namespace fa::ops

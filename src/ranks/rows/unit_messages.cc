@@ -37,7 +37,7 @@ std::vector<PlacedRows> Staged(const StagedRows& staged, std::vector<PlacedRows>
   return pieces;
 }
 
-/// Places of keys in a tensor in which all keys of the unit lie one after the other.
+/// Returns the places of keys in a tensor in which all keys of the unit lie one after the other.
 std::vector<PlacedRows> OfUnit(const tiling::RankCall& call, const tiling::RankUnit& unit,
                                std::span<const Interval> keys) {
   const int64_t first = AxisOf(call, unit, RowAxis::kKey).begin;
@@ -53,7 +53,7 @@ void Finish(std::span<const RowTensor> tensors, UnitMessages& messages) {
   Measure(tensors, messages.kept_to);
 }
 
-/// Adds what `rank` sends to a peer and gets from it.
+/// Adds the rows that `rank` sends to a peer and the rows that it gets from this peer.
 void Add(UnitMessages& messages, int rank, PeerRows to, PeerRows from) {
   if (to.peer == rank) {
     messages.kept_from = std::move(to);
@@ -64,7 +64,8 @@ void Add(UnitMessages& messages, int rank, PeerRows to, PeerRows from) {
   }
 }
 
-/// Messages with every rank's rows for the ranks that compute with them. Their bytes are not measured yet.
+/// Returns the messages that carry every rank's rows to the ranks that compute with them. The sizes of these messages
+/// are not set yet.
 UnitMessages RowMessages(const tiling::RankCall& call, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
                          int rank, const StagedRows& queries, const StagedRows& keys) {
   UnitMessages messages;
@@ -75,7 +76,7 @@ UnitMessages RowMessages(const tiling::RankCall& call, const tiling::RankPlan& p
     PeerRows to{.peer = peer, .heads = unit.heads[static_cast<size_t>(peer)], .queries = {}, .keys = {}};
     to.queries = Within(call.q.Of(rank), needed(peer, RowAxis::kQuery));
     to.keys = Within(call.k.Of(rank), needed(peer, RowAxis::kKey));
-    // Heads that are staged count from 0.
+    // Staged heads are counted from 0.
     PeerRows from{.peer = peer, .heads = {0, my_heads.size()}, .queries = {}, .keys = {}};
     from.queries = Staged(queries, Within(call.q.Of(peer), my_queries));
     from.keys = Staged(keys, Within(call.k.Of(peer), my_keys));

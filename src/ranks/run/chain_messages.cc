@@ -9,13 +9,13 @@
 namespace fa::ops {
 namespace {
 
-// Each chunk that travels has a tag, since ranks send and receive the sums of different chunks in different orders.
-// These tags follow the tags of units, of parameter sums and of moved rows.
+// Each chunk that travels has a tag of its own, since ranks send and receive the sums of different chunks in different
+// orders. These tags follow the tags of units, of sums for dsink and dslopes, and of moved rows.
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
-// Blocks that are looked at together: blocks that may run at the same time, and as many whose sums may arrive
-// meanwhile.
+// The number of blocks that one poll examines. These are the blocks that may run at the same time, and the same number
+// of blocks whose sums may arrive meanwhile.
 constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 
 }  // namespace
@@ -98,7 +98,7 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
   BlockState& state = states_[block];
   const tiling::SumBlock& of = blocks_[block].of;
   if (state.request == kNoRequest) {
-    // Sums that come back to this rank must have left it before.
+    // If the sums of a chunk come back to this rank, this rank must first have sent them.
     const int32_t before = blocks_[block].before;
     if (before >= 0 && !states_[static_cast<size_t>(before)].sent) return Status::Ok();
     bool left = false;

@@ -15,26 +15,29 @@
 
 namespace fa::ops {
 
-/// Moves the sums of one unit between ranks while the unit's graph runs. The sums of a block arrive before its tiles
-/// run, and go on when all its tiles have run.
+/// Moves the sums of one unit between ranks while the unit's graph runs. The sums of a block arrive before the block's
+/// tiles run. They go on to the next rank when all these tiles have run.
 ///
-/// Only blocks near the first block with tiles to run are looked at, so few receives are under way. If the transport
-/// can only wait, blocks are taken strictly in their order: before this thread waits for the sums of a block, all
-/// blocks before it have ended, and their sums are on their way. All ranks follow one order. So among all ranks,
-/// nothing that the earliest waiting block needs can wait for that block. If the transport can test, every poll tests a
-/// message as long as one is under way: of the sums, or else of the units. A transport may move messages only while it
-/// is called.
+/// A poll examines only blocks near the first block with tiles to run, so few receives are under way.
+///
+/// Some transports can only wait for a message. Then this thread takes blocks strictly in their order. Before it waits
+/// for the sums of a block, all earlier blocks have ended, and their sums are on their way. All ranks follow one order.
+/// So among all ranks, nothing that the earliest waiting block needs can wait for that block.
+///
+/// If the transport can test messages, every poll tests a message as long as one is under way. It tests a message with
+/// sums if there is one, and otherwise a message of the units. A poll must do so, because a transport may move messages
+/// only while it is called.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.
   struct BlockState {
     std::atomic<int32_t> tiles_left;
-    bool received = false;                    ///< whether its sums have arrived, or are here from the start
-    bool sent = false;                        ///< whether its sums are on their way, or it sends nothing
+    bool received = false;                    ///< whether the block's sums have arrived, or are here from the start
+    bool sent = false;                        ///< whether the block's sums are on their way, or the block sends no sums
     Transport::Request request = kNoRequest;  ///< the request of arriving sums
   };
 
-  /// Most receives that are under way at one time: one per block that is looked at.
+  /// The largest number of receives under way at one time: one for each block that a poll examines.
   static constexpr int64_t kMostReceives = 4 * int64_t{tiling::kKeyCopies};
 
   /// The sums of a unit, chunk after chunk.
@@ -47,30 +50,31 @@ class ChainMessages final : public core::Arrivals {
       const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
       return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
     }
-    /// The number of a chunk among the chunks that travel.
+    /// Returns the number of `chunk` among the chunks that travel.
     [[nodiscard]] int32_t TravelNumberOf(int32_t chunk) const {
       return chunks[static_cast<size_t>(chunk)].travel_number;
     }
   };
 
-  /// @param blocks  blocks of the unit
-  /// @param states  one per block
-  /// @param leaving  per chunk that travels, its last send; kNoRequest when it has been waited for
-  /// @param others  progress of other messages, tested while no sums can be tested, since one test moves all messages
+  /// Prepares the messages of one unit.
+  /// @param blocks  the rank's blocks of the unit
+  /// @param states  one state per block
+  /// @param leaving  for each chunk that travels, the request of its last send, or kNoRequest once that send has ended
+  /// @param others  other messages; a poll tests them if it can test no sums, since one test moves all messages
   ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
                 const Sums& sums, std::span<Transport::Request> leaving, UnitProgress& others);
 
-  /// Each task calls it after its work.
+  /// Notes that a tile of `block` has run. Each task calls this function after its work.
   void TileHasRun(int32_t block) const {
     states_[static_cast<size_t>(block)].tiles_left.fetch_sub(1, std::memory_order_acq_rel);
   }
 
   [[nodiscard]] Status Poll(core::OnArrival arrived) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
-  /// Call it after a run that failed. It receives the remaining sums and sends NaN instead of sums, in the order of
-  /// blocks, so that no other rank waits.
+  /// Call this function after a run that failed. It receives the remaining sums, and sends NaN instead of sums, in the
+  /// order of blocks. So no other rank is left waiting.
   [[nodiscard]] Status PassOn();
-  /// The first error of the transport.
+  /// Returns the first error that the transport returned.
   [[nodiscard]] const Status& failed() const { return failed_; }
 
  private:
@@ -81,12 +85,12 @@ class ChainMessages final : public core::Arrivals {
   [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
     return leaving_[static_cast<size_t>(sums_.TravelNumberOf(chunk))];
   }
-  /// Whether the last sums that the chunk has sent have left.
+  /// Sets *left to whether the sums of the chunk that this rank sent last have left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
-  /// Tests the message, or waits for it.
+  /// Tests the message, or waits for it if `may_wait`. Sets *done to whether the message has ended.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
-  /// Called by a poll that waits for no sums. Tests the oldest sums that have not left. If there are none, it tests
-  /// messages of units.
+  /// A poll calls this function if it has tested no arriving sums. The function tests the oldest sums that have
+  /// not left. If all sums have left, it tests messages of units.
   [[nodiscard]] Status MoveOthers(core::OnArrival arrived);
 
   Transport& transport_;
@@ -97,8 +101,8 @@ class ChainMessages final : public core::Arrivals {
   UnitProgress& others_;
   bool in_order_;
   bool tested_ = false;    ///< whether this poll has tested a message
-  size_t first_ = 0;       ///< all blocks before it have run, and their sums are on their way
-  size_t first_kept_ = 0;  ///< the sums of all blocks before it have left, or go nowhere
+  size_t first_ = 0;       ///< all blocks before this one have run, and their sums are on their way
+  size_t first_kept_ = 0;  ///< the sums of all blocks before this one have left, or stay on this rank
   Status failed_;          ///< after an error nothing more is sent or received
 };
 

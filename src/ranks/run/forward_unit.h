@@ -17,9 +17,9 @@ class ForwardUnit : public UnitTensors<AttentionArgs> {
   ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
               const Context& context);
 
-  /// Null if this rank has nothing to compute.
+  /// Returns the program, or null if this rank has nothing to compute.
   [[nodiscard]] const ForwardProgram* program() const { return program_.get(); }
-  /// The arguments of the program.
+  /// Returns the arguments for a run of the program.
   [[nodiscard]] AttentionArgs UnitArgs(const AttentionArgs& args, std::byte* staged) const;
 
  private:

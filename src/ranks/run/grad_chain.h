@@ -22,12 +22,15 @@
 
 namespace fa::ops {
 
-/// One rank's share of a unit of the backward if rows stay: its blocks of the schedule as one graph of tiles. The
-/// panels of its rows and their dQ stay in one slot per kv head from the first block to the last. Sums of dK and dV
-/// arrive from the rank of the rows before, and go to the rank of the rows after. Meanwhile tiles of other blocks run.
+/// One rank's share of a unit of the backward, if rows stay on their rank. The rank's blocks of the schedule form one
+/// graph of tiles. The packed rows and their dQ stay in one slot per kv head from the first block to the last. Sums of
+/// dK and dV arrive from the rank that holds the rows before, and go to the rank that holds the rows after. Meanwhile
+/// tiles of other blocks run.
 class GradChain {
  public:
-  /// @param part  the backward of the rank's parts of rows, each as a sequence; `parts` says what they are parts of
+  /// Makes the graph of tiles.
+  /// @param part  the backward of the rank's parts of rows, each as a sequence; `parts` says which rows of the call
+  /// they are
   /// @param whole  the sequences of the call
   GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
             const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
@@ -38,26 +41,28 @@ class GradChain {
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const { return workspace_; }
   [[nodiscard]] tiling::PlanFacts Facts() const;
 
-  /// Bytes of all sums of the unit. The sums must not change until FinishSends.
+  /// Returns the size in bytes of all sums of the unit. Their memory must not be reused before FinishSends.
   [[nodiscard]] size_t SumBytes() const;
-  /// One request per chunk that travels.
+  /// Returns the number of send requests, one for each chunk that travels.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// The most messages under way while a unit runs and sums of the unit before may not have left.
+  /// Returns the largest number of messages under way while a unit runs and sums of the unit before may still be
+  /// leaving.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that outlives the unit's run, since its sums may leave later.
+  /// Memory that must outlive the unit's run, since sums of the unit may leave later.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
   };
-  /// The addresses at which finished chunks put dK and dV, rounded, as staged rows, and the sums of a bias, [query
+  /// The addresses of finished results. dK and dV are rounded and lie as staged rows. The sums for a bias are [query
   /// heads][rows.rows].
   struct Finished {
     layout::MutableRowsView dk, dk_rope, dv;
     float* bias = nullptr;
     const StagedRows& rows;
   };
-  /// `progress` polls other messages. `computed` gets the first error of products; messages go on after it.
+  /// Runs the graph. `progress` polls other messages. `computed` gets the first error of products, and messages go on
+  /// after such an error.
   [[nodiscard]] Status Run(Context& context, Transport& transport, const GradRows& rows, const Finished& finished,
                            const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                            Status& computed) const;
@@ -69,14 +74,14 @@ class GradChain {
   [[nodiscard]] tiling::ChainGraph MakeGraph(const std::vector<tiling::RowPart>& parts,
                                              const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
                                              int rank) const;
-  /// Counts the FLOPs of the rank's tiles. Whole strips count as visited.
+  /// Adds the FLOPs of the rank's tiles to `plan`. Whole strips count as visited.
   void AddFlops(tiling::BackwardPlan& plan) const;
-  /// Columns per kv head that run at one time, so that every worker has one.
+  /// Returns the number of columns per kv head that run at one time, so that every worker has a column.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
   [[nodiscard]] KeySums SumsOf(const tiling::ChainBlock& block, float* sums, const StagedRows& finished,
                                std::byte* workspace) const;
   [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
-  /// Whether sums of a bias with one row for all queries travel.
+  /// Returns whether sums for a bias with one row for all queries travel.
   [[nodiscard]] bool has_key_bias() const { return bound_.has_dpse && bound_.dpse.shared_rows; }
   [[nodiscard]] int64_t floats_per_key() const {
     return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv + int64_t{has_key_bias()});
@@ -88,8 +93,8 @@ class GradChain {
   std::shared_ptr<const tiling::SumSchedule> schedule_;
   const core::kernels::KernelTable& table_;
   tiling::Machine machine_;
-  int64_t columns_ = 0;              ///< columns of dK: d + d_rope
-  std::vector<int64_t> key_offset_;  ///< per sequence of the unit, where its keys begin on the axis
+  int64_t columns_ = 0;              ///< number of columns of dK: d + d_rope
+  std::vector<int64_t> key_offset_;  ///< for each sequence of the unit: where its keys begin on the axis
   tiling::BackwardPlan layout_;      ///< layout of the slots, without tiles
   tiling::WorkspacePlan workspace_;
   BackwardBuffers buffers_;

@@ -13,7 +13,7 @@ namespace {
 using tiling::RowAxis;
 using Args = AttentionGradArgs;
 
-/// Sets the sign of every element of a row.
+/// Sets the sign bit of every element of a row.
 void SetSigns(std::byte* row, const RowTensor& tensor) {
   const auto element = static_cast<int64_t>(SizeOf(tensor.rows.dtype));
   for (int64_t c = 0; c < tensor.columns; ++c) row[(c + 1) * element - 1] |= std::byte{0x80};
@@ -80,8 +80,8 @@ void GradUnit::AddOutputs(const BoundAttentionGrad& part) {
   if (has_rope) TakeBack(&Args::dq_rope, Query(problem.d_rope), part.dq_rope, bound_.dq_rope, queries_.rows);
 }
 
-/// Adds the tensors of bias sums in f32. The sums of the rank's heads go to all ranks, and the sums of all heads
-/// arrive.
+/// Adds the tensors with sums for a bias, in f32, to the messages. The sums of the rank's heads go to all ranks, and
+/// the sums of all heads arrive.
 void GradUnit::AddBias() {
   const tiling::AttentionProblem& problem = bound_.forward.whole.problem;
   RowTensor bias{.axis = RowAxis::kEveryKey, .heads_per_kv = problem.group(), .columns = 1};
@@ -145,7 +145,7 @@ GradChain::Finished GradUnit::FinishedRows(std::byte* staged) const {
           .rows = finished_};
 }
 
-// An empty sum is scaled too: 0 times a negative scale is -0.
+// Keys that no row keeps have an empty sum as gradient. An empty sum is scaled too, and 0 times a negative scale is -0.
 void GradUnit::ClearUnseenKeys(const Args& args) const {
   const bool negative = std::signbit(bound_.forward.whole.scale);
   for (size_t t = 0; t < outputs_.size(); ++t) {

@@ -21,25 +21,26 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
   GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
            const Context& context);
 
-  /// Number of the unit's first sequence, and the unit's batch element.
+  /// Returns the number of the unit's first sequence, which is also the unit's batch element.
   [[nodiscard]] int64_t first_sequence() const { return first_sequence_; }
-  /// Null if this rank has nothing to compute, or if rows stay.
+  /// Returns the program, or null if this rank has nothing to compute or if rows stay.
   [[nodiscard]] const BackwardProgram* program() const { return program_.get(); }
-  /// The rank's work if rows stay; otherwise null.
+  /// Returns the rank's work if rows stay, or null if they do not.
   [[nodiscard]] const GradChain* chain() const { return chain_.get(); }
   [[nodiscard]] GradChain::Finished FinishedRows(std::byte* staged) const;
   /// If rows stay, writes 0 to the gradients of this rank's keys that no row keeps.
   void ClearUnseenKeys(const AttentionGradArgs& args) const;
 
-  /// Keeps the program's sums over rows, to be sent to all ranks.
+  /// Copies the program's sums over rows from its workspace. They are sent to all ranks later.
   void KeepBias(std::byte* program_workspace, std::byte* staged) const;
-  /// The sums over the rows of all ranks, which have arrived: [query heads of the call][keys of the unit].
+  /// Returns the sums over the rows of all ranks, after they have arrived. Their shape is [query heads of the
+  /// call][keys of the unit].
   [[nodiscard]] float* ArrivedBias(std::byte* staged) const { return reinterpret_cast<float*>(staged + bias_to_); }
-  /// Writes 0 to the sums of keys that no row keeps.
+  /// Writes 0 to the sums for a bias at keys that no row keeps.
   void ClearUnseenBias(std::byte* staged) const;
 
   [[nodiscard]] UnitPlaces PlacesOf(const AttentionGradArgs& args, std::byte* staged) const;
-  /// The arguments of the program. dsink is absent; dslopes only says whether it is wanted.
+  /// Returns the arguments for a run of the program. dsink is absent, and dslopes only says whether dslopes is wanted.
   [[nodiscard]] AttentionGradArgs UnitArgs(const AttentionGradArgs& args, std::byte* staged) const;
 
  private:
@@ -56,7 +57,7 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
   StagedRows finished_;                          ///< if rows stay, keys whose gradients this rank rounds
   std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay, own keys that no row keeps
   std::vector<tiling::Interval> unseen_of_all_;  ///< if rows stay, keys of all ranks that no row keeps
-  size_t bias_from_ = 0, bias_to_ = 0;           ///< where the tensors of a bias are staged, if has_bias()
+  size_t bias_from_ = 0, bias_to_ = 0;           ///< where the sums for a bias are staged, if has_bias()
   std::unique_ptr<const BackwardProgram> program_;
   std::unique_ptr<const GradChain> chain_;
 };

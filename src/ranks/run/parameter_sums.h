@@ -14,16 +14,17 @@
 
 namespace fa::ops {
 
-/// dsink and dslopes of a call over ranks. As in one process, each is a chain of doubles over rows and then over the
-/// batch. The rank at the end of a chain fills in its result; then all ranks share their results.
+/// Adds dsink and dslopes of a call over ranks. As in one process, each is a chain of additions in double, over rows
+/// and then over the batch. The rank at the end of a chain stores the chain's result. Then all ranks share their
+/// results.
 class ParameterSums {
  public:
   ParameterSums(const BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// The chain of a head up to now.
+  /// The unfinished sums of a head.
   struct Chain {
     double sink = 0, slopes = 0;  ///< sums over the batch
-    double slope = 0;             ///< sum of the sequence that is being added
+    double slope = 0;             ///< the sum over the sequence that is being added
   };
 
   static_assert(sizeof(Chain) == tiling::kParameterSumBytes);
@@ -34,8 +35,9 @@ class ParameterSums {
   [[nodiscard]] Chain* Chains(std::byte* workspace) const { return reinterpret_cast<Chain*>(workspace + chains_); }
   [[nodiscard]] size_t chain_bytes() const { return sizeof(Chain) * static_cast<size_t>(heads_); }
 
-  /// Adds rows of a sequence to the chain of a head, in their order.
-  /// @param sequence  with the rows' place in `rows`; @param b, head  batch element and head in `rows`
+  /// The input of Add, which adds rows of a sequence to the chain of a head, in the order of the rows.
+  /// @param sequence  the rows as a sequence, with their place in `rows`; @param b, head  batch element and head in
+  /// `rows`
   struct Rows {
     const GradRows& rows;
     const tiling::Sequence& sequence;
@@ -47,12 +49,12 @@ class ParameterSums {
   /// Ends sequence `b` in the chain of `head`.
   void EndSequence(int64_t b, int64_t head, Chain& chain, std::byte* workspace) const;
 
-  /// Adds whole sequences that a program has run, beginning with `first_sequence`, for heads beginning with
-  /// `first_head`.
+  /// Adds the values of whole sequences that a program has run. The program's first sequence is `first_sequence` of the
+  /// call, and its first head is `first_head`.
   void AddProgram(const BackwardProgram& program, const GradRows& rows, std::byte* program_workspace,
                   int64_t first_sequence, int64_t first_head, std::byte* workspace) const;
 
-  /// Writes dsink and dslopes on every rank. Collective if has_sums().
+  /// Writes dsink and dslopes on every rank. If has_sums(), all ranks must call this function.
   /// @param owner  owner(head): the rank whose chain of the head has all rows; @param owner_of  owner_of(b, head): the
   ///               rank whose chain ends sequence b
   template <typename Owner, typename OwnerOf>
@@ -79,7 +81,7 @@ class ParameterSums {
   [[nodiscard]] Status Gather(Transport& transport, std::byte* workspace) const;
   [[nodiscard]] size_t ResultFloats() const { return static_cast<size_t>(result_sets_ * heads_); }
   [[nodiscard]] float* Own(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + own_); }
-  /// The result of a rank. Set 0 is dsink, and set 1 + b is dslopes.
+  /// Returns the result that a rank has stored and shared. Set 0 is dsink, and set 1 + b is dslopes.
   [[nodiscard]] float Result(std::byte* workspace, int rank, int64_t set, int64_t head) const {
     const auto* all = reinterpret_cast<const float*>(workspace + all_);
     return all[static_cast<size_t>(rank) * ResultFloats() + static_cast<size_t>(set * heads_ + head)];

@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// Whether a run has begun, so that it cannot start anew.
+/// Notes whether a run has begun. A run that has begun cannot be started again on another thread.
 class Begun {
  public:
   void Note() {

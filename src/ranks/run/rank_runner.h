@@ -14,7 +14,8 @@ namespace fa::ops {
 /// have agreed to run, no rank may fail for lack of threads.
 class RankRunner final : public GraphRunner {
  public:
-  /// @param arrivals  what the calling thread polls between its tasks, or null
+  /// Makes a runner for one run.
+  /// @param arrivals  the arrivals that the calling thread polls between its tasks, or null
   RankRunner(Context& context, core::Arrivals* arrivals) : context_(context), arrivals_(arrivals) {}
 
   [[nodiscard]] Status RunGraph(const core::TaskGraph& graph, core::TaskFunction run_task,

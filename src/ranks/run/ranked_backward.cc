@@ -1,4 +1,4 @@
-// The backward over ranks: bind -> agree -> plan -> run, like the forward.
+// This file does the backward over ranks, in the same steps as the forward: bind -> agree -> plan -> run.
 
 #include <algorithm>
 #include <deque>
@@ -62,7 +62,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const ops::MessagesUnderWay& of_units = runs_.under_way();
     const ops::MessagesUnderWay of_moves = moves_.UnderWay();
     const auto parameters =
-        static_cast<int64_t>(sums_.chain_bytes());  // one message at a time, when all others have left
+        static_cast<int64_t>(sums_.chain_bytes());  // sent one message at a time, after all other messages have left
     return {std::max<int64_t>({of_units.requests + of_sums.requests, of_moves.requests, 1}),
             std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }
@@ -85,7 +85,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
-    Status computed;  // the first error of products; messages go on after it, so that no other rank is left waiting
+    Status computed;  // first error of products; after it messages go on, so that no rank is left waiting
     ops::CountedTransport transport(*session_.transport);
     FA_RETURN_IF_ERROR(moves_.Bring(transport, own, workspace));
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
@@ -142,7 +142,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return Status::Ok();
   }
 
-  /// Shares dsink and dslopes with all ranks. Collective.
+  /// Shares dsink and dslopes with all ranks. All ranks must call this function.
   [[nodiscard]] Status ShareSums(Transport& transport, const AttentionGradArgs& args, std::byte* workspace,
                                  const Status& computed) const {
     if (!sums_.has_sums()) return Status::Ok();
@@ -167,7 +167,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       if (units_[u].chain() != nullptr) units_[u].chain()->ForgetSends(TravellingOf(u, workspace));
     }
   }
-  /// The sends of the unit's sums.
+  /// Returns the requests of the messages that send the unit's sums.
   [[nodiscard]] ops::UnitProgress::Requests SendsOf(size_t u, std::byte* workspace) const {
     return {TravellingOf(u, workspace).requests, units_[u].chain()->RequestCount()};
   }
@@ -197,7 +197,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return Status::Ok();
   }
 
-  /// Takes the sums of a bias over the rows of all ranks, when the unit's results are back.
+  /// When the results of a unit are back, takes the sums for a bias over the rows of all ranks.
   void TakeBias(size_t u, const AttentionGradArgs& args, std::byte* workspace) const {
     if (!HasKeyBias(bound_)) return;
     const tiling::RankUnit& unit = plan_.units[u];
@@ -212,6 +212,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       }
     }
   }
+  /// Takes the sums for a bias of one head.
   /// @param arrived  GradUnit::ArrivedBias of the unit
   void TakeBiasOfHead(const tiling::RankUnit& unit, int64_t head, const float* arrived, const AttentionGradArgs& args,
                       std::byte* workspace) const {
@@ -230,7 +231,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
   }
 
-  /// Whether the batch shares the bias.
+  /// Returns whether the batch shares the bias.
   [[nodiscard]] bool sums_bias() const { return bound_.has_dpse && bound_.dpse.shared_batch; }
   [[nodiscard]] float* BiasSums(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + bias_sums_); }
   void ClearBias(const AttentionGradArgs& args, std::byte* workspace) const {
@@ -245,7 +246,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
                        {.heads = shape[1], .rows = shape[2], .keys = shape[3]}, BiasSums(workspace), dpse);
   }
 
-  /// The rank that computes the head. One rank computes all rows of a kv head.
+  /// Returns the rank that computes the head. One rank computes all rows of a kv head.
   [[nodiscard]] int OwnerOf(int64_t head) const {
     const int64_t head_kv = head / bound_.forward.whole.problem.group();
     for (const tiling::RankUnit& unit : plan_.units) {
@@ -258,7 +259,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
   }
 
   ops::BoundGradRanks bound_;
-  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< the rank's own layouts
+  layout::Rows own_dq_ = bound_.dq, own_dq_rope_ = bound_.dq_rope;  ///< layouts of the rank's own tensors
   std::deque<GradUnit> units_;
   ops::UnitRuns<GradUnit> runs_{units_};
   ops::ParameterSums sums_{bound_, workspace_};

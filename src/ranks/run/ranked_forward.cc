@@ -1,5 +1,6 @@
-// The forward over ranks: bind -> agree -> plan -> run. While a unit is computed, the messages of the next unit are on
-// their way. A transport may move messages only while it is called, so the calling thread calls it between its tiles.
+// This file does the forward over ranks, in the steps bind -> agree -> plan -> run. While a unit is computed, the
+// messages of the next unit are on their way. A transport may move messages only while it is called, so the calling
+// thread calls it between its tiles.
 
 #include <algorithm>
 #include <deque>
@@ -54,7 +55,7 @@ class RankedForward final : public ops::RankedImpl<AttentionArgs> {
       rows.unused_rows = tail;
       WriteUnusedRows(bound_.whole.problem, rows);
     }
-    Status computed;  // the first error of products; messages go on after it, so that no other rank is left waiting
+    Status computed;  // first error of products; after it messages go on, so that no rank is left waiting
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
       const ForwardUnit& unit = units_[u];
       std::byte* const staged = runs_.Staged(workspace);

@@ -34,7 +34,7 @@
 
 namespace fa::ops {
 
-/// The agreement of the ranks about a run. It lives as long as the plan.
+/// The agreement of the ranks about how they run a plan. A session lives as long as the plan.
 struct RankSession {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set
@@ -42,15 +42,16 @@ struct RankSession {
   std::string note;
 };
 
-/// Uses a context with the instruction set that the ranks have agreed on.
+/// Sets the session's context to one with the instruction-set level that the ranks have agreed on.
 [[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
 
-/// Call it instead of a run that all other ranks begin: they get the error `why`.
+/// Call this function instead of a run that all other ranks begin. The other ranks then get the error `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// The facts that a rank's plan tells about itself: the facts of its first unit, with the FLOPs of all its units.
-/// @param no_tasks  the graph of a rank that computes nothing; it lives as long as the facts
-/// @param of_units  facts of the units that this rank computes
+/// Returns the facts about a rank's plan. They are the facts of the rank's first unit, but with the FLOPs of all its
+/// units.
+/// @param no_tasks  the graph of a rank that computes nothing; it must live as long as the facts
+/// @param of_units  the facts of the units that this rank computes
 [[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
                                             const tiling::RankPlan& plan, const std::string& note,
                                             const core::TaskGraph& no_tasks,
@@ -81,16 +82,16 @@ class RankedImpl : public Plan::ImplFor<Args> {
   core::TaskGraph no_tasks_;
 };
 
-/// Bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and room in the transport
-/// for its messages; or returns one error on all ranks.
-/// @param describe  describe(bound): the CallDescription of the call
+/// Does the steps bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and reserves
+/// room in the transport for the messages of a run. If a rank fails, returns the same error on all ranks.
+/// @param describe  describe(bound) returns the CallDescription of the call
 template <typename Impl, typename Bind, typename Describe>
 Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> transport, Context* context,
                                                     const Bind& bind, const Describe& describe) {
   using Planned = PlanFor<typename Impl::Args>;
   return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     if (transport == nullptr) return Status::InvalidArgument(ErrorText::Argument("transport").Says("null"));
-    // No rank returns before all have agreed.
+    // Behind this line, no rank returns before all ranks have agreed.
     Context* own = context;
     std::optional<std::invoke_result_t<const Bind&, Transport&>> bound;
     RankFacts facts;
@@ -126,7 +127,8 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
         return Status::OutOfMemory(error.what());
       }
       FA_RETURN_IF_ERROR(CheckWorkspace(impl->workspace().total_bytes()));
-      // If a rank found no memory for its messages during a run, the others would wait for it.
+      // The room is reserved now. If a rank found no memory for its messages during a run, the other ranks would wait
+      // for it.
       ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();
       return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));

@@ -15,21 +15,22 @@
 
 namespace fa::ops {
 
-/// Copies of moved rows in a backward whose rows stay. Only rows that are summed at once move (tiling::RankPlan::q). A
-/// rank that computes other rows than it holds, or in another order, copies them before the first unit. After the last
-/// unit, dQ goes back to the rank that holds the row. Other ranks use their own tensors and exchange nothing.
+/// Makes copies of moved rows, in a backward whose rows stay. Only rows that are summed at once move
+/// (tiling::RankPlan::q). A rank that computes other rows than it holds, or in another order, copies them before the
+/// first unit. After the last unit, each row of dQ goes back to the rank that holds the row. Other ranks use their own
+/// tensors and exchange nothing.
 class RowMoves {
  public:
-  /// No rows move.
+  /// Makes an object for a rank without moved rows.
   RowMoves() = default;
   /// If this rank needs copies, the tensors of queries in `bound` become these copies.
   RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// Messages of one exchange. No other messages are under way meanwhile.
+  /// Returns the messages of one exchange. No other messages are under way during an exchange.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
   /// `args` with the copies in place of the rank's own rows.
   [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;
-  /// Makes the copies. Collective, as TakeBack.
+  /// Makes the copies. All ranks must call this function, and also TakeBack.
   [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
   [[nodiscard]] Status TakeBack(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
   /// Writes NaN over the copies of dQ, because other ranks may get parts of them.
@@ -38,7 +39,7 @@ class RowMoves {
  private:
   using Input = TensorView AttentionGradArgs::*;
   using Output = MutableTensorView AttentionGradArgs::*;
-  /// A tensor of own rows and its copy.
+  /// A tensor of the rank's own rows, and the copy of it.
   template <typename Tensor>
   struct Copied {
     Tensor tensor;

@@ -14,8 +14,8 @@
 
 namespace fa::ops {
 
-/// The values that every row of a rank adds to dsink and dslopes, if rows stay. They are kept until all units have run,
-/// since only then do the chains of additions pass from rank to rank, in the order of the batch and its rows.
+/// The values that every row of a rank adds to dsink and dslopes, if rows stay. The values are kept until all units
+/// have run. Only then do the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;
@@ -27,18 +27,18 @@ class RowsOfSums {
             std::byte* workspace) const;
   /// Writes NaN over values that this rank has not computed.
   void Spoil(std::byte* workspace) const;
-  /// Writes dsink and dslopes on every rank. Collective.
+  /// Writes dsink and dslopes on every rank. All ranks must call this function.
   [[nodiscard]] Status AddAndShare(Transport& transport, const AttentionGradArgs& args, const ParameterSums& sums,
                                    std::byte* workspace) const;
 
  private:
-  /// Rows of a sequence that one rank holds, as one step of the chains.
+  /// Rows of a sequence that one rank holds, as one step of the chains of additions.
   struct Step {
     int rank = 0;
     int64_t sequence = 0;
     tiling::PlacedRows rows;
-    int64_t kept = 0;   ///< if they are own rows, where their values are kept, per head
-    bool ends = false;  ///< whether they end the sequence
+    int64_t kept = 0;   ///< if this rank holds the rows: where their values are kept in the memory of a head
+    bool ends = false;  ///< whether the rows end the sequence
   };
 
   void AddRows(const Step& step, const AttentionGradArgs& args, const ParameterSums& sums, std::byte* workspace) const;
@@ -46,8 +46,8 @@ class RowsOfSums {
 
   const BoundGradRanks* bound_ = nullptr;
   std::vector<Step> steps_;
-  std::vector<int> last_rank_;  ///< per sequence, the rank that ends it; 0 if it has no rows
-  int64_t own_rows_ = 0;        ///< own rows of all sequences
+  std::vector<int> last_rank_;  ///< for each sequence: the rank that ends it; 0 if it has no rows
+  int64_t own_rows_ = 0;        ///< number of this rank's rows in all sequences
   bool has_sink_ = false, has_slopes_ = false;
   size_t delta_ = 0, slope_ = 0;
 };

@@ -10,30 +10,31 @@
 
 namespace fa::ops {
 
-/// Messages that are under way while the tiles of a unit run, and that no tile waits for: what the unit itself has
-/// sent, the rows of the next unit, and results and sums of the unit before. A transport may move large messages only
-/// while it is called, whichever message the call names. So only one message is tested at a time: the first that has
-/// not arrived or left.
+/// Messages that are under way while the tiles of a unit run, and for which no tile waits. They are the rows that the
+/// unit itself sends, the rows of the next unit, and the results and sums of the unit before. A transport may move
+/// large messages only while it is called, and any call moves all messages. So a poll tests only one message: the first
+/// that has not arrived or left.
 class UnitProgress final : public core::Arrivals {
  public:
   using Requests = std::span<Transport::Request>;
 
-  /// @param under_way  requests in the order in which they are tested; finished ones become kNoRequest
+  /// Prepares the polls of one unit.
+  /// @param under_way  the requests, in the order in which they are tested; finished requests become kNoRequest
   UnitProgress(Transport& transport, const std::array<Requests, 3>& under_way)
       : transport_(transport), under_way_{Requests(), under_way[0], under_way[1], under_way[2]} {}
-  /// These requests are tested before the others. Call it before the first poll.
+  /// Makes the polls test `requests` before the other requests. Call this function before the first poll.
   void TestFirst(Requests requests) { under_way_.front() = requests; }
 
-  /// Whether nothing is under way, or the transport can only wait.
+  /// Returns whether polls have nothing to do: no message is under way, or the transport cannot test messages.
   [[nodiscard]] bool idle();
   [[nodiscard]] Status Poll(core::OnArrival arrived) override;
-  /// Messages that have not arrived when the tiles end are waited for afterwards.
+  /// Always returns true. If messages have not arrived when the tiles end, the rank waits for them afterwards.
   [[nodiscard]] bool done() const override { return true; }
-  /// The first error of the transport.
+  /// Returns the first error that the transport returned.
   [[nodiscard]] const Status& failed() const { return failed_; }
 
  private:
-  /// The first request that is under way, or null.
+  /// Returns the first request that is under way, or null.
   [[nodiscard]] Transport::Request* First();
 
   Transport& transport_;

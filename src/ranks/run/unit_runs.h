@@ -28,6 +28,7 @@ class UnitRuns {
  public:
   explicit UnitRuns(const std::deque<Unit>& units) : units_(units) {}
 
+  /// Books the memory of a run in its workspace.
   /// @param results_travel  whether units send results back
   void Book(bool results_travel, tiling::WorkspacePlan& workspace) {
     size_t send[2] = {}, receive[2] = {}, staged = 0;
@@ -57,10 +58,11 @@ class UnitRuns {
     staged_ = workspace.Book("rows of the heads in flight", staged);
   }
 
-  /// Messages of all units in flight, in both directions.
+  /// Returns the messages of all units in flight, in both directions.
   [[nodiscard]] const MessagesUnderWay& under_way() const { return under_way_; }
   [[nodiscard]] std::byte* Staged(std::byte* workspace) const { return workspace + staged_; }
 
+  /// Runs all units.
   /// @param compute  compute(number of the unit, progress) makes the unit's products, and may poll for messages
   ///                 meanwhile. It returns only errors of the transport.
   /// @param taken  taken(number of the unit) is called when the unit's results lie where PlacesOf says. The staged
@@ -114,7 +116,8 @@ class UnitRuns {
     }
     [[nodiscard]] Messenger In(size_t u) const { return {transport, Of(u).in_from(), Of(u).in_to()}; }
     [[nodiscard]] Messenger Back(size_t u) const { return {transport, Of(u).back_from(), Of(u).back_to()}; }
-    /// Messages under way while unit u is computed. Others may be waiting for what unit u has sent.
+    /// Returns the requests that are under way while unit u is computed. Sends of unit u come first, since other ranks
+    /// may be waiting for them.
     [[nodiscard]] std::array<UnitProgress::Requests, 3> UnderWay(size_t u) const {
       const bool comes = u + 1 < runs.units_.size(), goes_back = runs.results_travel_ && u > 0;
       return {Buffers(u, false).RequestsOf(Of(u).in()).subspan(Of(u).in().receive.size()),
@@ -156,7 +159,7 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows, and for results; units take turns
+  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows, and for results; successive units take turns
   size_t staged_ = 0;
 };
 

@@ -17,14 +17,14 @@
 
 namespace fa::ops {
 
-/// The tensors of one unit whose rows travel: rows that arrive before the unit's products, and results that go back.
-/// Each is a member of the call's arguments, and is staged on the rank that computes.
+/// The tensors of one unit whose rows are sent between ranks. They are rows that arrive before the unit's products, and
+/// results that go back. Each tensor is a member of the call's arguments, and is staged on the rank that computes.
 template <typename Args>
 class UnitTensors {
  public:
   [[nodiscard]] const UnitMessages& in() const { return in_; }
   [[nodiscard]] const UnitMessages& back() const { return back_; }
-  /// The tensors of in() and back(), where they are sent from and where they arrive.
+  /// Returns the layouts of the tensors of in() and back(): where these are sent from, and where they arrive.
   [[nodiscard]] const std::vector<RowTensor>& in_from() const { return in_from_; }
   [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
   [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
@@ -32,7 +32,7 @@ class UnitTensors {
   [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
   [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads
 
-  /// Addresses of the tensors of in_from(), in_to(), back_from() and back_to().
+  /// Returns the addresses of the tensors of in_from(), in_to(), back_from() and back_to().
   [[nodiscard]] UnitPlaces PlacesOf(const Args& args, std::byte* staged) const {
     UnitPlaces places;
     for (size_t t = 0; t < inputs_.size(); ++t) {
@@ -45,7 +45,7 @@ class UnitTensors {
     }
     return places;
   }
-  /// Writes 0 to the staged rows next to the needed ones.
+  /// Writes 0 to the staged rows next to the needed keys.
   void ClearSlack(std::byte* staged) const { ops::ClearSlack(in_to_, in_at_, keys_, heads_.size(), staged); }
 
  protected:
@@ -72,7 +72,8 @@ class UnitTensors {
     in_to_.push_back(shape);
     in_at_.push_back(Book(shape, shape.axis == tiling::RowAxis::kQuery ? queries_.rows : keys_.rows));
   }
-  /// @param from  `rows` dense rows per head
+  /// Adds a result that goes back.
+  /// @param from  the layout of the staged result, with `rows` rows per head
   void TakeBack(Output tensor, RowTensor shape, const layout::Rows& from, const layout::Rows& to, int64_t rows) {
     outputs_.push_back(tensor);
     shape.rows = to;
@@ -87,7 +88,7 @@ class UnitTensors {
     return at;
   }
 
-  /// The arguments with the addresses of staged tensors. Results are staged if queries are.
+  /// Returns the arguments, with the addresses of staged tensors. Results are staged if queries are staged.
   [[nodiscard]] Args StagedArgs(const Args& args, std::byte* staged) const {
     const auto lead_bytes = [&](const RowTensor& tensor) {
       return tensor.axis == tiling::RowAxis::kKey ? keys_.lead * tensor.RowBytes() : 0;
@@ -101,14 +102,14 @@ class UnitTensors {
     }
     return part;
   }
-  /// Moves the address of an own tensor of queries to the unit's batch element and heads.
+  /// Moves the address of a tensor of this rank's queries to the unit's batch element and heads.
   void MoveToUnit(TensorView& view, const layout::Rows& rows) const {
     view.data = layout::RowsView(view.data, rows).At(batch_, heads_.begin * group_, 0);
   }
   void MoveToUnit(MutableTensorView& view, const layout::Rows& rows) const {
     view.data = layout::MutableRowsView(view.data, rows).At(batch_, heads_.begin * group_, 0);
   }
-  /// Values of the unit's first query head and those after it.
+  /// Moves the address of a tensor with one value per query head to the unit's first head.
   void MoveToUnit(TensorView& values_of_heads) const {
     values_of_heads.data = static_cast<const float*>(values_of_heads.data) + heads_.begin * group_;
   }
@@ -119,8 +120,8 @@ class UnitTensors {
   StagedRows queries_, keys_;
   UnitMessages in_, back_;
   std::vector<RowTensor> in_from_, in_to_, back_from_, back_to_;
-  std::vector<Input> inputs_;            ///< tensors of in_from_
-  std::vector<Output> outputs_;          ///< tensors of back_to_
+  std::vector<Input> inputs_;            ///< the tensors of in_from_, as members of the arguments
+  std::vector<Output> outputs_;          ///< the tensors of back_to_, as members of the arguments
   std::vector<size_t> in_at_, back_at_;  ///< where in_to_ and back_from_ are staged
   size_t staged_bytes_ = 0;
 };
