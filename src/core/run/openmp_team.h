@@ -8,8 +8,8 @@
 
 namespace fa::core {
 
-/// The threads of an OpenMP runtime that the program has named (ShareOpenMpThreads). After a parallel region such
-/// threads spin for a while, so a program whose other operators run on OpenMP threads has no core left for oneTBB's
+/// The threads of an OpenMP runtime that the program has named (ShareOpenMpThreads). After a parallel region, OpenMP
+/// threads spin for a while. So a program whose other operators run on OpenMP threads has no core left for oneTBB's
 /// threads.
 class OpenMpTeam {
  public:

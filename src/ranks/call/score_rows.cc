@@ -31,7 +31,7 @@ std::string OwnRowsText(int64_t own, const WholeTensors& shards) {
   return std::to_string(own) + " (rows of this rank of " + std::to_string(shards.queries().rows()) + ")";
 }
 
-/// The numbers of elements that pse may have in the flat forms of TND: with the rank's own rows, with all rows, or with
+/// The numbers of elements that pse may have in the flat forms of TND. The forms have the rank's own rows, all rows, or
 /// one row per head.
 struct FlatSizes {
   int64_t own = 0, whole = 0, shared = 0;

@@ -31,8 +31,8 @@ using core::CeilDiv;
 constexpr int64_t kChunksPerPart = 6;
 
 // With fewer chunks per part, chains wait for the last column of a block. Tiles of 64 rows instead of 128 then help. In
-// the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per part, and from 81 % to 83 %
-// with two. With four chunks per part they lower it from 95 % to 93 %.
+// the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per part. With two chunks per
+// part they raise it from 81 % to 83 %. With four chunks per part they lower it from 95 % to 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
 // The largest number of blocks. A longer schedule would take more than some seconds and 1 GB. One chunk per part is
