@@ -62,8 +62,9 @@ struct DecodeAttentionArgs {
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
   /// / page size]. Entries of pages without a key in use are ignored.
   TensorView block_table;
-  TensorView antiquant_scale;   ///< for i8 keys and values with a q of another type, f32, f16 or bf16: x stands for (x
-                                ///< + offset) * scale. Entry 0 is for keys, 1 for values; shapes as in Antiquant
+  TensorView antiquant_scale;   ///< f32, f16 or bf16, shapes as in Antiquant; needed if keys and values are i8 and q is
+                                ///< not. Their element x stands for (x + offset) * scale. Entry 0 is for keys, 1 for
+                                ///< values
   TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse

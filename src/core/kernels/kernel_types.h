@@ -379,10 +379,10 @@ inline constexpr int64_t kTileLanes = 16;
 
 /// The facts that planning reads about the kernels that do not depend on a strip.
 struct RowFacts {
-  int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows lays
+  int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
 
-  /// Returns the floats per row of pack_rows: `columns` rounded up to a full vector.
+  /// Returns how many floats a row takes in a panel that pack_rows writes: `columns` rounded up to a full vector.
   [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
   /// Returns `rows`, rounded up to a whole group.
   [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }

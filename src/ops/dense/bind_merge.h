@@ -21,7 +21,7 @@ struct BoundMerge {
   std::vector<PlannedTensor> planned;  ///< the tensors of the planned call, as TensorsOf lists them
 };
 
-/// The rows of a merge in a run.
+/// The tensors of a merge in a run, with their layouts and addresses.
 struct MergeRows {
   layout::RowsView prev_out, cur_out;
   layout::StatsView prev_max, prev_sum, cur_max, cur_sum;

@@ -29,7 +29,7 @@ struct IndexerInputs {
   SparseMask mask;
 };
 
-/// The rows of these inputs in a run.
+/// These inputs in a run, with their layouts and addresses.
 struct IndexerRows {
   layout::RowsView q, weights;
   layout::StoredRows k;
@@ -85,7 +85,7 @@ struct BoundIndexer {
   [[nodiscard]] SelectionProblem Problem() const { return {shape.sequences, entries}; }
 };
 
-/// The rows of a forward in a run.
+/// The tensors of a forward in a run, with their layouts and addresses.
 struct SelectionRows {
   IndexerRows in;
   layout::MutableRowsView indices, values;  ///< indices and values; `values` has null data if no values are wanted

@@ -21,7 +21,7 @@ struct BoundIndexerGrad {
   std::vector<PlannedTensor> planned;
 };
 
-/// The rows of a backward in a run.
+/// The tensors of a backward in a run, with their layouts and addresses.
 struct SelectionGradRows {
   IndexerRows in;
   layout::RowsView indices;  ///< lists of keys; the list of a query token is the row at (b, 0, s)

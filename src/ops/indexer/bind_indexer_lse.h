@@ -19,7 +19,7 @@ struct BoundIndexerLse {
   [[nodiscard]] const SparseSequences& Problem() const { return shape.sequences; }
 };
 
-/// The rows of statistics in a run.
+/// The inputs and the statistics in a run, with their layouts and addresses.
 struct StatisticsRows {
   IndexerRows in;
   layout::MutableStatsView max, sum;

@@ -53,7 +53,7 @@ struct BoundSparseGrad {
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 
-/// The rows of a sparse forward in a run.
+/// The tensors of a sparse forward in a run, with their layouts and addresses.
 struct SparseRows {
   ForwardRows attention;
   KeyLists lists;
@@ -61,7 +61,7 @@ struct SparseRows {
   layout::MutableRowsView mean;  ///< p_head_mean, f32; null data if it is not wanted
 };
 
-/// The rows of a sparse backward in a run.
+/// The tensors of a sparse backward in a run, with their layouts and addresses.
 struct SparseGradRows {
   GradRows attention;
   KeyLists lists;

@@ -13,7 +13,7 @@ using core::RoundUp;
 /// The number of floats in a cache line. Each row of sums begins at a new cache line.
 constexpr int64_t kLineFloats = 16;
 
-/// Returns the number of floats of one row of a panel of pack_rows.
+/// Returns how many floats a row takes in a panel that pack_rows writes.
 int64_t PanelColumns(const core::kernels::KernelTable& table, int64_t columns) {
   return columns == 0 ? 0 : table.rows->PanelColumns(columns);
 }

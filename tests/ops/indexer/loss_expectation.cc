@@ -62,7 +62,7 @@ double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t
   return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
 }
 
-/// Returns the error of the mean of the heads' probabilities of one key.
+/// Returns how far p of one key may be off, where p is the mean of the heads' probabilities of this key.
 double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;

@@ -23,14 +23,13 @@ constexpr int64_t Power(int exponent) { return int64_t{1} << exponent; }
 /// `least`.
 [[nodiscard]] std::vector<int64_t> AbsurdSizes(int64_t least = 0);
 
-/// Expects an error or a small plan. A size that is too large gives the status of a caller's mistake, or of memory,
-/// with two numbers: what is wanted and what there is. Any other size gives a plan that fits into this machine's
-/// memory.
+/// Expects an error that ExpectRefused accepts, or a plan whose workspace is smaller than 2^47 bytes.
 void ExpectRefusedOrSmall(const Result<Plan>& plan, const std::string& what);
 template <typename Args>
 void ExpectRefusedOrSmall(const Result<PlanFor<Args>>& plan, const std::string& what) {
   ExpectRefusedOrSmall(AnyPlan(plan), what);
 }
+/// Expects kInvalidArgument or kOutOfMemory, and at least two numbers in the message: what is wanted and what there is.
 void ExpectRefused(const Status& status, const std::string& what);
 
 }  // namespace fa::test

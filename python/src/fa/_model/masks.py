@@ -127,8 +127,9 @@ def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
-    """Returns the union of a rule's interval and the block that the row is in. Raises Unlisted where this union may be
-    no interval: if a block has two runs or lies apart from the rule's interval."""
+    """Returns for each row the interval of a rule (the first part) joined with the block that the row is in (the second
+    part). Raises Unlisted for other parts, for a block that is not one run of positions, and for a block that lies
+    apart from the rule's interval."""
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted

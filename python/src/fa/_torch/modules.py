@@ -23,9 +23,9 @@ _DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}
 
 
 def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor | None]:
-    """Computes multi-head attention with the arguments and results of PyTorch's function: [L, B, E] or [L, E], and the
-    weights after dropout. The weights are [B, L, S], or not averaged [B, N, L, S], or of one sequence without the
-    batch. Weights of a row that looks at no key are 0."""
+    """Computes multi-head attention. The arguments and results are those of PyTorch's function. The results are the
+    output, [L, B, E] or without a batch [L, E], and the weights after dropout. Weights that are averaged over the heads
+    are [B, L, S], others [B, N, L, S]; without a batch both lack B. Weights of a row that looks at no key are 0."""
     given = {**_DEFAULTS, **dict(zip(_NAMES, arguments, strict=False)), **keywords}
     static = given.get("static_k") is not None or given.get("static_v") is not None
     # Without a mask, is_causal is an error, which PyTorch's function reports.
