@@ -344,11 +344,12 @@ def _packed(call: Inference) -> tuple[Tensor, Tensor]:
         raise call.refuse("quant_scale2", ": given with split heads, sinks or lse in layout TND, want none")
     if call.antiquant_scale is not None:
         raise call.refuse("antiquant_scale", ": given in layout TND, want block_table with it")
-    dense = Call.of_rule(
-        _checked_mode(call),
-        "TND",
-        call.scale,
+    dense = Call(
+        layout="TND",
         heads=call.heads,
+        scale=call.scale,
+        sparse_mode=_checked_mode(call),
+        pse_type=1 if call.pse is None else 0,  # pse is added to scaled scores
         query_rope=call.query_rope,
         key_rope=call.key_rope,
         pse=call.pse,
