@@ -43,9 +43,9 @@ def document(folder):
     parts = ["# fa and its peers, by CPU",
              "Written by benchmarks/report.py; [benchmarks/README.md](../../benchmarks/README.md) says how it is "
              "measured and how to repeat it. A run on another CPU makes a page of its own.",
-             f"The table has shape {SHAPE} (B {batch}, N {heads}, S {s}, D {d}) on all CPUs of the machine. A cell has the share of "
-             "the peak of multiply-adds that fa reaches in the same run, and how many times the rate of the fastest peer that "
-             "is.",
+             f"The table has shape {SHAPE} (B {batch}, N {heads}, S {s}, D {d}) on all CPUs of the machine. Of each "
+             "run, a cell has the share of the peak of multiply-adds that fa reaches. Behind it stands fa's rate divided by the "
+             "fastest peer's.",
              "\n".join(["| " + " | ".join(header) + " |", "|---|---|---|" + "---:|" * len(OPERATIONS), *rows])]
     others = [f"- [{text[0].upper()}{text[1:]}]({page})" for page, text in OTHER_PAGES
               if os.path.exists(os.path.join(folder, page))]
