@@ -20,7 +20,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 if(FA_SANITIZE)
   list(JOIN FA_SANITIZE "," fa_sanitizers)
-  target_compile_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers} -fno-omit-frame-pointer)
+  # The sanitizers watch no code of targets with the property FA_UNSANITIZED.
+  target_compile_options(
+    fa_flags INTERFACE $<$<NOT:$<BOOL:$<TARGET_PROPERTY:FA_UNSANITIZED>>>:-fsanitize=${fa_sanitizers}> -fno-omit-frame-pointer)
   target_link_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers})
   if("undefined" IN_LIST FA_SANITIZE)
     target_compile_options(fa_flags INTERFACE -fno-sanitize-recover=undefined)

@@ -32,7 +32,7 @@ for preset in $presets; do
     scripts/setup.sh aarch64 || echo "test: no packages for aarch64"
   fi
   status=unbuilt
-  if cmake --preset "$preset" -DFA_WERROR=ON -DFA_UNITY_TESTS=ON && cmake --build --preset "$preset"; then
+  if cmake --preset "$preset" -DFA_WERROR=ON && cmake --build --preset "$preset"; then
     status=0
     # One more job than there are cores, because some tests wait, and one takes only the time that the others leave.
     ctest --preset "$preset" --output-junit "$build/junit.xml" -j "$(($(nproc) + 1))" || status=$?
