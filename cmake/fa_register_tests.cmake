@@ -15,10 +15,13 @@ function(fa_in_subset variable)
 endfunction()
 
 # fa_register_gtest(target cost [label ...])
-# Registers a GoogleTest binary as one test of ctest, if the subset has it. A process per case would start libfa, and compute
-# the references of its operators, again for each level. Only under ThreadSanitizer each case has a process: in one process
-# oneTBB's threads would live on from one case to the next, and ThreadSanitizer does not see their synchronisation, which
-# would look like races. The cost is in seconds, or empty. ctest starts the tests of the highest cost first.
+# Registers a GoogleTest binary as one test of ctest, if the subset has it. The cost is in seconds, or empty. ctest starts the
+# tests of the highest cost first.
+# - A binary with the label asan, and every binary under an emulator, runs its cases in one process. A process per case
+#   would start libfa, and compute the references of its operators, again for each level.
+# - Other binaries have a process per case (run_each_case.py), because some cases want one of their own.
+# - Under ThreadSanitizer every binary has. In one process oneTBB's threads would live on from one case to the next.
+#   ThreadSanitizer does not see their synchronisation, which would look like races.
 function(fa_register_gtest target cost)
   fa_in_subset(wanted ${ARGN})
   if(NOT wanted)
@@ -28,16 +31,18 @@ function(fa_register_gtest target cost)
   add_dependencies(fa_tests ${target})
   fa_wrap_emulated(${target})
   set(report ${FA_TEST_REPORTS}/${target}.xml)
-  if("thread" IN_LIST FA_SANITIZE)
+  if("thread" IN_LIST FA_SANITIZE OR NOT ("asan" IN_LIST ARGN OR CMAKE_CROSSCOMPILING_EMULATOR))
     add_test(NAME ${target} COMMAND ${FA_PYTHON} -B ${PROJECT_SOURCE_DIR}/tests/support/run_each_case.py
                                     $<TARGET_FILE:${target}> ${report})
+  else()
+    add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${report})
+  endif()
+  if("thread" IN_LIST FA_SANITIZE)
     # At the end of a process with threads ThreadSanitizer waits, by default for a second, for races of these threads
     # with the end.
     set_tests_properties(
       ${target} PROPERTIES ENVIRONMENT
                            TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:atexit_sleep_ms=50)
-  else()
-    add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${report})
   endif()
   if(cost)
     set_tests_properties(${target} PROPERTIES COST ${cost})
