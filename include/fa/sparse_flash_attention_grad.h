@@ -37,7 +37,7 @@ struct SparseAttentionGradArgs {
   TensorView sink;
   TensorView sparse_indices;
   std::span<const int64_t> lengths_q, lengths_kv;
-  TensorView out;          ///< result of the forward output, rounded as the forward has rounded it
+  TensorView out;          ///< the forward's output, rounded as the forward has rounded it
   TensorView d_out;        ///< gradient of out, with its shape and type
   TensorView softmax_max;  ///< result of the forward
   TensorView softmax_sum;  ///< result of the forward; a row of sum 0 is skipped
