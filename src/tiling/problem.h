@@ -59,9 +59,9 @@ struct Machine {
 };
 
 /// Returns whether instructions bring rows of keys into L1 shortly before they are read. On a Zen 5, whose L1 has 48
-/// KiB, a decode gains 15 to 58 % of its speed, but nothing with keys in pages. A sparse forward gains 3 %. A Zen 4,
-/// whose L1 has 32 KiB, read more slowly with other ways of fetching (docs/decisions.md). Intel's CPUs with 48 KiB were
-/// not timed.
+/// KiB, a decode gains 15 to 58 % of its speed, but nothing with keys in pages. A sparse forward gains 3 %. On a Zen 4,
+/// whose L1 has 32 KiB, other ways of fetching made reads slower (docs/decisions.md). Intel's CPUs with 48 KiB were not
+/// timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling

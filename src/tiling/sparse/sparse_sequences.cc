@@ -24,7 +24,7 @@ double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) cons
       blocks += static_cast<double>(sq) * static_cast<double>(of_each);
       continue;
     }
-    // The limits of rows are first..sk, one per row. Rows before them have no keys.
+    // The rows with keys have the limits before + 1 to sk, one each. Earlier rows have no keys.
     const int64_t before = std::max<int64_t>(sk - sq, 0);
     const int64_t end = std::max(before, std::min(sk, full));
     blocks += blocks_up_to(end) - blocks_up_to(before) + static_cast<double>(sk - end) * static_cast<double>(entries);

@@ -31,8 +31,8 @@ struct Int8Functions {
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
   /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32. With `row_max`, row_max[lane] = max(row_max,
-  /// s). `k` points at packed rows of `words` words each, the first of which is a multiple of 8. `start` has the
-  /// starting values of their scores.
+  /// s). `k` points at packed rows of `words` words each. The first of these rows has a number that is a multiple of 8.
+  /// `start` has the starting values of their scores.
   void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
                  float* row_max);
 

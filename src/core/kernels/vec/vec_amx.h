@@ -6,7 +6,7 @@
 
 #pragma once
 
-/// Configures all eight tiles with their full size, once per thread and task.
+/// Configures all eight tiles with their full size, once per thread and TileScope.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
   // This is palette 1. The bytes per row of each tile start at byte 16, and the row counts start at byte 48.
