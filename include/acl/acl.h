@@ -27,8 +27,8 @@
 /// Differences from the device:
 /// - There is one device, and every device number names it. Streams and memory belong to the process, not to a context.
 /// - Each stream has one thread; the work runs on the library's threads.
-/// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, aclrtDestroyStream for its own. Waiting for an
-///   event that was never recorded does not block.
+/// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, and aclrtDestroyStream waits for its own
+///   stream. Waiting for an event that was never recorded does not block.
 /// - Using or destroying a destroyed handle gives a return code.
 /// - exit waits for queued work. dlclose leaves the library in memory.
 /// - A forked child has a default stream of its own and may make others. Tensors, memory and executors of the parent

@@ -95,8 +95,8 @@ struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, one thread per core
   int numa_nodes = 1;  ///< at most cores
-  /// Cache sizes of one core. 0 stands for the smallest server of the level: L1 and L2 have 32 KiB and 256 KiB
-  /// (portable, avx2), 32 KiB and 1 MiB (avx512), or 64 KiB and 512 KiB (neon; Kunpeng 920).
+  /// Cache sizes of one core. 0 stands for the size in the smallest server CPU of the level: L1 and L2 have 32 KiB and
+  /// 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512), or 64 KiB and 512 KiB (neon; Kunpeng 920).
   int64_t l1_bytes = 0, l2_bytes = 0;
   Accumulation accumulation = Accumulation::kDeterministic;
 };

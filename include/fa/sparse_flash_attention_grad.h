@@ -44,7 +44,7 @@ struct SparseAttentionGradArgs {
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
-  MutableTensorView dv;       ///< shape and type of v; with v only
+  MutableTensorView dv;       ///< only if v is given: shape and type of v
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
   /// The gradient of sink, optional, only with sink: f32 [N], the sum over rows of -exp(sink - max) / sum *
