@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// This type holds sums of two spans and the distance of two addresses, which exceed 64 bits.
+// This type holds sums of two spans, and distances of two addresses, which may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {

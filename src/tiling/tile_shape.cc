@@ -92,7 +92,7 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// Returns the predicted share of products in the workers' time.
+// Returns the predicted share of the workers' time that products take.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
   const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile

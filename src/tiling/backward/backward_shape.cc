@@ -43,8 +43,8 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   return block_k;
 }
 
-// Returns the predicted share of products in the workers' time. `workers` workers walk one pair together, and its rows
-// add their columns in ascending order. Each worker starts one row group after the previous worker.
+// Returns the predicted share of the workers' time that products take. `workers` workers walk one pair together, and
+// its rows add their columns in ascending order. Each worker starts one row group after the previous worker.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));

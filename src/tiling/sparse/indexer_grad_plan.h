@@ -21,7 +21,7 @@ struct IndexerGradProblem {
   int64_t heads = 0, d = 0;     ///< heads and columns of the indexer
   int64_t entries = kEveryKey;  ///< most keys per token
   int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention that a loss multiplies; 0: no attention
-  bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before it uses them
+  bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before their use
 };
 
 /// The plan by which gradients of the indexer are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block

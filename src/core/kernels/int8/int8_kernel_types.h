@@ -37,8 +37,8 @@ struct Int8Functions {
                  float* row_max);
 
   /// Computes p = 2^(factor * (s - row_max)) and row_sum = sum p. In place of s it writes p8 = min(rint(quant * p),
-  /// limit). p8 lies in groups along the keys (on some levels in pairs of groups), the last one padded with 0. quant >=
-  /// 0 and limit <= 128. A row_max of -inf counts as 0.
+  /// limit). p8 lies in groups along the keys (on some levels in pairs of groups), of which the last is padded with 0.
+  /// quant >= 0 and limit <= 128. A row_max of -inf counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
   /// o[column][lane] = sum_key v[key][column] * p8[key][lane], for keys <= kInt8ProductKeys, which begin with the
