@@ -79,7 +79,7 @@ struct RowTarget {
   int64_t stride = 0;
 };
 
-/// One row per lane, where the caller's memory has the rows: `rows[i]` points at the first element of lane i's row.
+/// One row per lane, in the caller's memory: `rows[i]` points at the first element of lane i's row.
 struct LaneRows {
   const void* const* rows = nullptr;
   DType dtype = DType::kF32;
@@ -280,9 +280,9 @@ struct FewRowLoops {
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
-  /// Computes scores, online softmax and product of keys that every row sees and no pass changes. It walks through the
-  /// keys in steps of its own. StripFacts::attended says for which heads. With pairs of bf16 it rounds probabilities as
-  /// strips of pairs do.
+  /// Computes scores, online softmax and product of keys that every row sees and whose scores no pass changes. It walks
+  /// through the keys in steps of its own. StripFacts::attended says for which heads. With pairs of bf16 it rounds
+  /// probabilities as strips of pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
 };
 

@@ -18,7 +18,7 @@ struct BackwardItem {
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
   int32_t key_sums = 0;                ///< if sums of keys outlive the graph: index of the tile's sums
-  int32_t slot = 0;                    ///< number of the buffers of the tile's (sequence, kv head)
+  int32_t slot = 0;                    ///< index of the slot, which has the buffers of the tile's (sequence, kv head)
   int64_t row_begin = 0, row_end = 0;  ///< empty: no row visits the column, whose dK and dV are written 0
   int64_t key_begin = 0, key_end = 0;  ///< empty: the rows have no keys, and their dQ is written 0
   bool first_of_rows = false, last_of_rows = false;

@@ -59,8 +59,8 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// Finds the row groups that are visited by columns before the made columns, and the row groups that are visited by
-  /// columns after the made columns.
+  /// Finds the row groups that columns before columns_made_ visit, and the row groups that columns after columns_made_
+  /// visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);

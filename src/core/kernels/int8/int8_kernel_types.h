@@ -41,8 +41,8 @@ struct Int8Functions {
   /// quant >= 0 and limit <= 128. A row_max of -inf counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
-  /// o[column][lane] = sum_key v[key][column] * p8[key][lane], for keys <= kInt8ProductKeys, which begin with the
-  /// panel's first key.
+  /// o[column][lane] = sum_key v[key][column] * p8[key][lane], over the first `keys` keys of the panel, where keys <=
+  /// kInt8ProductKeys.
   /// @param v_stride  words from one block of columns to the next
   void (*product)(const uint32_t* v, int64_t v_stride, int64_t keys, const uint32_t* p, int64_t dv, int32_t* o);
 };

@@ -1,5 +1,5 @@
 // This is the vocabulary of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
-// vec_amx_emulated.h has the same words for any CPU.
+// vec_amx_emulated.h has the same functions for any CPU.
 //
 // The instructions are written as inline assembly, because g++ 12's intrinsics have two faults. They take tile numbers
 // only as literals, and they do not say that tileloadd reads memory.

@@ -1,4 +1,4 @@
-// This is the vocabulary of vec_amx.h in vectors of the compiler, for any CPU. Each word does the operation that
+// This is the vocabulary of vec_amx.h in vectors of the compiler, for any CPU. Each function does the operation that
 // Intel's Software Developer's Manual, volume 2, gives for its instruction.
 
 #pragma once
