@@ -23,8 +23,7 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all =
-      {};  ///< KeptKeys of all rule.sq rows, if the sequence has only some of these rows
+  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if only some of these rows are here
 };
 
 /// A validated attention call as the planner sees it: sizes and the features that are on, but no pointers.
