@@ -55,7 +55,7 @@ struct RankSchedule {
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
-  bool as_one_process = true;  ///< whether the bits equal one process' bits, since the cut is at multiples of row_unit
+  bool as_one_process = true;  ///< whether the cut is at multiples of row_unit, so the bits equal one process' bits
   int64_t row_unit = 0;
   int64_t units = 0;  ///< units of work, which run one after the other
   double seconds = 0;
