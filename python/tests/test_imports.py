@@ -11,7 +11,8 @@ ROOT = Path(fa.__file__).parent
 
 
 def imports_of(sources):
-    """By module, the modules that it imports. `sources` has the texts of modules by name; packages end in .__init__."""
+    """Returns for each module the modules that it imports. `sources` has the texts of modules by name; packages end in
+    .__init__."""
     modules = {name.removesuffix(".__init__"): name for name in sources}
     graph = {}
     for name, text in sources.items():
@@ -30,7 +31,7 @@ def imports_of(sources):
 
 
 def circle_of(sources):
-    """Returns the modules of a circle, or None."""
+    """Returns the modules of an import cycle, or None."""
     try:
         TopologicalSorter(imports_of(sources)).prepare()
     except CycleError as error:

@@ -235,8 +235,9 @@ template <typename Args>
 using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&, const SequenceShards&, MPI_Comm,
                                            Context*);
 
-/// Allocations of the library on rank 0 fail in turn during a run, the first sixteen one by one. The run's messages
-/// need no allocation. The rank computes without the threads for which there is no memory. So no rank is left waiting.
+/// Makes runs in which the library's allocations on rank 0 fail from one place on. The place moves on from run to run.
+/// The run's messages need no allocation. The rank computes without the threads for which there is no memory. So no
+/// rank is left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {

@@ -208,7 +208,7 @@ def _shrunk(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def _layers(whole: dict[str, Any]) -> list[int]:
-    """Two layers at least, and the first one of each kind."""
+    """Returns the layers to keep: the first layer of each kind, and at least two layers."""
     number = whole.get("num_hidden_layers")
     if not isinstance(number, int) or number < 2:
         return []

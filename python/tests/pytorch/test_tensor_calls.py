@@ -186,7 +186,7 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
 
 
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
-    """Runs as before PyTorch 2.10, which does not say where its tensors lie."""
+    """Runs as with a PyTorch before 2.10, which does not say where its tensors lie."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)
     pages, table = torch.randn(6, 2, 4, E), torch.arange(6, dtype=torch.int32).view(2, 3)
 
@@ -240,7 +240,7 @@ def test_kept_plans_are_of_their_calls():
     assert len(calls) > 64  # more plans than are kept
     alone = []
     for call in calls:
-        before = fa.set_default_context(fa.Context(threads=1))  # without plans
+        before = fa.set_default_context(fa.Context(threads=1))  # a new context, for which no plans are kept
         alone.append(call())
         fa.set_default_context(before)
     for _ in range(2):
@@ -263,7 +263,7 @@ def test_kept_plans_are_of_their_calls():
 def test_contexts_end_with_their_plans():
     q, k, v = qkv()
     want = scaled_dot_product_attention(q, k, v)
-    gc.freeze()  # collections pass over the modules
+    gc.freeze()  # later collections leave out the modules
     for threads in (1, 2, 3) * 10:  # a new context soon has the address of a deleted one
         context = fa.Context(threads=threads)
         before = fa.set_default_context(context)

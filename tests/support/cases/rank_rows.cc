@@ -77,7 +77,7 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
   // Axes behind the cut axis that are packed in both tensors form one run of bytes. If the cut axis is packed in both
-  // tensors too, its neighbours form a run with them.
+  // tensors too, neighbouring indices on this axis belong to the same run.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];

@@ -252,7 +252,7 @@ TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
   });
 }
 
-// Returns the chains of a plan without task ids, which are the terms of every sum in order.
+// Returns the chains of a plan without task ids: the terms of every sum, in order.
 template <typename Chains>
 auto Contents(const BackwardPlan& plan, const Chains& chains) {
   using Tile = std::tuple<int32_t, int32_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool>;

@@ -110,7 +110,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// numpy.save and a shell's `>` treat such a link in the same way.
+// numpy.save and a shell's `>` treat a link to a missing file in the same way.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));

@@ -40,7 +40,7 @@ def share_openmp_threads() -> None:
     files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
     runtime = openmp_runtime(files, os.path.realpath(Path(torch.__file__).parent))
     if runtime is not None:
-        # A file name that is no text, or a runtime without GNU's interface, cannot be used. The library's own threads
-        # do as well.
+        # A file name that is no text, or a runtime without GNU's interface, cannot be used. Calls then run on the
+        # library's own threads.
         with contextlib.suppress(ValueError):
             _fa.share_openmp_threads(runtime)

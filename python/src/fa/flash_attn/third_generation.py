@@ -226,7 +226,8 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Any:
-    """Computes chunks, for which batch elements become packed sequences."""
+    """Computes attention with attention_chunk. Batch elements become packed sequences, because only these have
+    chunks."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[B, S, N, D]")
     check_size("k", k, 0, q.shape[0], at("q.shape[0]"))
