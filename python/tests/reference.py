@@ -155,8 +155,8 @@ def tolerances(
 
 
 def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
-    """The bound of a gradient that is summed over broadcast dimensions. `size` is the number of terms, for the
-    additions."""
+    """Returns the bound of a gradient that is summed over broadcast dimensions. `size` has the magnitudes of the terms,
+    for the roundings of the additions."""
     terms = bound.numel() // max(shape.numel(), 1)
     return (bound + ROUNDOFF * 4 * terms**0.5 * size.abs()).sum_to_size(shape)
 

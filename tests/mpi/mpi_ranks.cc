@@ -111,7 +111,7 @@ void CallOverACommunicator(int rank, int ranks) {
 
 /// A way in which the last rank's call differs from the others.
 struct Fault {
-  // The message on all ranks. In the message it follows the number of the last rank.
+  // The end of the message on all ranks. It follows the number of the last rank.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;

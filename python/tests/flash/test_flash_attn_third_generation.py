@@ -92,7 +92,7 @@ def test_combine(packed):
     out_partial, lse_partial = torch.randn(parts, *shape, 4, 16), torch.randn(parts, *shape, 4)
     lse_partial[2:, :1] = -torch.inf
     lse_partial[:, :1, ..., 0] = -torch.inf
-    out_partial[2:, :1] = torch.nan  # no part without keys is read
+    out_partial[2:, :1] = torch.nan  # a part without keys is not read
     out, lse = flash_attn_combine(out_partial, lse_partial)
     exact = lse_partial.double()
     want_lse = torch.logsumexp(exact, 0)

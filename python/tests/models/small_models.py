@@ -13,7 +13,7 @@ from transformers.models.auto import modeling_auto as auto
 VOCABULARY = 128
 LARGEST = 20_000_000  # the most parameters of a model
 
-# The classes by which a type is built. The first that has the type counts.
+# The classes that build the models. The first class whose list has a model's type builds the model.
 _CLASSES = [
     ("AutoModelForCausalLM", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     ("AutoModelForSeq2SeqLM", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),

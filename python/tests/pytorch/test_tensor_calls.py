@@ -210,7 +210,7 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
 
 
 def test_kept_plans_are_of_their_calls():
-    """Runs calls that differ in one argument in turn. Each gives the result that it gives alone."""
+    """Runs in turn calls that differ in one argument. Each gives the result that it gives alone."""
     q, k, v = qkv(rows=S)
     calls = [
         lambda i=i, scale=scale, causal=causal: scaled_dot_product_attention(

@@ -2,8 +2,8 @@
 
 Layers of full attention are decoded on the pages in place. The new tokens are written first. A page is found through
 the indices by which transformers would have gathered it. Layers with a window keep a ring of tokens, which transformers
-gathers (no more than a window of each request). Prompts without a past have their keys at hand. Both are computed as
-packed sequences.
+gathers (no more than a window of each request). Prompts without a past have their keys at hand. Such layers and such
+prompts are computed as packed sequences.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def attend_pages(
 
 
 def accept(name: str) -> None:
-    """Lets generate_batch and similar methods take models with the attention `name`. Like flash attention, it needs no
-    masks there."""
+    """Lets generate_batch and similar methods take models with the attention `name`. Like flash attention, this
+    attention needs no masks in these methods."""
     switch = ContinuousBatchingManager.switch_to_cb_friendly_attn
 
     @functools.wraps(switch)

@@ -101,7 +101,8 @@ def refuse_others(name: str) -> None:
         try:
             return switch(self, attn_implementation, *arguments, **keywords)
         except ValueError:
-            # A part may be refused after other parts have been switched. All parts get back what they had.
+            # A part may be refused after other parts have been switched. Then all parts get back the attention that
+            # they had.
             for config, attention in zip(configs, before, strict=True):
                 config._attn_implementation_internal = attention
             raise

@@ -24,7 +24,8 @@ def _rank(tensor: Tensor, dim: int | None) -> int:
 
 
 def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
-    """Reorders bits [samples, bytes], each of [blocks, pairs], to the bits of [blocks, samples, pairs]."""
+    """Reorders bits [samples, bytes], in which each sample has the bits of [blocks, pairs], to the bits of [blocks,
+    samples, pairs]."""
     samples = bits.shape[0]
     if blocks == 1 and pairs % 8 == 0:
         return bits.reshape(-1)

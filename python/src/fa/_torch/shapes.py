@@ -175,8 +175,8 @@ def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_ma
 
 
 def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
-    """Returns a mask as [B, N, L, S], or a float one as [B|1, N, L, S]. It is copied only if the keys of a row are all
-    alike or there are several leading dimensions."""
+    """Returns a mask as [B, N, L, S], or a float one as [B|1, N, L, S]. It is copied only if all keys of a row share
+    one element, or if there are several leading dimensions."""
     check_broadcasts(mask, shapes, name)
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:

@@ -19,7 +19,7 @@ Words = str | tuple[str, str, str]
 
 
 def at(path: str) -> tuple[str, str, str]:
-    """An argument in an error, such as "k.shape[2]", as the pieces with which it can be renamed."""
+    """Returns an argument in an error, such as "k.shape[2]", in pieces, so that it can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index

@@ -90,7 +90,7 @@ class FlashCall(NamedTuple):
     keep_prob: float = 1.0
 
     def philox(self, run: int) -> tuple[int | None, int]:
-        """Seed and offset of the dropout of a run of sequences."""
+        """Returns seed and offset of the dropout of a run of sequences."""
         if self.dropout_state is None:
             return None, 0
         seed, offset = self.dropout_state.tolist()
