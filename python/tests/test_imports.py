@@ -23,7 +23,7 @@ def imports_of(sources):
             elif isinstance(node, ast.ImportFrom):
                 above = ".".join(name.split(".")[: -node.level]) if node.level else ""
                 base = ".".join(filter(None, (above, node.module)))
-                for alias in node.names:  # a module of a package, or else a name in it; _fa is the extension
+                for alias in node.names:  # the name of a module, or else of something in `base`; _fa is the extension
                     given = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
                     found.update([modules[given]] if given in modules and alias.name != "_fa" else [])
         found.discard(name)

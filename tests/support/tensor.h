@@ -27,7 +27,7 @@ struct Placement {
 /// offset, in elements, from the first one.
 class Tensor {
  public:
-  Tensor() = default;  ///< absent
+  Tensor() = default;  ///< an absent tensor
   Tensor(DType dtype, Dims shape, Dims stride, Placement placement = {});
   Tensor(DType dtype, Dims shape, Dims stride, std::shared_ptr<GuardedBuffer> buffer, int64_t first_element);
 

@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NonfiniteName);
-// These head counts read keys in place where the level has kernels for it.
+// With these numbers of heads, keys are read in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NonfiniteName);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),

@@ -115,7 +115,7 @@ TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
   }
 }
 
-// Up to 16 heads of bf16 read keys in place where the level has kernels for it.
+// With up to 16 heads of bf16, keys are read in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(Isa, SparseSkippedRows,
                          testing::Combine(testing::ValuesIn(test::IsaLevels()), testing::Values(12, 16, 20)),
                          [](const auto& info) {

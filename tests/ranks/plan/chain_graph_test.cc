@@ -129,7 +129,7 @@ class Ranks {
   [[nodiscard]] int64_t messages() const { return messages_; }
 
  private:
-  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // at, number, rank, task (-1: an arrival), arrival
+  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // time, number, rank, task (-1: none), arrival
   struct Rank {
     const ChainGraph* graph = nullptr;
     std::vector<int32_t> waits, left;

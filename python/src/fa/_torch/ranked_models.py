@@ -80,6 +80,6 @@ def _without_weights(before: Callable) -> Callable:
             raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
         return before(*arguments, **keywords)
 
-    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # wraps() copied a replacement's mark
+    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # copied from a replacement
 
     return multi_head_attention_forward

@@ -19,7 +19,7 @@ class AttentionShapes(NamedTuple):
 
     leading: tuple[int, ...]  # the dimensions before the heads
     heads: int
-    heads_kv: int  # as the operator takes them: a divisor of heads
+    heads_kv: int  # heads of key and value as the operator takes them: a divisor of heads
     rows: int
     keys: int
     rank: int  # the number of dimensions of the result
@@ -77,7 +77,7 @@ def empty_like(tensor: Tensor) -> Tensor:
     library writes rows."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
-        if like.stride(-1) == 1:  # not where rows overlap
+        if like.stride(-1) == 1:  # not 1 where rows overlap
             return like
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
