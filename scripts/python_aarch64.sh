@@ -40,7 +40,7 @@ python3 -m venv "$scratch/tools"
 tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 tool_pip install -q nanobind scikit-build-core ninja
 # pip evaluates conditions such as platform_machine for the machine that it runs on. So packages with such conditions
-# are installed without dependencies, and these are named here.
+# are installed without dependencies, and the dependencies are named here.
 need() {
   tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
     --platform linux_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \

@@ -16,7 +16,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass
 class Case:
-    """Options as the package's functions take them, and tensors."""
+    """A call: its options as the package's functions take them, and its tensors."""
 
     dtype: torch.dtype
     heads: int

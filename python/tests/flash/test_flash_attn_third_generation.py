@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def own_options(case):
-    """The options of a case that only the third generation has."""
+    """Returns the options of a case that the third generation takes."""
     return {name: case.options[name] for name in ("softmax_scale", "causal", "window_size", "softcap")}
 
 

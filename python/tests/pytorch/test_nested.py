@@ -17,7 +17,7 @@ def jagged(lengths, heads=N, size=E, like=None):
 
 
 def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), size_v=E, **keywords):
-    """Compares output and gradients with one call per sequence. places has begin and length of each sequence; rows has
+    """Compares output and gradients with one call per sequence. places gives begin and length of each sequence, rows
     the numbers of rows."""
     sizes = zip((rows[0], rows[1], rows[1]), heads, (E, E, size_v), strict=True)
     leaves = [torch.randn(size, requires_grad=True) for size in sizes]

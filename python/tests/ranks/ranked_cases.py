@@ -343,7 +343,7 @@ def npu_biases_of_all_queries(rank, ranks):
 
 
 def masks_in_memory(rank, ranks):
-    """Masks of own rows against all keys, bool and float with gradients, and a plane for all rows."""
+    """Masks of own rows against all keys, bool and float with gradients, and a mask of one row for all rows."""
     sq, sk = 600, 500
     tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
     d_out = torch.randn(2, N, sq, DV)
@@ -406,8 +406,8 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """Makes PyTorch compute products in one process by the blocks of rows of the ranks, because products of other sizes
-    may have other bits."""
+    """Makes PyTorch compute the products of one process in the blocks of rows that the ranks hold, because products of
+    other sizes may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))

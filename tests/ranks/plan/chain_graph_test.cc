@@ -252,9 +252,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// The tiles take any times and run in any order. Every column has the additions of one process all the same: heads
-// first, then rows ascending, on one rank after another. Every row group takes its columns in one direction. Only one
-// chunk at a time uses a copy of K and V.
+// The tiles take any times and run in any order. The additions to every column are those of one process all the same:
+// head by head, each with ascending rows, on one rank after another. Every row group takes its columns in one
+// direction. Only one chunk at a time uses a copy of K and V.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   for (const Case& of : SmallCases()) {
     const Chains chains(of);

@@ -91,7 +91,7 @@ TEST_F(LongOutputs, LeaveNothingWhenAReaderGoes) {
 }
 
 TEST_F(LongOutputs, BeyondTheLimitOnFileSizesAreAnError) {
-  // The limit is 64 KiB, in units of 512 bytes. stderr is smaller.
+  // The limit is 64 KiB, in units of 512 bytes. The text on stderr is shorter.
   const CliResult result = RunCli("run forward" + call_.flags + " --out " + Path("out.npy"), "ulimit -f 128;");
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_TRUE(result.HasOneLineOfError()) << result.err;

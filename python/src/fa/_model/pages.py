@@ -57,7 +57,7 @@ def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: in
 
 
 def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> list[_Requests]:
-    """Returns the requests of a batch, which are kept with the cache. All layers of a kind share the lists that
+    """Returns the requests of a batch. They are kept with the cache, because all layers of a kind share the lists that
     describe a batch."""
     indices = keywords["read_index"]
     known = getattr(cache, "_fa_requests", None)

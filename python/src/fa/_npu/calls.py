@@ -91,7 +91,7 @@ def checked(function: Callable) -> Callable:
 
 
 def as_newest(given: dict) -> dict:
-    """Returns the arguments of an older version by the newest version's names."""
+    """Returns the arguments of an older version under the newest version's names."""
     return {**given, "pre_tokens": given["pre_tockens"], "next_tokens": given["next_tockens"]}
 
 

@@ -333,7 +333,7 @@ def _checked_mode(call: Inference) -> int:
 
 
 def _packed(call: Inference) -> tuple[Tensor, Tensor]:
-    """Computes a call of layout TND, whose lengths are both prefix sums."""
+    """Computes a call of layout TND, in which both lists of lengths are prefix sums."""
     for name in ("lengths_q", "lengths_kv"):
         if getattr(call, name) is None:
             raise call.refuse(name, ": missing, want prefix sums (layout TND)")

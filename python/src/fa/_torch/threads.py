@@ -17,8 +17,8 @@ _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*")
 
 
 def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
-    """Returns the OpenMP runtime that PyTorch uses, from the `files` that the process has mapped. Returns None if it is
-    not certain."""
+    """Returns the OpenMP runtime that PyTorch uses, from the `files` that the process has mapped. Returns None if the
+    runtime is not certain."""
     runtimes = {file for file in files if _RUNTIME.fullmatch(os.path.basename(file))}
     if len(runtimes) > 1:
         # Other packages may have brought runtimes of their own.

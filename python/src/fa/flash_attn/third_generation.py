@@ -212,7 +212,7 @@ def flash_attn_combine(
 
 
 def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
-    """Returns None, because calls are scheduled when they come."""
+    """Returns None, because a call is scheduled only when it is made."""
 
 
 def _options(given: dict[str, Any]) -> Options:
