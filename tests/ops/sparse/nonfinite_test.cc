@@ -78,8 +78,8 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
-/// Returns a case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys, or with more than
-/// two heads two blocks of 128.
+/// Returns a case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys. With more than
+/// two heads they have two blocks of 128 keys.
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;

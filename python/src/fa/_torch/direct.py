@@ -56,7 +56,7 @@ def attend_plainly(
     context = _context.context_of_tensors()
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
-    except ValueError:  # the error has the library's names; the general path reports the caller's
+    except ValueError:  # the error has the library's names; the general path reports the caller's names
         return None
 
 
