@@ -34,7 +34,8 @@ double MeasureExp2(int threads, Isa isa, double seconds) {
   return static_cast<double>(kNumbers * kRepeats) * threads / shortest * 1e-9;
 }
 
-/// One benchmark: `measure(threads)` runs its own rounds and returns the best; Google Benchmark repeats and reports it.
+/// Registers one benchmark. `measure(threads)` runs its own rounds and returns the best rate; Google Benchmark repeats
+/// and reports it.
 void Register(const std::string& name, const char* unit, const std::function<double(int)>& measure) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {

@@ -60,7 +60,7 @@ def best_other(entry):
 
 
 def ratio_to_best(entry):
-    """How many times the rate of the fastest peer fa has, or None."""
+    """fa's rate divided by that of the fastest peer, or None."""
     other, own = best_other(entry), gflops(entry, "fa")
     return own / other if other and own else None
 

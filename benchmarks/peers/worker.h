@@ -33,7 +33,7 @@ struct PeerCase {
 /// The memory of a tensor.
 [[nodiscard]] std::span<const std::byte> BytesOf(const tool::Tensor& tensor);
 
-/// The peer has no kernel for a case; what() says for which part of it.
+/// The peer has no kernel for a case; what() names the part of the case that is unsupported.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
