@@ -48,7 +48,7 @@ struct ScoreInputs : ScoreNumbers {
   const uint8_t* keep_bits = nullptr;                    ///< one dropout bit per pair, least significant bit first
   /// Generator that draws the dropout bits if there are no keep_bits.
   const PhiloxState* philox = nullptr;
-  std::span<const int64_t> dropout_offset = {};  ///< per sequence, the number of its first pair
+  std::span<const int64_t> dropout_offset = {};  ///< flat index of each sequence's first pair
 
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
   [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }

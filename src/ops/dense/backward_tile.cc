@@ -67,8 +67,8 @@ struct BackwardTile::Tile {
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
-  /// Whether K of the column, and whether Q and dO of the rows, have only finite values that masked pairs may meet.
-  /// Each is empty until a strip asks for it.
+  /// Whether the column's K has only finite values, and whether the rows' Q and dO have. Masked pairs may meet these
+  /// values. Each member is empty until a strip asks for it.
   std::optional<bool> keys_finite = {}, rows_finite = {};
   float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
@@ -269,7 +269,7 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
       break;
   }
   if (lines == 0) return;
-  // The products for scores, dP and dQ of every strip each fetch a share of the lines.
+  // Each strip has three products, for scores, dP and dQ. Each of these products fetches an equal share of the lines.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
     rows_of->fetch = &tile.fetch;
     rows_of->fetch_lines = lines / (3 * tile.strips.size()) + 1;

@@ -28,7 +28,7 @@ struct RunningStrip : Strip {
 };
 
 /// The blocks that one loop works on at the same time, each a strip with a block of keys. The loop computes the scores
-/// of a new block beside the work on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities
+/// of a new block while it works on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities
 /// of the oldest block. Meanwhile the vector unit turns the scores of the block between the two into probabilities.
 /// With `scores_beside`, the loop multiplies the probabilities of the previous block.
 class BlocksInFlight {

@@ -65,7 +65,7 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
-  /// Whether in far rows the shift is for scores less the row's maximum (CentreFarRows).
+  /// Whether the shift of a far row fits scores from which CentreFarRows has subtracted the row's maximum.
   bool centred = false;
   bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever the dO of the row holds
 };
