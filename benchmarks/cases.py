@@ -39,7 +39,7 @@ class Case:
         return f"{self.operation}/{self.dtype}/{self.shape}/{self.mask}/{self.threads}"
 
     def kept_pairs(self):
-        """Number of pairs (query row, key) of one head that the mask keeps. Causal is bottom-right aligned."""
+        """Number of pairs (query row, key) of one head that the mask keeps. The causal mask is bottom-right aligned."""
         if self.mask == "full":
             return self.sq * self.sk
         back = self.sk if self.mask == "causal" else int(self.mask.removeprefix("window"))

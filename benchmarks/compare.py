@@ -6,9 +6,9 @@ with double before, and rounds in which other programs were busy are thrown away
     compare.py --set headline --threads 1,2 --budget 110 --out results.json
 
 --quick needs nothing of the build folder: it measures the installed Python package of fa and the installed PyTorch, and
-prints a table. Otherwise the peers are the programs of the build folder and every library that is installed. It stops
-when the budget is used up; run again with the same file, it goes on where it stopped. report.py makes tables and plots
-of the file.
+prints a table. Otherwise the peers are the programs of the build folder and every library that is installed. A run
+stops when the budget is used up; the next run with the same file goes on from there. report.py makes tables and plots of
+the file.
 """
 
 import argparse
@@ -151,7 +151,7 @@ class Driver:
         seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
         peaks, reads = zip(first, measure(), strict=True)
         quiet = rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
-        if not self.args.quick:  # there a matrix product stands for the peak, which calls may beat
+        if not self.args.quick:  # with --quick, the rate of a product stands for the peak, and calls may beat it
             quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
         if self.reads(case):
             quiet = quiet and rounds.is_bracketed(case.key_value_bytes() * 1e-9, seconds, reads)

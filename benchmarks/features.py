@@ -26,7 +26,7 @@ PLAIN = "plain"
 
 
 def inputs(rows, d, dtype):
-    """q, k, v, d_out: [1, HEADS, rows, d]."""
+    """@return q, k, v and d_out, each [1, HEADS, rows, d]"""
     return [torch.randn(1, HEADS, rows, d).to(dtype) for _ in range(4)]
 
 
@@ -54,7 +54,7 @@ def packed(d, dtype):
 
 
 def expected_rows(q, k, v, d_out, head, row, keywords):
-    """One row of the output and of dQ in double. Arrays of one head: [s, d]."""
+    """@return one row of the output and of dQ, in double. The arguments are arrays of one head: [s, d]"""
     s, d = k.shape
     scale, chain = 1 / math.sqrt(d), 1.0
     scores = k @ q[row] * scale
@@ -79,12 +79,12 @@ def expected_rows(q, k, v, d_out, head, row, keywords):
 
 
 def heads_of(tensor):
-    """(head, [s, d] in double) of a tensor [1, N, s, d]."""
+    """Lists (head, rows [s, d] in double) for every head of a tensor [1, N, s, d]."""
     return list(enumerate(tensor[0].double().numpy()))
 
 
 def packed_heads(tensor):
-    """The (head, [s, d] in double) of every sequence of a packed tensor [T, N, d]."""
+    """Lists (head, rows [s, d] in double) for every head of every sequence of a packed tensor [T, N, d]."""
     parts = np.split(tensor.double().numpy(), np.cumsum(LENGTHS)[:-1])
     return [(head, part[:, head]) for part in parts for head in range(HEADS)]
 

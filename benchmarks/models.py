@@ -32,7 +32,7 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class AttentionTime:
-    """Seconds inside the attention functions of an implementation, forward."""
+    """Counts the seconds that a forward spends in an implementation's attention functions."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -100,7 +100,7 @@ class Bound(NamedTuple):
 
 
 def _checked(work):
-    """The same work on few tokens."""
+    """The work by which results are checked: the same work on at most 256 tokens."""
     kind, tokens = work.split()
     return f"{kind} {min(int(tokens), 256)}"
 

@@ -15,7 +15,7 @@ def build_text(name, about):
 
 
 def left_out_text(results):
-    """Why peers have no figures, or slow ones."""
+    """Why peers have no figures, or slow figures."""
     lines = [f"- {NAMES[name]} was not measured: {reason}."
              for name, reason in sorted(results.get("left_out", {}).items()) if name not in results["versions"]]
     for name, about in results["versions"].items():

@@ -56,7 +56,7 @@ def tile_rows(rows, columns, few_chunks):
 def kept_pairs(begin, end, key_begin, key_end):
     """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps: a row keeps the keys up to its
     own."""
-    def below(row):  # counts those of the rows before `row`
+    def below(row):  # counts the pairs of the rows before `row`
         full = max(0, row - key_end)
         edge = max(0, min(row, key_end) - key_begin)
         return full * (key_end - key_begin) + edge * (edge + 1) // 2
@@ -210,7 +210,7 @@ def travelling(ranks):
 
 
 def chunked(ranks):
-    """Order (b): ranks that share no chunk of rows have nothing to wait for. @return as travelling"""
+    """Order (b): ranks that share no chunk of rows have nothing to wait for. @return what travelling() returns"""
     parts = 2 * ranks
     shared = max(1, parts // ROW_CHUNKS)  # parts per chunk of rows
     seconds = sent = 0

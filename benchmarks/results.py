@@ -1,4 +1,5 @@
-"""The JSON file of results and questions to it. It is written after every case: a run can stop and go on later."""
+"""Reads and writes the JSON file of results, and answers questions about it. The file is written after every case, so
+that a run can stop and go on later."""
 
 import json
 import os

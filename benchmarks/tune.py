@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the planner's rules for tiles, and the constants of the kernels, lose on this machine against the best that a sweep finds.
+"""How much speed the planner's rules for tiles, and the kernels' constants, lose on this machine against the best of a sweep.
 
     tune.py --threads 1 --isa avx2 --only 'backward/f32/*'
     tune.py --sweep blocks --only 'forward/bf16/d128/full/1'

@@ -62,7 +62,7 @@ def register_blocks(level, operation):
 
 
 def outer_blocks(registers, source):
-    """Rows by vectors of the outer products."""
+    """Variants of the outer products' register blocks, rows by vectors."""
     if registers < 32:
         rows, vectors = "if (kRegisters < 32) return 6;", "kRegisters < 32 ? 2 :"
         sizes, now = ((4, 2), (5, 2), (4, 3)), 2
@@ -77,7 +77,8 @@ def outer_blocks(registers, source):
 
 
 def tile(operation, rows, keys):
-    """Rows, cut to whole strips and to the most that the rules choose, and keys of a tile; 0: those that the rules choose."""
+    """A variant with another tile of rows and keys; for a 0, the rules choose. Rows are cut to whole strips and to the
+    most that the rules choose."""
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":
@@ -130,7 +131,8 @@ class Build:
         self.link = next(words for words in map(shlex.split, commands) if "-shared" in words)
 
     def compilation_of(self, source):
-        """The command that compiles a source, and what it compiles: the source, or a file that includes it among others."""
+        """The command that compiles a source, and the file that it compiles: the source, or a file that includes the
+        source among others."""
         path = os.path.join(SOURCES, source)
         if path in self.compilations:
             return self.compilations[path], path

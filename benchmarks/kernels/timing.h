@@ -15,7 +15,7 @@ namespace fa::core::kernels {
 /// Adds a benchmark with this name. An exception that `run` throws becomes the benchmark's error.
 void Register(const std::string& name, std::function<void(benchmark::State&)> run);
 
-/// "BM_scores/f32_8x32_avx512/f32/d128".
+/// Returns the name of a benchmark, for example "BM_scores/f32_8x32_avx512/f32/d128".
 [[nodiscard]] std::string CaseName(const char* kernel, const std::string& set, DType dtype, int64_t d);
 
 /// A kernel's call. It adds to its result, or replaces its operands by equally usual numbers, so it can be repeated.

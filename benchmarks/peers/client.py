@@ -35,7 +35,7 @@ KINDS = {
 PEERS = tuple(KINDS)
 # fa as compare.py --quick starts it: the installed package, nothing of the build folder.
 INSTALLED_FA = Kind("torch_peer.py", ("fa",), modules=("torch", "fa"))
-# These peers are not started where MKL is not locked, because they would measure another peer twice.
+# These peers are started only where MKL is locked, because elsewhere they would measure another peer twice.
 ONLY_UNLOCKED = ("torch_mkl",)
 LOCKED_VENDOR = "AuthenticAMD"
 PRELOAD = "LD_PRELOAD"

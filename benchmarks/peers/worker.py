@@ -44,7 +44,7 @@ def time_calls(call, seconds):
 
 
 def read_rate(blocks, request):
-    """GB/s of reading. @param blocks  (address, bytes) pairs"""
+    """@return GB/s at which the threads read the blocks. @param blocks  (address, bytes) pairs"""
     function = ctypes.CDLL(request["library"]).fa_peer_read_rate
     function.restype = ctypes.c_double
     addresses, sizes = zip(*blocks)

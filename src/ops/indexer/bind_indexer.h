@@ -71,7 +71,7 @@ struct SelectionProblem {
   int64_t entries;  ///< keys selected per token
 };
 
-/// A validated forward.
+/// A validated call of the lightning indexer.
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values;

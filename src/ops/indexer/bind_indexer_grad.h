@@ -29,7 +29,7 @@ struct SelectionGradRows {
   IndexerGradViews gradients;
 };
 
-/// Returns the rows of checked arguments.
+/// Returns the tensors of checked arguments.
 [[nodiscard]] SelectionGradRows RowsOf(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.

@@ -101,9 +101,9 @@ class ScoreSample {
 
 namespace {
 
-/// Makes the buckets, which are equal steps of the bits of `score - floor + rise`. So the buckets widen with the
-/// distance of scores from the floor. That suits scores above a cut, which thin out. With the rise of half the
-/// candidates, half of them lie in the first doubling.
+/// Makes the buckets. A bucket is a step of the bits of `score - floor + rise`, so buckets widen with the distance of
+/// scores from the floor. That suits scores above a cut, which become rarer upwards. `rise` is the distance from the
+/// floor to the middle candidate, so half of the candidates lie in the first doubling.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   // If all scores are wanted, one in 64 of them shares the last bucket, so that no outlier stretches the buckets of the
   // other scores.

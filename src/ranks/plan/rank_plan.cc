@@ -92,8 +92,8 @@ RowBytes RowBytesOf(const RankCall& call) {
           .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Returns the bytes per key and kv head of sums that are sent: dK, dV, and the gradient of a bias. They have one query
-/// head of the group at a time.
+/// Returns the bytes per key and kv head of sums that are sent: dK, dV, and the gradient of a bias. They are the sums
+/// of one query head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});

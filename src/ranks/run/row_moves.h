@@ -39,7 +39,7 @@ class RowMoves {
  private:
   using Input = TensorView AttentionGradArgs::*;
   using Output = MutableTensorView AttentionGradArgs::*;
-  /// A tensor of the rank's own rows, and the copy of it.
+  /// A tensor of the rank's own rows, and its copy.
   template <typename Tensor>
   struct Copied {
     Tensor tensor;
