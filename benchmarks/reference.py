@@ -71,7 +71,8 @@ class Head:
         return out, bound, largest + np.log(total), depth * U * magnitude + terms * U + EXP_ERROR
 
     def facts(self, rows):
-        """What the backward needs to know of rows, as columns: log-sum-exp, its error, delta = dO . O, its error."""
+        """@return the facts about rows that the backward needs, as columns: log-sum-exp, its error, delta = dO . O, its
+        error"""
         parts = []
         for begin in range(0, len(rows), 256):
             part = rows[begin : begin + 256]

@@ -13,9 +13,9 @@
 
 namespace fa::ops {
 
-// The tensors of a dense call in a run, as its tiles read and write them. They join the layouts that a plan keeps
-// (BoundAttention) with the addresses of the arguments. The tiles and the code below them see these structs, and no
-// argument structs. An absent tensor has null data.
+// The structs below are the tensors of a dense call in a run, as its tiles read and write them. They join the layouts
+// that a plan keeps (BoundAttention) with the addresses of the arguments. The tiles and the code below them see these
+// structs, and no argument structs. An absent tensor has null data.
 
 /// A tensor with a value per pair of a row and a key. Row i of head n of sequence b lies at Of(b).At(0, n, i).
 struct PairView {

@@ -96,7 +96,7 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  // An item past the last tile is a join, which does no work.
+  // A task past the last item is a join, which does no work.
   if (task >= static_cast<int64_t>(plan_.items.size())) return;
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
@@ -491,8 +491,8 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       const Interval keys = tile.strips[s].keys;
       return keys.begin <= key && key < keys.end;
     };
-    // Strips of another width have tiles of another shape. A strip whose rows have no keys has no tile. With listed
-    // rows, such a strip may stand between others.
+    // A product takes only strips of one width, because strips of another width have tiles of another shape. A strip
+    // whose rows have no keys has no tile. With listed rows, such a strip may stand between others.
     for (int64_t first = from, end = from; first < to; first = end) {
       if (!visits(first)) {
         ++end;

@@ -23,7 +23,7 @@ struct IndexerGradients {
   const MutableTensorView &dq, &dk, &dweights;
 };
 
-/// The layouts of these gradients after their checks. Their types are the types of the inputs.
+/// The layouts of an indexer's gradients after their checks. The gradients have the types of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
   layout::Rows dweights;  ///< layout of dweights; the values of a query token are the row at (b, 0, s)

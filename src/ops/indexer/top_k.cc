@@ -67,8 +67,9 @@ class ScoreSample {
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// Returns a rank below which `wanted` of `count` scores lie, except in one case in a thousand for independent
-  /// scores. The rank is three standard deviations above the mean number of samples among the wanted scores.
+  /// Returns a rank in the sample below which `wanted` of all `count` scores lie, except in one case in a thousand for
+  /// independent scores. The rank is three standard deviations above the mean number of samples among the wanted
+  /// scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;

@@ -46,7 +46,7 @@ class BlocksInFlight {
     LaneArray<float> alpha;
   };
   std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< number of the block whose scores come next, and of the tile for these scores
+  int next_ = 0;              ///< index of the block whose scores come next, and of the score tile for it
   Block* softmax_ = nullptr;  ///< the block that has scores, or null
   Block* product_ = nullptr;  ///< the block that has probabilities, or null
   const core::kernels::StripKernels* kernels_ = nullptr;

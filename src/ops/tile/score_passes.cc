@@ -173,7 +173,7 @@ core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKern
   const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
   const int64_t count = core::CeilDiv(keys, kKeepBits);
   uint32_t* words = bits.words_;
-  LaneArray<int64_t> first = {};  // the number of each lane's first pair; unused lanes draw anything
+  LaneArray<int64_t> first = {};  // flat index of each lane's first pair; nobody reads what unused lanes draw
   int64_t inside_block = 0;
   for (int64_t i = 0; i < strip.count; ++i) {
     assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);

@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  /// The numbers of tiles, one tile for each (kv head, column of a chunk).
+  /// Indices of tiles, one tile for each (kv head, column of a chunk).
   using Columns = std::vector<int32_t>;
 
   core::TaskGraph& graph() { return result_.plan.graph; }
@@ -63,7 +63,7 @@ class Maker {
     return plan;
   }
 
-  /// Appends the items and edges of `tiles`. Returns the number of the first new item.
+  /// Appends the items and edges of `tiles`. Returns the index of the first new item.
   int32_t Append(const BackwardPlan& tiles, int64_t first_head, int32_t block) {
     const auto first = static_cast<int32_t>(result_.plan.items.size());
     for (BackwardItem item : tiles.items) {
