@@ -43,7 +43,7 @@ bool Ok(benchmark::State& state, const fa::Status& status) {
   return status.ok();
 }
 
-/// Seconds per sequence.
+/// Reports the seconds per sequence.
 void ReportPerSequence(benchmark::State& state, int64_t sequences) {
   using benchmark::Counter;
   state.counters["per_sequence"] =

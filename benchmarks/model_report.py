@@ -30,7 +30,7 @@ def ratio_text(entry, name):
 
 
 def line_of(entry):
-    """An entry in one line of text."""
+    """An entry of the results as one line of text."""
     parts = []
     for name, of in entry["by"].items():
         took = milliseconds(entry, name)

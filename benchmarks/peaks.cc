@@ -19,7 +19,7 @@
 namespace fa::bench {
 namespace {
 
-/// 2^x of 2048 numbers per thread, again and again.
+/// Measures 2^x of 2048 numbers per thread, again and again.
 double MeasureExp2(int threads, Isa isa, double seconds) {
   constexpr int64_t kNumbers = 2048, kRepeats = 1000;
   const auto exp2 = core::kernels::Kernels(isa).rows->exp2;

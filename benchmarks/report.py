@@ -134,7 +134,7 @@ def noise_text(operators):
 
 
 def checks_text(results):
-    """What the check against double found."""
+    """What the check of the results against double found."""
     worst, wrong = {}, []
     for key, entry in results["cases"].items():
         for name, peer in entry["peers"].items():

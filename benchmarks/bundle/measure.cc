@@ -44,7 +44,7 @@ struct Machine {
 
   [[nodiscard]] std::string Program(const char* name) const { return options.root + "/bin/" + name; }
   [[nodiscard]] std::vector<int> Quietest(int count) const { return {cpus.begin(), cpus.begin() + count}; }
-  /// One, half of the CPUs, and all.
+  /// Returns one, half of the CPUs, and all.
   [[nodiscard]] std::vector<int> ThreadCounts() const {
     const int all = static_cast<int>(cpus.size());
     std::vector<int> counts = {1, std::max(1, all / 2), all};

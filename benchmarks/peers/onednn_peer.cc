@@ -54,7 +54,7 @@ struct Sizes {
   int64_t batch, heads_kv, group, d;
 };
 
-/// Takes `rows` rows per head out of dense tensors with `of` rows per head.
+/// Describes `rows` rows per head of a dense tensor that has `of` rows per head.
 logical_tensor RowsOf(size_t id, Type type, const Sizes& sizes, int64_t group, int64_t rows, int64_t of) {
   const Dim head = of * sizes.d;
   return {id, type, DimList{sizes.batch, sizes.heads_kv, group, rows, sizes.d},
@@ -145,7 +145,7 @@ struct Operands {
   Memory q, k, v, out, scale;
 };
 
-/// The case in chunks of a number of query rows.
+/// Attention of the case, cut into chunks of a number of query rows.
 class ChunkedAttention {
  public:
   ChunkedAttention(const dnnl::engine& engine, const PeerCase& bench, const Sizes& sizes, int64_t chunk_rows)

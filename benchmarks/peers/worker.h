@@ -55,7 +55,7 @@ class Peer {
   virtual void Release() = 0;
   /// Keys and values of the case, where the call reads them.
   virtual std::vector<std::span<const std::byte>> Memory() = 0;
-  /// The answer to a request that only this peer knows.
+  /// Answers a request that only this peer knows.
   virtual nlohmann::json Answer(const nlohmann::json& request);
 };
 

@@ -79,7 +79,7 @@ class OwnTensors {
   std::vector<Output> outputs_;
 };
 
-/// A benchmark after planning and checking.
+/// A planned call over ranks that is to be measured.
 struct RankBench {
   const char* op;
   const RankBenchFlags& flags;

@@ -71,8 +71,9 @@ struct BoundAttention : ScoreNumbers {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
-  int64_t padded_rows = 0;  ///< rows of every batch element, if the lengths say that fewer are in use; rows that are
-                            ///< not in use are written as 0
+  /// Rows of every batch element if the call says how many of them are in use, else 0. Rows that are not in use are
+  /// written as 0.
+  int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums

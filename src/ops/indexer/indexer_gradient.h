@@ -29,7 +29,7 @@ struct IndexerGradRows {
   layout::Rows dweights;  ///< layout of dweights; the values of a query token are the row at (b, 0, s)
 };
 
-/// The gradients in a run.
+/// The gradients of an indexer in a run.
 struct IndexerGradViews {
   layout::MutableRowsView dq, dk, dweights;
 };
@@ -50,7 +50,7 @@ class IndexerGradient {
  public:
   IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
 
-  /// One token's memory.
+  /// The memory for one token's gradient.
   struct Token {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);

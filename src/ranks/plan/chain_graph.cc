@@ -197,7 +197,7 @@ class Maker {
   const ChainCall& call_;
   BackwardCut cut_;
   ChainGraph result_;
-  std::vector<int64_t> row_group_of_;  // for each part: the number of its first row group
+  std::vector<int64_t> row_group_of_;  // for each part: the index of its first row group
   int64_t row_groups_ = 0;
   std::vector<int32_t> last_of_rows_;  // for each (query head of the unit, row group): its last tile so far
   std::vector<int32_t> last_block_;    // for each chunk: its last block so far
