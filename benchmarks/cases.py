@@ -108,7 +108,7 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """The cases of the sets, each once, whose key matches one of the patterns; all cases if there is no pattern."""
+    """The cases of the sets whose key matches one of the patterns, each case once. All cases if there is no pattern."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

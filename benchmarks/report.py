@@ -164,7 +164,7 @@ def machine_text(results):
 
 
 def missing_text(results, threads):
-    """Which cases of the headline have no figures, and why, or None."""
+    """Says which cases of the headline have no figures, and why. None if all have figures."""
     missing = [case for case in headline(threads) if case.key not in results["cases"]]
     if not missing:
         return None

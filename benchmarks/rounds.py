@@ -28,7 +28,7 @@ PEAK_AGREEMENT = 0.03
 
 
 def is_bracketed(per_call, seconds, around, agreement=math.inf):
-    """Whether the rates before and after a round agree, and no call beats both: else they were disturbed.
+    """Whether the rates before and after a round agree, and no call beats both. If not, something disturbed the rates.
     @param per_call  what a call computes or reads, in the unit of the rates  @param seconds  of each call"""
     lower, higher = sorted(around)
     return higher - lower <= agreement * lower and per_call / min(seconds) <= higher

@@ -110,7 +110,7 @@ def fetch_distances(level, shape):
 
 
 def edited(variant):
-    """The texts of the files that the variant changes. Raises ValueError where a text is not there once."""
+    """The texts of the files that the variant changes. Raises ValueError unless each text to replace occurs once."""
     texts = {}
     for file, now, instead in variant.edits:
         text = texts.get(file) or read(file)

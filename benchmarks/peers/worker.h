@@ -42,7 +42,7 @@ class Unsupported : public std::runtime_error {
 class Peer {
  public:
   virtual ~Peer() = default;
-  /// "version" and other facts about the peer.
+  /// Returns "version" and other facts about the peer.
   virtual nlohmann::json About() = 0;
   /// Reads the inputs and replaces the previous case. For a backward, runs the forward. Throws Unsupported.
   virtual void Prepare(const PeerCase& prepared) = 0;

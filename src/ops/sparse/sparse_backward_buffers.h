@@ -31,7 +31,7 @@ struct SparseBackwardScratch {
   float *shift, *delta;                        ///< shift and delta of each lane
   float *q, *q_rope, *d_out;                   ///< panels in the form of pack_rows
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
-  /// Memory to list lines to fetch: the sums of keys and, if rows are gathered, the rows of the next block.
+  /// Memory to list the cache lines to fetch: of the sums of keys and, if rows are gathered, of the next block's rows.
   std::span<FetchRuns::Run> runs;
 };
 

@@ -90,7 +90,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
   const bool compressed = inputs_.compressed_pse;
-  // The rule of a part of a sequence counts all rows of the sequence.
+  // Rows of a strip count from the first row of their part, but rule.sq counts all rows of the sequence.
   const int64_t first_row = inputs_.q_start.empty() ? 0 : inputs_.q_start[static_cast<size_t>(strip.sequence)];
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {

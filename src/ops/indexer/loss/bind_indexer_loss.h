@@ -76,7 +76,7 @@ struct LossRows {
                                                        const DenseIndexerLossOptions& options);
 
 /// The next two functions check in Run that tensors and lengths are the planned ones, and that no output shares an
-/// element with another tensor. If the caller wants it, the first also checks that indices are keys.
+/// element with another tensor. If check_indices is set, the sparse loss also checks that indices are keys.
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
