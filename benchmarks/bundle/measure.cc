@@ -94,7 +94,7 @@ Json RunTests(const Machine& machine) {
   return results;
 }
 
-/// Returns the best, the median and the lowest tenth of many short measurements.
+/// Returns the best, the median and the 10th percentile of many short measurements.
 Json RateOf(const std::string& name, int threads, double seconds, const std::function<double(double)>& measure) {
   std::vector<double> rates;
   const Clock::time_point begin = Clock::now();

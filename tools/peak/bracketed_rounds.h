@@ -82,7 +82,7 @@ struct TimingPlan {
   std::vector<Reference> references;
   std::function<void(int percent)> progress = [](int) {};
 };
-/// Calls first without timing, then times calls for about `seconds`, in at least three rounds.
+/// Makes some calls that do not count, then times calls for about `plan.seconds`, in at least three rounds.
 [[nodiscard]] BracketedTiming TimeInRounds(const TimingPlan& plan);
 
 }  // namespace fa::bench
