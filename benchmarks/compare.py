@@ -259,8 +259,8 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Removes the peers that cannot be started from args.peers. @return the reasons by name. PyTorch with MKL locked is
-    not at its best, so PyTorch is not measured without the library that unlocks MKL."""
+    """Takes peers that cannot be started out of args.peers. @return the reasons by name. PyTorch with MKL locked is not
+    at its best, so PyTorch is not measured without the library that unlocks MKL."""
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:

@@ -198,7 +198,7 @@ class ChunkedAttention {
   std::vector<Chunk> chunks_;
 };
 
-/// Names the threads that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's lacks.
+/// Returns the thread library that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's lacks.
 std::string RuntimeName(const dnnl_version_t& version) {
   switch (version.cpu_runtime) {
     case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";

@@ -31,7 +31,7 @@ struct GradTiles {
 
   float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS. With pairs, only the current strip's
   float *p, *ds;   ///< P and dS in the form for `outer`: equal to s and dp, or with pairs words [row][keys / 2]
-  float* ds_keys;  ///< dS of the current strip in pairs of keys, only with pairs
+  float* ds_keys;  ///< dS of the current strip in pairs of keys, if the kernels take pairs
 };
 
 /// The memory for the panels of a tile's strips, one strip after the other, beginning with row 0 of the tile.
