@@ -57,9 +57,8 @@ MaskWords::MaskWords(const BoundAttention& bound, int workers) {
     }
     const int64_t heads = bytes[b].head == 0 ? 1 : bound.problem.heads, own_rows = bytes[b].row == 0 ? 1 : sq;
     const int64_t per_row = core::CeilDiv(sk, kWordBits);
-    layout_.sequences.push_back({.offset = words,
-                                 .head = heads == 1 ? 0 : own_rows * per_row,
-                                 .row = own_rows == 1 ? 0 : per_row});
+    layout_.sequences.push_back(
+        {.offset = words, .head = heads == 1 ? 0 : own_rows * per_row, .row = own_rows == 1 ? 0 : per_row});
     for (int64_t n = 0; n < heads; ++n) {
       planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, sk, rows, words, per_row});
       rows += own_rows;

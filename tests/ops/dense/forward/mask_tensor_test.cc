@@ -47,7 +47,8 @@ std::vector<MaskPair> Masks() {
 /// The interval of row i under any of the rules of Masks.
 std::pair<int64_t, int64_t> KeysOf(const Mask& mask, int64_t i) {
   const int64_t diagonal = i + kKeys - kRows;
-  if (mask.kind() == Mask::Kind::kRows) return {mask.row_begin()[static_cast<size_t>(i)], mask.row_end()[static_cast<size_t>(i)]};
+  if (mask.kind() == Mask::Kind::kRows)
+    return {mask.row_begin()[static_cast<size_t>(i)], mask.row_end()[static_cast<size_t>(i)]};
   if (mask.kind() == Mask::Kind::kCausal) return {0, diagonal + 1};
   return {diagonal - mask.pre(), diagonal + mask.next() + 1};
 }
