@@ -5,26 +5,16 @@ find_program(FA_PYTHON python3 REQUIRED)
 # A test whose name ends in _test leaves a report of its cases here, named like the test.
 set(FA_TEST_REPORTS ${PROJECT_BINARY_DIR}/test_reports)
 
-# fa_in_subset(variable [label ...]) sets the variable to whether this build runs a test with these labels. FA_TEST_SUBSET
-# names the label that it needs; without a subset every test runs.
-function(fa_in_subset variable)
-  set(${variable} FALSE PARENT_SCOPE)
-  if(NOT FA_TEST_SUBSET OR FA_TEST_SUBSET IN_LIST ARGN)
-    set(${variable} TRUE PARENT_SCOPE)
-  endif()
-endfunction()
-
 # fa_register_gtest(target cost [label ...])
-# Registers a GoogleTest binary as one test of ctest, if the subset has it. The cost is in seconds, or empty. ctest starts the
-# tests of the highest cost first.
+# Registers a GoogleTest binary as one test of ctest, unless FA_TEST_SUBSET names a label that the binary does not have. The
+# cost is in seconds, or empty. ctest starts the tests of the highest cost first.
 # - A binary with the label asan, and every binary under an emulator, runs its cases in one process. A process per case
 #   would start libfa, and compute the references of its operators, again for each level.
 # - Other binaries have a process per case (run_each_case.py), because some cases want one of their own.
 # - Under ThreadSanitizer every binary has. In one process oneTBB's threads would live on from one case to the next.
 #   ThreadSanitizer does not see their synchronisation, which would look like races.
 function(fa_register_gtest target cost)
-  fa_in_subset(wanted ${ARGN})
-  if(NOT wanted)
+  if(FA_TEST_SUBSET AND NOT FA_TEST_SUBSET IN_LIST ARGN)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
