@@ -68,6 +68,9 @@ struct AttentionOptions {
   FA_PROMPT_NUMBERS(X)      \
   X(float, keep_prob, "Kept probabilities are multiplied by 1/keep-prob")
 
+/// Declares a number of the lists as a member of another struct.
+#define FA_NUMBER_MEMBER(type, name, text) type name = fa::AttentionOptions().name;
+
 /// Calls visit(name, text, number ...) for every number of the lists that all of `options` have.
 template <typename Visit, typename... Options>
 constexpr void ForEachNumber(const Visit& visit, Options&&... options) {

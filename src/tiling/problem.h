@@ -32,7 +32,7 @@ struct AttentionProblem {
   int64_t d = 0, d_rope = 0, dv = 0;
   DType dtype = DType::kF32;
   bool dense_mask = false;    ///< a mask tensor may drop any pair: no tile is full
-  bool score_passes = false;  ///< pse, slopes, softcap or dropout touch every score
+  bool score_passes = false;  ///< pse, slopes, a cap or dropout touch every score
   /// Backward: whether (sequence, kv head) pairs are computed one after another, because tiles add to a sum over the
   /// batch (a shared bias).
   bool one_pair_at_a_time = false;

@@ -50,8 +50,11 @@ struct PseRows : PairRows {
 struct ScoreNumbers {
   float scale = 1;
   PseType pse_type = PseType::kAddThenScale;
-  float softcap = 0;
+  FA_DECODE_NUMBERS(FA_NUMBER_MEMBER)
   float keep_prob = 1;
+
+  /// Returns whether scores are capped. The gradient then reads the capped scores.
+  [[nodiscard]] bool caps() const { return softcap > 0; }
 };
 
 /// A validated dense call: sizes, rules and strides, but no pointer and no layout string. A plan keeps this struct.

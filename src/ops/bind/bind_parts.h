@@ -77,7 +77,7 @@ struct Binding {
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
 };
 
-[[nodiscard]] Status BindScalars(Binding& call);  ///< binds scale, softcap, pse_type, layout, heads, starts
+[[nodiscard]] Status BindScalars(Binding& call);  ///< binds the numbers, pse_type, layout and heads
 /// Binds types, sizes and rows of query, key, value, their rope parts and out.
 [[nodiscard]] Status BindShapes(Binding& call);
 [[nodiscard]] Status BindLengths(

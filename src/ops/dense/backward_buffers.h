@@ -37,7 +37,7 @@ struct BackwardSlot {
 /// A worker's own memory for one tile.
 struct BackwardScratch {
   GradTiles tiles;
-  float* capped = nullptr;  ///< one strip's scores after the softcap
+  float* capped = nullptr;  ///< one strip's capped scores
   float* bias = nullptr;    ///< staged rows of a compressed pse
 };
 
@@ -91,7 +91,7 @@ class BackwardBuffers {
   int64_t slot_count_, workers_;
   int64_t slot_rows_, slot_keys_, tile_lanes_, block_k_;
   int64_t paired_keys_;  ///< number of keys of a slot, rounded up to a whole group of pairs
-  bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
+  bool pairs_, copies_k_, copies_v_, caps_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
   std::vector<int64_t> row_base_, key_base_;

@@ -346,7 +346,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     kernels.backward_softmax(s, dp, n, factor, strip.shift, strip.delta);
   }
   if (has_dpse() || rows_.dslopes.data != nullptr) OptionalGradients(tile, strip);
-  if (rows_.scores.softcap > 0) {
+  if (rows_.scores.caps()) {
     kernels.passes.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);

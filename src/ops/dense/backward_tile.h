@@ -58,9 +58,7 @@ class BackwardTile {
   [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
   /// Returns whether dS is read as f32 before the products with dS.
-  [[nodiscard]] bool reads_ds() const {
-    return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.softcap > 0;
-  }
+  [[nodiscard]] bool reads_ds() const { return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.caps(); }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;
   [[nodiscard]] float* KeyBias(const Tile& tile, int64_t key) const;

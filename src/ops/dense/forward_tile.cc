@@ -2,7 +2,7 @@
 //
 //   for each key block:  for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops per pair
-//     passes: softcap, bias, masks                                      only where switched on, or on an edge
+//     passes: cap, bias, masks                                          only where switched on, or on an edge
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
 //     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops per pair
 //   O = O^T / sum, transposed once per tile; a short sequence keeps O by rows (docs/kernels.md).

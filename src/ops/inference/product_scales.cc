@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fa/decode_attention.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
 #include "ops/inference/scale_tensor.h"
@@ -43,9 +44,14 @@ Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, cons
   for (const auto& [name, is_given] : given) {
     if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
   }
-  if (options.softcap != 0) {
-    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0" + reason);
-  }
+  Status status = Status::Ok();
+  const auto want_default = [&](const char* name, auto, auto number, auto usual) {
+    if (status.ok() && number != usual) {
+      status = Status::InvalidArgument(Arg(name).Is(Text(number)) + ", want " + Text(usual) + reason);
+    }
+  };
+  ForEachNumber(want_default, options, DecodeAttentionOptions());
+  FA_RETURN_IF_ERROR(status);
   if (options.pse_type != PseType::kScaleThenAdd) {
     return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(static_cast<int>(options.pse_type))) + ", want 0" +
                                    reason);

@@ -114,6 +114,9 @@ class FlashCall(NamedTuple):
         """Returns the options of the engine of few rows."""
         return made(_fa.DecodeAttentionOptions, layout="BSND", mask=mask, **self._of_scores())
 
+    def capped(self, scores: Tensor) -> Tensor:
+        return self.softcap * torch.tanh(scores / self.softcap) if self.softcap > 0 else scores
+
     def _of_scores(self) -> dict[str, Any]:
         return {"scale": self.scale, "softcap": self.softcap}
 
