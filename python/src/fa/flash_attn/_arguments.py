@@ -15,19 +15,25 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 # The words of an error, and the arguments in it (see `at`).
-Words = str | tuple[str, str, str]
+Words = str | tuple[str]
 
 
-def at(path: str) -> tuple[str, str, str]:
-    """An argument in an error, such as "k.shape[2]", as the pieces with which it can be renamed."""
+def at(path: str) -> tuple[str]:
+    """Marks an argument in an error, such as "k.shape[2]"."""
+    return (path,)
+
+
+def _pieces(path: str) -> tuple[str, str, str]:
+    """Returns the pieces of an argument with which it can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
 
 
 def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
-    name, member, index = at(path)
-    return argument_error(ValueError, name, f"={got}, want {want}", *more, member=member, index=index)
+    name, member, index = _pieces(path)
+    words = (word if isinstance(word, str) else _pieces(*word) for word in more)
+    return argument_error(ValueError, name, f"={got}, want {want}", *words, member=member, index=index)
 
 
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
@@ -82,10 +88,10 @@ def check_attention(q: Tensor, k: Tensor, v: Tensor, packed: bool) -> None:
     if not packed:
         check_size("k", k, 0, q.shape[0], at("q.shape[0]"))
     rows = k.dim() - 2
-    for axis in range(rows):
-        check_size("v", v, axis, k.shape[axis], at(f"k.shape[{axis}]"))
+    if v.shape[:-1] != k.shape[:-1]:
+        for axis in range(rows + 1):
+            check_size("v", v, axis, k.shape[axis], at(f"k.shape[{axis}]"))
     check_heads("k", k, rows, q.shape[rows])
-    check_size("v", v, rows, k.shape[rows], at(f"k.shape[{rows}]"))
     check_size("k", k, rows + 1, q.shape[rows + 1], at(f"q.shape[{rows + 1}]"))
     check_head_sizes(q=q, v=v)
 
