@@ -69,10 +69,7 @@ aclnnStatus aclnnLightningIndexerGetWorkspaceSize(const aclTensor* query, const 
   });
 }
 
-aclnnStatus aclnnLightningIndexer(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                  aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnLightningIndexer)
 
 aclnnStatus aclnnLightningIndexerGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* dy, const aclTensor* sparseIndices,
@@ -115,7 +112,4 @@ aclnnStatus aclnnLightningIndexerGradGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnLightningIndexerGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                      aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnLightningIndexerGrad)

@@ -190,7 +190,6 @@ aclnnStatus PreparePrompt(const PromptTensors& tensors, const PromptCall& call, 
 }  // namespace
 }  // namespace fa::aclnn
 
-using fa::aclnn::Execute;
 using fa::aclnn::PreparePrompt;
 
 aclnnStatus aclnnPromptFlashAttentionGetWorkspaceSize(const aclTensor* query, const aclTensor* key,
@@ -216,10 +215,7 @@ aclnnStatus aclnnPromptFlashAttentionGetWorkspaceSize(const aclTensor* query, co
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnPromptFlashAttention(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                      aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnPromptFlashAttention)
 
 aclnnStatus aclnnPromptFlashAttentionV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* pseShift,
@@ -251,10 +247,7 @@ aclnnStatus aclnnPromptFlashAttentionV2GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnPromptFlashAttentionV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                        aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnPromptFlashAttentionV2)
 
 aclnnStatus aclnnPromptFlashAttentionV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* pseShift,
@@ -287,7 +280,4 @@ aclnnStatus aclnnPromptFlashAttentionV3GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnPromptFlashAttentionV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                        aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnPromptFlashAttentionV3)

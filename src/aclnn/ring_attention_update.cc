@@ -234,7 +234,6 @@ aclnnStatus PrepareMerge(const MergeTensors& tensors, const MergeCall& call, uin
 }  // namespace
 }  // namespace fa::aclnn
 
-using fa::aclnn::Execute;
 using fa::aclnn::PrepareMerge;
 
 aclnnStatus aclnnRingAttentionUpdateGetWorkspaceSize(const aclTensor* prevAttnOut, const aclTensor* prevSoftmaxMax,
@@ -249,10 +248,7 @@ aclnnStatus aclnnRingAttentionUpdateGetWorkspaceSize(const aclTensor* prevAttnOu
                       {.layout = inputLayoutOptional}, workspaceSize, executor);
 }
 
-aclnnStatus aclnnRingAttentionUpdate(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                     aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnRingAttentionUpdate)
 
 aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(const aclTensor* prevAttnOut, const aclTensor* prevSoftmaxMax,
                                                        const aclTensor* prevSoftmaxSum, const aclTensor* curAttnOut,
@@ -268,7 +264,4 @@ aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(const aclTensor* prevAttn
                       executor);
 }
 
-aclnnStatus aclnnRingAttentionUpdateV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnRingAttentionUpdateV2)

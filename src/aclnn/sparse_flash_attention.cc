@@ -72,7 +72,4 @@ aclnnStatus aclnnSparseFlashAttentionGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnSparseFlashAttention(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                      aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttention)

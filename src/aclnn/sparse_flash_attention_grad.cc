@@ -65,7 +65,4 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnSparseFlashAttentionGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                          aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttentionGrad)

@@ -36,6 +36,11 @@ class Operation {
 
 /// Does the second phase of every operator: queues the operation.
 aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) noexcept;
+/// Defines a function of the interface that does the second phase.
+#define FA_DEFINE_EXECUTE(function)                                                                            \
+  aclnnStatus function(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) { \
+    return fa::aclnn::Execute(workspace, workspaceSize, executor, stream);                                     \
+  }
 
 }  // namespace fa::aclnn
 
