@@ -17,7 +17,7 @@ from .engine import possible, recorded
 from .vmap import Rule, of_no_samples, one_by_one
 
 LIBRARY = torch.library.Library("fa", "FRAGMENT")
-_KERNELS: dict[int, Callable] = {}  # by the operator's id, because PyTorch hashes operators slowly
+_KERNELS: dict[Any, Callable] = {}
 
 _TYPES = {
     Tensor: "Tensor",
@@ -72,7 +72,7 @@ def operator(
         torch.library.register_vmap(f"fa::{name}", rule, lib=LIBRARY)
         if derivative is not None:
             LIBRARY.impl(name, derivative(made), "Autograd", with_keyset=True)
-        _KERNELS[id(made)] = kernel
+        _KERNELS[made] = kernel
         return made
 
     return register
@@ -82,7 +82,7 @@ def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> An
     """Returns the operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher.
     The dispatcher costs several times what a tiny call computes. `tensors` are the tensors among the arguments."""
     if possible(*tensors) and not recorded(*tensors):
-        return _KERNELS[id(operator)](*arguments)
+        return _KERNELS[operator](*arguments)
     return operator(*arguments)
 
 

@@ -18,6 +18,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Words = str | tuple[str]
 
 
+<<<<<<< HEAD
 def at(path: str) -> tuple[str]:
     """Marks an argument in an error, such as "k.shape[2]"."""
     return (path,)
@@ -25,6 +26,10 @@ def at(path: str) -> tuple[str]:
 
 def _pieces(path: str) -> tuple[str, str, str]:
     """Returns the pieces of an argument with which it can be renamed."""
+=======
+def at(path: str) -> tuple[str, str, str]:
+    """Returns an argument in an error, such as "k.shape[2]", in pieces, so that it can be renamed."""
+>>>>>>> main
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
@@ -39,7 +44,7 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
     """Returns the error with the caller's names. `names` maps the names in the error to the caller's names.
 
-    parts_at: the dimension that a renamed tensor has and its parts have not, along which its parts lie.
+    parts_at: the dimension of the renamed tensor along which its parts lie. The parts do not have this dimension.
     """
 
     def axis(name: str, member: str, index: str) -> str:
