@@ -91,14 +91,9 @@ def checked(function: Callable) -> Callable:
 
 
 def as_newest(given: dict) -> dict:
-<<<<<<< HEAD
-    """Adds the newest version's names to the arguments of an older version, and returns them."""
+    """Adds the newest version's names to the arguments of an older version, and returns the arguments."""
     given["pre_tokens"], given["next_tokens"] = given["pre_tockens"], given["next_tockens"]
     return given
-=======
-    """Returns the arguments of an older version under the newest version's names."""
-    return {**given, "pre_tokens": given["pre_tockens"], "next_tokens": given["next_tockens"]}
->>>>>>> main
 
 
 def _without_padding(sums: list[int]) -> list[int]:
@@ -127,13 +122,8 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
     if mask is None:  # without a mask the device computes all pairs in training, whatever the mode
         sparse_mode, prefix = 0, []
-<<<<<<< HEAD
     drop_mask, q_start, kv_start = given.get("dropout_mask"), given.get("q_start_idx"), given.get("kv_start_idx")
-    starts = kv_start and pse_type >= 2  # the device ignores both without kv_start_idx
-=======
-    drop_mask, q_start, kv_start = (given.get(name) for name in ("dropout_mask", "q_start_idx", "kv_start_idx"))
     starts = kv_start and pse_type >= 2  # without kv_start_idx the device ignores q_start_idx too
->>>>>>> main
     return Call(
         query_rope=given.get("query_rope"),
         key_rope=given.get("key_rope"),

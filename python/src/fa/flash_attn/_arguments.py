@@ -18,18 +18,13 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Words = str | tuple[str]
 
 
-<<<<<<< HEAD
 def at(path: str) -> tuple[str]:
     """Marks an argument in an error, such as "k.shape[2]"."""
     return (path,)
 
 
 def _pieces(path: str) -> tuple[str, str, str]:
-    """Returns the pieces of an argument with which it can be renamed."""
-=======
-def at(path: str) -> tuple[str, str, str]:
-    """Returns an argument in an error, such as "k.shape[2]", in pieces, so that it can be renamed."""
->>>>>>> main
+    """Returns an argument in pieces, so that it can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
