@@ -88,10 +88,10 @@ def check_attention(q: Tensor, k: Tensor, v: Tensor, packed: bool) -> None:
     if not packed:
         check_size("k", k, 0, q.shape[0], at("q.shape[0]"))
     rows = k.dim() - 2
-    if v.shape[:-1] != k.shape[:-1]:
-        for axis in range(rows + 1):
-            check_size("v", v, axis, k.shape[axis], at(f"k.shape[{axis}]"))
+    for axis in range(rows):
+        check_size("v", v, axis, k.shape[axis], at(f"k.shape[{axis}]"))
     check_heads("k", k, rows, q.shape[rows])
+    check_size("v", v, rows, k.shape[rows], at(f"k.shape[{rows}]"))
     check_size("k", k, rows + 1, q.shape[rows + 1], at(f"q.shape[{rows + 1}]"))
     check_head_sizes(q=q, v=v)
 
