@@ -113,6 +113,11 @@ def row_statistics_shape(q: Any) -> tuple[int, ...]:
     return statistics_shape(q)[:-1]
 
 
+def _attention_options(*values: Any) -> _fa.SparseAttentionOptions:
+    names = "layout", "scale", "block_size", "sparse_mode", "check_indices"
+    return made(_fa.SparseAttentionOptions, dict(zip(names, values, strict=True)))
+
+
 def sparse_flash_attention(
     q: Any,
     k: Any,
@@ -181,14 +186,7 @@ def sparse_flash_attention(
         results.out("softmax_sum", statistics_shape(q)),
         results.out("p_head_mean", (*indices[:-2], *indices[-1:])) if need_p_head_mean else None,
     )
-    given = {
-        "layout": layout,
-        "scale": scale,
-        "block_size": block_size,
-        "sparse_mode": sparse_mode,
-        "check_indices": check_indices,
-    }
-    options = made(_fa.SparseAttentionOptions, given)
+    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices)
     results.run(_fa.sparse_forward, options, lengths_q, lengths_kv, context)
     return output
 
@@ -248,14 +246,7 @@ def sparse_flash_attention_grad(
         results.out_like("dk_rope", key_rope),
         results.out_like("dsink", sink),
     )
-    given = {
-        "layout": layout,
-        "scale": scale,
-        "block_size": block_size,
-        "sparse_mode": sparse_mode,
-        "check_indices": check_indices,
-    }
-    options = made(_fa.SparseAttentionOptions, given)
+    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices)
     results.run(_fa.sparse_backward, options, lengths_q, lengths_kv, context)
     return gradients
 
