@@ -107,7 +107,7 @@ def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
     and None means -1."""
     if len(window_size) != 2:
         raise invalid("window_size", window_size, "(left, right)")
-    left, right = (-1 if side is None else max(int(side), -1) for side in window_size)
+    left, right = [-1 if side is None else max(int(side), -1) for side in window_size]
     return left, 0 if causal else right
 
 

@@ -107,19 +107,18 @@ class FlashCall(NamedTuple):
             "keep_prob": self.keep_prob,
             "seed": seed,
             "offset": philox_offset,
-            **self._of_scores(),
+            "scale": self.scale,
+            "softcap": self.softcap,
         }
         return made(_fa.AttentionOptions, given)
 
     def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
         """Returns the options of the engine of few rows."""
-        return made(_fa.DecodeAttentionOptions, {"layout": "BSND", "mask": mask, **self._of_scores()})
+        given = {"layout": "BSND", "mask": mask, "scale": self.scale, "softcap": self.softcap}
+        return made(_fa.DecodeAttentionOptions, given)
 
     def capped(self, scores: Tensor) -> Tensor:
         return self.softcap * torch.tanh(scores / self.softcap) if self.softcap > 0 else scores
-
-    def _of_scores(self) -> dict[str, Any]:
-        return {"scale": self.scale, "softcap": self.softcap}
 
 
 TENSORS = tensors_of(FlashCall)
