@@ -20,7 +20,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 if(FA_SANITIZE)
   list(JOIN FA_SANITIZE "," fa_sanitizers)
-  target_compile_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers} -fno-omit-frame-pointer)
+  # FA_NOT_SANITIZED of a target lists the checks that it goes without.
+  set(not_sanitized $<TARGET_PROPERTY:FA_NOT_SANITIZED>)
+  target_compile_options(
+    fa_flags INTERFACE -fsanitize=${fa_sanitizers} $<$<BOOL:${not_sanitized}>:-fno-sanitize=${not_sanitized}>
+                       -fno-omit-frame-pointer)
   target_link_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers})
   if("undefined" IN_LIST FA_SANITIZE)
     target_compile_options(fa_flags INTERFACE -fno-sanitize-recover=undefined)
