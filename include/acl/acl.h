@@ -19,9 +19,10 @@
 /// - aclDestroyTensor, aclDestroyTensorList, aclDestroyScalar, aclDestroyIntArray, aclDestroyFloatArray,
 ///   aclDestroyBoolArray;
 /// - aclGetViewShape, aclGetDataType, aclGetIntArraySize;
-/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr.
+/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr, aclSetInputTensorAddr,
+///   aclSetOutputTensorAddr.
 ///
-/// aclSetInputTensorAddr and aclSetOutputTensorAddr do not exist: aclSetTensorAddr counts inputs and outputs together.
+/// The setters for lists of tensors (aclSetDynamicInputTensorAddr and its siblings) and aclSetRawTensorAddr do not exist.
 /// aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
 ///
 /// Differences from the device:

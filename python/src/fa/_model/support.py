@@ -44,6 +44,17 @@ def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
             raise ValueError(f'{text} Use attn_implementation="eager"')
 
 
+def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Raises TypeError for a number or a tensor that is something else. `dropout`, `query`, `key` and `value` must be
+    there; the others may be None."""
+    for name, number in numbers.items():
+        if not (hasattr(number, "__float__") or (number is None and name != "dropout")):
+            raise TypeError(f"{name}: want a number, got {type(number).__name__}")
+    for name, tensor in tensors.items():
+        if not (isinstance(tensor, Tensor) or (tensor is None and name not in ("query", "key", "value"))):
+            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+
+
 def check_model(model: PreTrainedModel, name: str) -> None:
     """Raises ValueError for a model with attention code of its own. A model that then calls no attention function gets
     a warning after its first forward."""
