@@ -27,7 +27,7 @@ class BackwardProgram {
   /// Runs the backward on checked arguments. It computes all gradients except those that are sums over rows, keys or
   /// the batch.
   [[nodiscard]] Status Run(const GraphRunner& runner, const GradRows& rows, std::byte* workspace) const;
-  /// Writes, after Run, the gradients that are such sums: dsink, dslopes, and a shared dpse.
+  /// Writes, after Run, the gradients that are sums over rows, keys or the batch: dsink, dslopes, and a shared dpse.
   void WriteSums(const GradRows& rows, std::byte* workspace) const;
 
  private:

@@ -134,7 +134,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
 }
 
 /// Visits the only key block of a short sequence. It fetches O of this tile, and Q, K and V of the next tile. Each of
-/// them is too short for the hardware's streams to start.
+/// them is too short for the hardware's prefetchers to start.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;

@@ -77,8 +77,8 @@ const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::In
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes run along f32 score tiles, which strips of any operands have. A level with a tile unit has strips of
-  // these widths among the strips of pairs.
+  // The passes work on f32 score tiles, so the strips of any type will do. On a level with a tile unit, strips of pairs
+  // have the widths of the strips of words.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 

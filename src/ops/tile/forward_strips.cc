@@ -39,7 +39,8 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
 }  // namespace
 
 /// Ends the online softmax of one row.
-/// @param with_lse  if false, the returned lse has no meaning, which saves a logarithm: it takes as long as the rest
+/// @param with_lse  if false, lse is not computed, which saves a logarithm: that takes as long as the rest of the
+///   function
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
                                                                                  float unit, bool no_keys,
                                                                                  const float* sink, bool with_lse) {

@@ -90,7 +90,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
   const bool compressed = inputs_.compressed_pse;
-  // A part of a sequence has the rule of all its rows.
+  // Rows of a strip count from the first row of their part, but rule.sq counts all rows of the sequence.
   const int64_t first_row = inputs_.q_start.empty() ? 0 : inputs_.q_start[static_cast<size_t>(strip.sequence)];
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
@@ -173,7 +173,7 @@ core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKern
   const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
   const int64_t count = core::CeilDiv(keys, kKeepBits);
   uint32_t* words = bits.words_;
-  LaneArray<int64_t> first = {};  // the number of each lane's first pair; unused lanes draw anything
+  LaneArray<int64_t> first = {};  // flat index of each lane's first pair; nobody reads what unused lanes draw
   int64_t inside_block = 0;
   for (int64_t i = 0; i < strip.count; ++i) {
     assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);

@@ -17,8 +17,8 @@
 
 namespace fa::ops {
 
-/// The factors that turn raw inner products into the base-2 exponent. They follow, once per call, from scale, softcap
-/// and pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are positive.
+/// The factors that turn raw inner products into the base-2 exponent. They are computed once per call, from scale,
+/// softcap and pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are positive.
 /// `q_multiplier` is the sign of scale, or 0 if scale is 0.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);

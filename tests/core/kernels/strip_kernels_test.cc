@@ -441,7 +441,7 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    // Any number of rows takes as many strips as it would take of the widest strip.
+    // Any number of rows takes as many strips as if every strip were the widest.
     for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;
