@@ -35,6 +35,10 @@ HARMLESS = frozenset(
 )
 
 
+# The arguments of an attention function that may not be None.
+REQUIRED = frozenset({"query", "key", "value", "dropout"})
+
+
 def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
     """Raises ValueError for an unknown keyword whose tensor has the shape of something that selects keys or changes
     scores."""
@@ -45,14 +49,13 @@ def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
 
 
 def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Raises TypeError for a number or a tensor that is something else. `dropout`, `query`, `key` and `value` must be
-    there; the others may be None."""
-    for name, number in numbers.items():
-        if not (hasattr(number, "__float__") or (number is None and name != "dropout")):
-            raise TypeError(f"{name}: want a number, got {type(number).__name__}")
-    for name, tensor in tensors.items():
-        if not (isinstance(tensor, Tensor) or (tensor is None and name not in ("query", "key", "value"))):
-            raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
+    """Raises TypeError for a number or a tensor that is something else. All but REQUIRED may be None."""
+    for name, value in (numbers | tensors).items():
+        fits = hasattr(value, "__float__") if name in numbers else isinstance(value, Tensor)
+        if not (fits or (value is None and name not in REQUIRED)):
+            want = "a number" if name in numbers else "a torch.Tensor"
+            optional = "" if name in REQUIRED else " or None"
+            raise TypeError(f"{name}: want {want}{optional}, got {type(value).__name__}")
 
 
 def check_model(model: PreTrainedModel, name: str) -> None:
