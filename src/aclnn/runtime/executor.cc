@@ -153,7 +153,8 @@ aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTen
   return Guarded([&]() -> aclnnStatus {
     aclnnStatus error = ACLNN_SUCCESS;
     const auto found = Find(executor, &error);
-    return found == nullptr ? error : SetAddress(*found, index, found->addresses.size(), "tensors", index, tensor, addr);
+    return found == nullptr ? error
+                            : SetAddress(*found, index, found->addresses.size(), "tensors", index, tensor, addr);
   });
 }
 
