@@ -19,10 +19,11 @@
 /// - aclDestroyTensor, aclDestroyTensorList, aclDestroyScalar, aclDestroyIntArray, aclDestroyFloatArray,
 ///   aclDestroyBoolArray;
 /// - aclGetViewShape, aclGetDataType, aclGetIntArraySize;
-/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr.
+/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr, aclSetInputTensorAddr,
+///   aclSetOutputTensorAddr.
 ///
-/// aclSetInputTensorAddr and aclSetOutputTensorAddr do not exist: aclSetTensorAddr counts inputs and outputs together.
-/// aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
+/// The setters for lists of tensors (aclSetDynamicInputTensorAddr and its siblings) and aclSetRawTensorAddr do not
+/// exist. aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
 ///
 /// Differences from the device:
 /// - There is one device, and every device number names it. Streams and memory belong to the process, not to a context.

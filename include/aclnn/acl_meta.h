@@ -66,6 +66,12 @@ ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor)
 /// @param tensor  null, or the tensor that the operator got there; this tensor gets the address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
+/// aclSetInputTensorAddr and aclSetOutputTensorAddr work like aclSetTensorAddr. They count only the inputs, or only the
+/// outputs, that the operator got.
+ACL_FUNC_VISIBILITY aclnnStatus aclSetInputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
+                                                      void* addr);
+ACL_FUNC_VISIBILITY aclnnStatus aclSetOutputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
+                                                       void* addr);
 
 #ifdef __cplusplus
 }

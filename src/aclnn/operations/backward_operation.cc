@@ -47,12 +47,12 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
   if (slots.pse != Operands::kAbsent) {
     slots.dpse = operands.OptionalOutput("dpse", tensors.dpse_out, pse_form);
   } else {
-    operands.Ignored("dpse", tensors.dpse_out);
+    operands.Ignored("dpse", tensors.dpse_out, /*output=*/true);
   }
   if (slots.sink != Operands::kAbsent) {
     slots.dsink = operands.OptionalOutput("dsink", tensors.dsink_out);
   } else {
-    operands.Ignored("dsink", tensors.dsink_out);
+    operands.Ignored("dsink", tensors.dsink_out, /*output=*/true);
   }
   return slots;
 }

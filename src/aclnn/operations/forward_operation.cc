@@ -32,7 +32,7 @@ ForwardSlots AddOperands(const ForwardTensors& tensors, const AttentionCall& cal
   slots.sink = operands.OptionalInput("sink", tensors.sink);
   slots.softmax_max = operands.Output("softmaxMax", tensors.softmax_max_out, Operands::Form::kAnyStride);
   slots.softmax_sum = operands.Output("softmaxSum", tensors.softmax_sum_out, Operands::Form::kAnyStride);
-  operands.Ignored("softmaxOut", tensors.softmax_out_out);
+  operands.Ignored("softmaxOut", tensors.softmax_out_out, /*output=*/true);
   slots.out = operands.Output("attentionOut", tensors.attention_out_out);
   return slots;
 }

@@ -57,7 +57,7 @@ class SparseOperation final : public PlannedOperation<Args> {
     if (wanted) {
       Output(name, tensor, member);
     } else {
-      operands_.Ignored(name, tensor);
+      operands_.Ignored(name, tensor, /*output=*/true);
     }
   }
   /// Adds the block table, which only keys in pages have.

@@ -80,8 +80,16 @@ Operands::Slot Operands::OptionalInput(const char* name, const aclTensor* tensor
 Operands::Slot Operands::OptionalOutput(const char* name, const aclTensor* tensor, Form form) {
   return Add(name, tensor, form, {.used = true, .output = true, .optional = true});
 }
-void Operands::Ignored(const char* name, const aclTensor* tensor) {
-  Add(name, tensor, Form::kRows, {.used = false, .output = false, .optional = true});
+void Operands::Ignored(const char* name, const aclTensor* tensor, bool output) {
+  Add(name, tensor, Form::kRows, {.used = false, .output = output, .optional = true});
+}
+
+std::vector<size_t> Operands::IndicesOf(bool outputs) const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (operands_[i].output == outputs) indices.push_back(i);
+  }
+  return indices;
 }
 
 Operands::Slot Operands::Add(const char* name, const aclTensor* tensor, Form form, Role role) {

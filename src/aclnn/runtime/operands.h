@@ -45,8 +45,8 @@ class Operands {
   /// OptionalInput and OptionalOutput work like Input and Output, but count a tensor without elements as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
-  /// Adds a tensor that is ignored.
-  void Ignored(const char* name, const aclTensor* tensor);
+  /// Adds an input, or an output, that is ignored.
+  void Ignored(const char* name, const aclTensor* tensor, bool output = false);
   [[nodiscard]] const Status& status() const { return status_; }
 
   /// Returns the view that the library gets, or a view without data for kAbsent.
@@ -68,6 +68,8 @@ class Operands {
 
   /// Returns the addresses of all given tensors, including ignored ones, in order.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return std::move(addresses_); }
+  /// Returns the indices of all outputs, or of all inputs, including ignored ones, in order.
+  [[nodiscard]] std::vector<size_t> IndicesOf(bool outputs) const;
   /// Returns the name of the first tensor that is used and has elements but no address, or null.
   [[nodiscard]] const char* FirstWithoutMemory(std::span<void* const> addresses) const;
 
