@@ -23,10 +23,10 @@ struct RowCut {
 /// be > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
-/// The work of one tile. A strip of strip_rows folded rows visits the hull of the strip's own keys, widened to
-/// multiples of kKeyStep keys.
+/// The work of one tile. Each strip of strip_rows folded rows visits the smallest interval that holds its own kept
+/// keys, with both ends moved out to multiples of kKeyStep.
 struct TileWork {
-  Interval keys;       ///< hull of the kept keys of all rows
+  Interval keys;       ///< smallest interval that holds the kept keys of all rows
   int64_t blocks = 0;  ///< key blocks visited, summed over strips
   double pairs = 0;    ///< (row, key) pairs visited
   int64_t weight = 0;  ///< predicted time, in strips * keys

@@ -10,9 +10,9 @@
 
 namespace fa::tiling {
 
-/// The order in which the rows of a pair take their columns.
+/// The order in which a row group adds the columns of a pair.
 enum class ColumnOrder : uint8_t {
-  kOfRule,  ///< the order that ColumnsDescend(rule) tells
+  kOfRule,  ///< the order that ColumnsDescend(rule) gives
   kAscending,
   kDescending,
 };
@@ -43,14 +43,15 @@ struct PairTile {
   bool waits = false;                                    ///< whether it waits for a tile of the pair
 };
 
-/// The tiles of a pair in claim order, which is a topological order. Band follows band, in the order in which row
-/// groups add columns. In a band, tiles are ordered by steps: a tile's step is one more than the largest step of the
-/// band's tiles that it waits for. So the tiles of a band of one column run from the column's first row to its last.
-/// With head_by_head such a band is the column's part of one query head. Pairs with equal rules have equal tiles.
+/// The tiles of a pair in claim order, which is a topological order. The bands stand in the order in which row groups
+/// add columns. In a band, tiles are ordered by step. A tile's step is one more than the largest step of the tiles of
+/// the band for which it waits, and 0 if there are none. So the tiles of a band of one column run from the column's
+/// first row to its last. With head_by_head such a band is the column's part of one query head. Pairs with equal rules
+/// have equal tiles.
 struct PairTiles {
   std::vector<PairTile> tiles;
-  std::vector<int64_t> band_begin;  ///< bands() + 1 positions
-  double visited_pairs = 0;         ///< (row, key) pairs, after clipping strips
+  std::vector<int64_t> band_begin;  ///< where the tiles of each band begin in `tiles`, then tiles.size()
+  double visited_pairs = 0;         ///< (row, key) pairs that the strips visit, each clipped to its own keys
 
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };
