@@ -31,8 +31,8 @@ std::string OwnRowsText(int64_t own, const WholeTensors& shards) {
   return std::to_string(own) + " (rows of this rank of " + std::to_string(shards.queries().rows()) + ")";
 }
 
-/// The numbers of elements that pse may have in the flat forms of TND. The forms have the rank's own rows, all rows, or
-/// one row per head.
+/// The numbers of elements that pse may have in the flat forms of TND. In the three forms, pse has the rank's own rows,
+/// all rows, or one row per sequence and head.
 struct FlatSizes {
   int64_t own = 0, whole = 0, shared = 0;
 };
@@ -88,7 +88,7 @@ Status WidenRows(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// Marks a tensor without elements, so that bind takes it as given.
+/// Gives a tensor without elements an address, so that bind takes the tensor as given.
 void MarkPresent(TensorView* tensor) {
   static constexpr char kPresent = 0;
   if (tensor->data == nullptr) tensor->data = &kPresent;
@@ -151,7 +151,7 @@ Status WidenMask(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// Finds the places at which parts find their rows in a tensor.
+/// Returns where the rows of each part lie in a tensor.
 /// @param first_row  first_row(part) is the part's first row among the tensor's rows of that sequence
 template <typename FirstRow>
 std::vector<PairRows::PerSequence> Places(const PairRows& rows, std::span<const tiling::RowPart> parts,

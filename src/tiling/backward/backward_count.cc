@@ -69,7 +69,6 @@ double RowGroups(const RowRule& rule, const BackwardCut& cut, Interval columns) 
   return groups - FloorSum(columns.end - cut_from, block_q, block_k, cut_from * block_k - rule.hi);
 }
 
-// Counts the tiles of a rule that lists its rows, column by column. The rows of the columns only move down, so a row
 // Counts the tiles of a rule that lists its rows, column by column. Neither end of the columns' intervals of rows ever
 // decreases. So if a column visits a row group before next_group, an earlier column has counted the group.
 double CountListed(const RowRule& rule, const BackwardCut& cut) {
