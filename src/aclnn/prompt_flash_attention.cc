@@ -129,7 +129,7 @@ class PromptOperation final : public PlannedOperation<PromptAttentionArgs> {
       : PlannedOperation(std::move(operands), Names::kPrompt), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing.
+    // If the output has no elements, the device does nothing and checks nothing.
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     return Keep(PlanPromptFlashAttention(Args(nullptr), settings_.options));
   }

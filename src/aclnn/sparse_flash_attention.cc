@@ -12,7 +12,8 @@ namespace {
 
 using Args = SparseAttentionArgs;
 
-constexpr int64_t kAttentionMode = 2;  // queries and keys have two parts, and values are the first part
+constexpr int64_t kAttentionMode =
+    2;  // the only mode: query and key have two parts (rope), and the values are the first part of the keys
 
 Status ReadAttributes(const SparseLayouts& layouts, int64_t sparse_mode, int64_t attention_mode,
                       SparseAttentionOptions& options) {

@@ -52,7 +52,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     outputs_.emplace_back(operands_.Output(name, tensor), member);
   }
-  /// Adds an output if it is `wanted`; otherwise the tensor is ignored.
+  /// Adds an output that the call wants; otherwise ignores the tensor.
   void OutputIf(bool wanted, const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     if (wanted) {
       Output(name, tensor, member);
@@ -99,7 +99,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   }
 
  private:
-  // The memory to which the lengths of `args` point.
+  // Owns the arrays of lengths to which `args` refers.
   struct Lengths {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
         : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
@@ -117,8 +117,8 @@ class SparseOperation final : public PlannedOperation<Args> {
     return args;
   }
 
-  // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, the number stays unknown, and
-  // the library refuses the call.
+  // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, returns 0, and the library
+  // refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
     const int dim = options.layout == Layout::kTND ? 0 : 1;
     return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;

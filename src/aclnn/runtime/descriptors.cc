@@ -11,7 +11,7 @@
 
 struct aclScalar {
   aclDataType dtype = ACL_DT_UNDEFINED;
-  unsigned char value[16] = {};  // as wide as the widest type, complex128
+  unsigned char value[16] = {};  // large enough for the widest type, complex128
 };
 
 struct aclFloatArray {
@@ -132,7 +132,8 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->format = format;
     tensor->offset = offset;
     tensor->data = data;
-    // A tensor with too many dimensions keeps one more than Dims holds, so every operator refuses it.
+    // Of a tensor with too many dimensions, one more is kept than Dims can hold, so that every operator refuses the
+    // tensor.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);
       if (stride != nullptr) tensor->stride.push_back(stride[i]);

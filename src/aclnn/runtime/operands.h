@@ -13,8 +13,8 @@
 
 namespace fa::aclnn {
 
-/// The addresses of a call's tensors and of its workspace. Where only shapes are known, as for planning, a null pointer
-/// stands for a CallMemory.
+/// The addresses of a call's tensors and of its workspace. While only shapes are known, as in planning, functions get
+/// null instead of a CallMemory.
 struct CallMemory {
   std::span<void* const> addresses;  ///< addresses of the operands, as aclCreateTensor got them
   std::byte* workspace = nullptr;    ///< 64-byte aligned
@@ -26,7 +26,7 @@ struct CallMemory {
 /// before the call, or scattered from there after the call; all other tensors are used where they lie.
 class Operands {
  public:
-  /// Index of an operand. kAbsent stands for null and for an optional tensor without elements.
+  /// The index of an operand. kAbsent is the slot of a null tensor, or of an optional tensor without elements.
   using Slot = int;
   static constexpr Slot kAbsent = -1;
 
@@ -54,8 +54,9 @@ class Operands {
   [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] bool IsEmpty(Slot slot) const;
 
-  /// Starts a run: checks that no memory overlaps, then packs the inputs. Returns kInvalidArgument if an output shares
-  /// memory with another tensor of the call or with the workspace, even if the library gets a packed copy.
+  /// Starts a run: checks that no output overlaps, then packs the inputs. Returns kInvalidArgument if an output shares
+  /// memory with another tensor of the call or with the workspace. This holds even for tensors of which the library
+  /// gets a packed copy.
   [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 

@@ -102,7 +102,8 @@ struct RankPlan {
 /// Returns the rows of an axis that belong to the unit's sequences.
 [[nodiscard]] Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis);
 
-/// Returns the rows of an axis that the ranks send to `rank` for a unit, ascending. `rank` computes with them.
+/// Returns the rows of an axis that are staged on `rank` for a unit, ascending. The ranks that hold these rows send
+/// them.
 [[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                int rank, RowAxis axis);
 
