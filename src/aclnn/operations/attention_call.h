@@ -43,8 +43,8 @@ struct AttentionSettings {
 /// or null; "same_as_input" means the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
-/// Returns the strides that the library accepts for the position bias. In TND a flat bias may have any shape, so it
-/// must be dense.
+/// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,
+/// unless it is compressed.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 }  // namespace fa::aclnn

@@ -44,7 +44,7 @@ aclnnStatus Destroy(const char* name, const T* handle) {
   });
 }
 
-// Calls get(object) for the object of the handle.
+// Calls get(object) with the object to which the handle points.
 // @param results  the addresses that `get` writes, which must not be null
 template <typename T, typename Get>
 aclnnStatus GetOf(const char* name, const T* handle, std::initializer_list<NamedPointer> results, const Get& get) {

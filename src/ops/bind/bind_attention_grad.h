@@ -50,7 +50,7 @@ struct GradRows {
 [[nodiscard]] Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args,
                                                            const AttentionOptions& options);
 
-/// Checks, like CheckRunArgs, the tensors of the backward.
+/// Does what CheckRunArgs does, for the tensors of the backward.
 [[nodiscard]] Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
 /// Returns the tensors of checked arguments, whose layouts point into `bound`.

@@ -10,8 +10,8 @@
 namespace fa::ops {
 namespace {
 
-// Returns whether strides are equal, or differ without an effect. Dense strides equal empty strides, and the stride of
-// a dimension of one element does not count.
+// Returns whether two lists of strides mean the same. An empty list means dense strides, and the stride of a dimension
+// of one element does not matter.
 bool EquivalentStrides(const Dims& shape, const Dims& got, const Dims& planned) {
   if (got == planned) return true;
   if (!got.empty() && got.rank() != shape.rank()) return false;
@@ -59,7 +59,6 @@ Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
     if (!got.required) {
       return Status::InvalidArgument(Arg(got.name).Says("null data, want it present (as planned)"));
     }
-    // An empty tensor needs no memory.
     if (planned.span_bytes > 0) return Status::InvalidArgument(Arg(got.name).Says("null data"));
   }
   if (planned.present && got.dtype == planned.dtype && *got.shape == planned.shape &&

@@ -43,9 +43,9 @@ struct IndexerGradViews {
 /// Writes 0 to the gradients of tokens and keys that no sequence uses.
 void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients);
 
-/// Computes the gradients of one query token's scores. Let S be the products of its heads and keys, dI the gradients of
-/// its scores, and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along
-/// the lanes.
+/// Computes the gradients of one query token. Let S be the products of its heads with the keys, w its weights, dI the
+/// gradients of its scores, and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q.
+/// Heads lie along the lanes.
 class IndexerGradient {
  public:
   IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
@@ -54,8 +54,8 @@ class IndexerGradient {
   struct Token {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
-    float* panel = nullptr;   ///< q in the form for scores
-    float* q_rows = nullptr;  ///< q in the form for `outer`
+    float* panel = nullptr;   ///< q, packed for the scores
+    float* q_rows = nullptr;  ///< q, packed for `outer`
     float* weights = nullptr;
     float* d_weights = nullptr;
     float* dq = nullptr;     ///< strip after strip, [d][width]
@@ -64,7 +64,7 @@ class IndexerGradient {
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// Returns the form in which keys are gathered, `block` keys at a time.
+  /// Returns how the rows of `block` keys at a time are gathered.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
@@ -80,8 +80,8 @@ class IndexerGradient {
   /// AddQuerySide has left in its s.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a query token's selected keys. The function that takes the block adds to dw, dq and dk; to dk it adds
-  /// in the order of tokens.
+  /// A block of a query token's selected keys. AddSelected adds its terms to dw and dq and, in the order of tokens, to
+  /// dk.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones

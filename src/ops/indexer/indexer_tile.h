@@ -50,7 +50,7 @@ struct IndexerProgram {
 /// Runs one task of an indexer's forward.
 class IndexerTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   IndexerTile(const IndexerProgram& program, const IndexerRows& rows, const TokenStep& step, std::byte* workspace)
       : program_(program),
         rows_(rows),

@@ -27,7 +27,7 @@ struct KeyStorage {
 
 /// A validated decode: the equivalent dense call, and the layout of its keys.
 struct BoundDecode {
-  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v lead from page to page
+  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v are those from page to page
   KeyStorage storage;
   BoundOutputScales scales = {};
   std::vector<PlannedTensor> planned;  ///< the tensors of the planned call, as TensorsOf lists them

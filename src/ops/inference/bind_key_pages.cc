@@ -1,5 +1,5 @@
 // Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
-// batch element. Their rows and heads are as far apart as in a page.
+// batch element. Their strides between rows and between heads are those of a page.
 #include <algorithm>
 #include <limits>
 #include <string>

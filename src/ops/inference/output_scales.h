@@ -30,8 +30,8 @@ struct BoundOutputScales {
 /// shape and any strides are allowed.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
-/// If the mask's rule leaves rows without keys, refuses an offset, as the device does: the offset would change the 0 of
-/// such rows.
+/// Refuses an offset if the mask's rule leaves rows without keys, as the device does: with an offset, such rows would
+/// not be 0.
 [[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
                                      const tiling::AttentionProblem& problem);
 

@@ -1,6 +1,6 @@
 // The self-check compares the outputs of two levels. Inputs are multiples of 1/8 in [-1, 1). So scores, integers and
-// the indexer's values are exact, in whatever order a level adds. Values after an exponential differ by rounding. A NaN
-// lies behind each row, and no output may depend on it.
+// the indexer's values are exact, in whatever order a level adds. Outputs that come after an exponential differ by
+// rounding. A NaN stands behind each row of a tensor, and no output may depend on it.
 
 #include "ops/self_check/self_check.h"
 
@@ -190,7 +190,7 @@ class Calls {
   TensorView Input(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/true); }
   MutableTensorView Output(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/false); }
 
-  /// @param precision  the type that says how far two levels may differ. With kI32 they may not differ.
+  /// @param precision  the type whose rounding decides how far two levels may differ; with kI32 they may not differ
   void Keep(std::string name, DType precision, const TensorView& output) {
     CheckedOutput& kept = outputs.emplace_back(CheckedOutput{.name = std::move(name)});
     if (precision != DType::kI32) kept.tolerance = precision == DType::kF32 ? kFloatTolerance : kHalfTolerance;

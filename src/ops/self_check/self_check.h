@@ -21,10 +21,10 @@ struct CheckedOutput {
   std::vector<float> values = {};
 };
 
-/// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. Dense attention runs
-/// forward and backward in every float type, with and without passes over scores. Decodes follow, with few rows, pages
-/// and int8 keys, then an int8 prompt and the indexer. Throws std::bad_alloc if memory is short, and std::logic_error
-/// if a call fails for another reason.
+/// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. The calls are: dense
+/// attention, forward and backward, in every float type, with and without passes over scores; decodes with few rows,
+/// with pages and with int8 keys; an int8 prompt; the indexer. Throws std::bad_alloc if memory is short, and
+/// std::logic_error if a call fails for another reason.
 [[nodiscard]] std::vector<CheckedOutput> CheckedOutputs(Isa isa);
 
 /// Returns the name of the first output of `level` that differs from the same output of `below`, or an empty string.
@@ -41,7 +41,7 @@ struct CheckedOutput {
 /// Returns whether the level has run only in emulators so far, never on real hardware.
 [[nodiscard]] bool IsUnproven(Isa isa);
 
-/// A level whose outputs are right as far as is known.
+/// A level and what is known against the level above it.
 struct ProvenIsa {
   Isa isa = Isa::kPortable;
   std::string wrong = {};  ///< the words that say what is wrong with the level above `isa`; empty if nothing is

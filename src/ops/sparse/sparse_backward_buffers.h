@@ -29,9 +29,10 @@ struct SparseBackwardScratch {
   GradTiles tiles;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq has the form of GradStrip
   float *shift, *delta;                        ///< shift and delta of each lane
-  float *q, *q_rope, *d_out;                   ///< panels in the form of pack_rows
+  float *q, *q_rope, *d_out;                   ///< Q, its rope part and dO as pack_rows writes them
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
-  /// Memory to list the cache lines to fetch: of the sums of keys and, if rows are gathered, of the next block's rows.
+  /// Memory for a list of cache lines to prefetch: those of the keys' sums and, if rows are gathered, of the next
+  /// block's rows.
   std::span<FetchRuns::Run> runs;
 };
 

@@ -1,6 +1,6 @@
-// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them. They leave
-// rows without keys, or the device's rules for skipping blocks cannot express them. The device's limits of sizes are
-// not checked.
+// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them: they leave
+// rows without keys, or the device's rules for skipping blocks do not cover them. The device's limits on sizes are not
+// checked.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -119,7 +119,8 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
                                  Sizes(call, sequence, b));
 }
 
-// Checks modes 7 and 8. `banded` says whether this is the last sequence with rows in mode 7, or the first in mode 8.
+// Checks modes 7 and 8. `banded` says whether the band applies to this sequence, which is the last with rows in mode 7,
+// and the first in mode 8.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;
@@ -162,8 +163,8 @@ Status CheckSparseMode(const Binding& call) {
     FA_RETURN_IF_ERROR(CheckBandSigns(call));
   }
   if (call.inference != nullptr && !call.packed()) {
-    // The band must touch the pairs of the whole tensors. A batch element that uses fewer rows of the tensors may miss
-    // the band.
+    // The check is for the sizes of the whole tensors: the band must keep some pair there. In a batch element that uses
+    // fewer rows, it may keep none.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;
@@ -175,7 +176,7 @@ Status CheckSparseMode(const Binding& call) {
   int64_t last = count - 1;
   while (first < count && sequences[static_cast<size_t>(first)].sq == 0) ++first;
   while (last >= 0 && sequences[static_cast<size_t>(last)].sq == 0) --last;
-  // Sequences without rows see no key, so nothing is refused.
+  // A sequence without rows cannot leave a row without keys, so nothing is refused.
   for (int64_t b = first; b <= last; ++b) {
     const tiling::Sequence& sequence = sequences[static_cast<size_t>(b)];
     if (sequence.sq == 0) continue;
