@@ -43,8 +43,8 @@ struct AttentionGradArgs {
   MutableTensorView dv;       ///< shape and type of v; summed like dk
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. Dimensions that are
-  /// broadcast (size 1) are summed. The compressed form of 1024 rows has no dpse.
+  /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. It is summed over dimensions
+  /// that pse broadcasts (size 1). The compressed form of 1024 rows has no dpse.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
   MutableTensorView dsink;    ///< optional, with sink: f32 [N]

@@ -38,8 +38,8 @@ struct SparseAttentionArgs {
   TensorView v;       ///< optional, as k but with Dv columns; absent: the first Dv columns of k
   TensorView q_rope;  ///< optional, [B, S1, N, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, as k but with Drope columns
-  /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0. Every list contains this key
-  /// once.
+  /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0. It counts as one more key of
+  /// every list.
   TensorView sink;
   /// The lists of keys, i32 or i64 [B, S1, 1, K]. An entry is the number of a block of
   /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry x
@@ -55,8 +55,9 @@ struct SparseAttentionArgs {
   MutableTensorView out;          ///< [B, S1, N, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
   MutableTensorView softmax_sum;  ///< optional, f32 of the same shape: sum of exp(score - max)
-  /// The mean over the heads of each entry's probability, optional, f32 [B, S1, K] (TND [T, K]); needs block_size 1.
-  /// The mean is 0 where an entry has no key. Without it SparseLightningIndexerGradKLLoss computes this mean again.
+  /// Optional, f32 [B, S1, K] (TND [T, K]), with block_size 1: for each entry, the mean over the heads of its key's
+  /// probability, or 0 if the entry has no key. SparseLightningIndexerGradKLLoss computes this mean again if it does
+  /// not get it.
   MutableTensorView p_head_mean;
 };
 

@@ -52,7 +52,7 @@ struct SparseAttentionGradArgs {
   MutableTensorView dsink;
 };
 
-/// Computes the gradients of SparseFlashAttention, with the same selection rule. P follows from softmax_max and
+/// Computes the gradients of SparseFlashAttention, for the same selected keys. P follows from softmax_max and
 /// softmax_sum, and dS = P (d_out V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out.
 ///
 /// The gradients of a key that no token selects, and of a row without keys, are 0. Tokens add to dk and dv in ascending

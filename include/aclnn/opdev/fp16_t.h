@@ -10,8 +10,8 @@
 
 namespace op {
 
-/// An IEEE 754 binary16 number. Arithmetic with it is done in float. Numbers of other types become a float first, so a
-/// double is rounded twice.
+/// An IEEE 754 binary16 number. Arithmetic with it is done in float. Numbers of other types are converted to float
+/// first, so a double is rounded twice.
 struct fp16_t {
   uint16_t val;  ///< the bits
 

@@ -17,9 +17,8 @@ using TaskFunction = FunctionRef<void(int32_t, int)>;
 /// Tells a run that an input of its graph has arrived. Each input arrives once per run.
 using OnArrival = FunctionRef<void(int32_t)>;
 
-/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them between the
-/// tasks that it runs. While that thread finds no task, it polls again and again, until the last task of the graph has
-/// run.
+/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them between its
+/// tasks, and all the time while it has no task, until the last task of the graph has run.
 class Arrivals {
  public:
   virtual ~Arrivals() = default;
@@ -31,8 +30,8 @@ class Arrivals {
   [[nodiscard]] virtual bool done() const = 0;
 };
 
-/// Runs task graphs. All state of a run lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned). So many
-/// executors may run one graph at once.
+/// Runs task graphs. All state of a run lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so several
+/// executors may run one graph at the same time.
 ///
 /// All parallel executors have the same claim rule. Worker c walks its own range from front to back. A worker whose
 /// range is done takes the back half of the largest remaining range. If a claimed task still waits for predecessors,

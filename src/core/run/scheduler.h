@@ -16,10 +16,9 @@ namespace fa::core {
 /// Makes SchedulerGivenUp true from now on.
 void GiveUpScheduler() noexcept;
 /// Calls `call`, which calls oneTBB. If `call` throws, SchedulerGivenUp becomes true, and the exception goes on to the
-/// caller. oneTBB launches threads when it updates its demand for threads. If the launch throws between two updates,
-/// the next update waits forever. Another thread may be inside oneTBB at that moment, at the end of its run or while it
-/// leaves an arena. If oneTBB makes that thread wait for such an update, the thread waits forever, and the library
-/// cannot prevent it.
+/// caller. One case cannot be prevented. oneTBB starts threads while it updates its demand for threads. If that throws,
+/// the next update waits forever. So a thread that is inside oneTBB at that moment, at the end of its run or while it
+/// leaves an arena, may wait forever.
 template <typename Call>
 void AskScheduler(const Call& call) {
   try {
