@@ -34,7 +34,7 @@ std::array<uint32_t, 4> Block(const PhiloxState& state, uint64_t block) {
                     {Low(state.seed), High(state.seed)});
 }
 
-/// A function that does what DrawKeepWords does, for a threshold below 2^32.
+/// A form of DrawKeepWords for a threshold below 2^32.
 using KeepWords = void (*)(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
                            uint32_t* words);
 

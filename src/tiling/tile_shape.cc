@@ -33,8 +33,7 @@ constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 
-// Waking a worker takes some microseconds, so a tile shall take at least ten microseconds. These are 1e6 flops at 100
-// GFLOP/s.
+// The fewest flops of a tile. At 100 GFLOP/s they take ten microseconds; waking a worker takes some microseconds.
 constexpr double kMinTileFlops = 1e6;
 
 // The time to read a tile's keys into L2, in the time that the products of one row take. The number is a model: a tile

@@ -114,7 +114,7 @@ struct SoftmaxArgs {
   float *row_max = nullptr, *row_sum = nullptr, *alpha = nullptr;
 };
 
-/// The number of keys of a word of keep bits.
+/// How many keys one word of keep bits covers.
 inline constexpr int64_t kKeepBits = 32;
 
 /// Dropout over a tile. Bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept. A kept
@@ -375,7 +375,7 @@ inline constexpr int64_t kMostPairGroup = 32;
 /// At a level whose instructions multiply blocks of pairs, one instruction adds the products of this many elements
 /// along the depth, and pair_rows writes groups of this many rows.
 inline constexpr int64_t kPairBlockDepth = 4;
-/// The words of a row of a tile of the tile unit.
+/// How many words a row of a tile of the tile unit has.
 inline constexpr int64_t kTileLanes = 16;
 
 /// The facts that planning reads about the kernels that do not depend on a strip.

@@ -128,7 +128,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
       } else {
         strips_.VisitBlock(strips[s], block, rows, scratch);
       }
-      // The first strip has fetched the next block into L2, so the other strips need not fetch it.
+      // The first strip has prefetched the next block into L2, so the other strips need not.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
     if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values overwrite this block's

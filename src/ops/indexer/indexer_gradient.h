@@ -73,7 +73,7 @@ class IndexerGradient {
   void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
   /// Computes scores[key] = sum over the heads of w max(0, s).
   void Scores(const float* s, int64_t keys, const Token& token, float* scores) const;
-  /// Turns s into E, and adds the keys' terms to dw and dq. @param rows  rows of K in the form for `product`
+  /// Turns s into E, and adds the keys' terms to dw and dq. @param rows  rows of K, packed for `product`
   void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
                     const Token& token) const;
   /// Adds E^T q to dk for the keys [begin, end) of a block of `keys`, which are all different. `e` is the E that
@@ -85,7 +85,7 @@ class IndexerGradient {
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones
-    core::kernels::RowBlock rows;  ///< gathered rows of K, in the form for `product`
+    core::kernels::RowBlock rows;  ///< gathered rows of K, packed for `product`
     const float* d_scores;
     float* s;         ///< products of all heads with the keys, as a tile of all strips
     float** targets;  ///< room for `count` addresses

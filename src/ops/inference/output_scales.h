@@ -38,7 +38,7 @@ struct BoundOutputScales {
 /// Returns the number of bytes of workspace that ReadOutputScales packs into.
 [[nodiscard]] size_t OutputScaleBytes(const BoundOutputScales& bound);
 
-/// Reads `scale` and `offset` in a run, and returns them in the form for the kernels.
+/// Reads `scale` and `offset` in a run, and returns them as the kernels take them.
 /// @param memory  has OutputScaleBytes bytes and is 4-byte aligned
 [[nodiscard]] OutputQuantization ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
                                                   const TensorView& offset, const core::kernels::Int8Table& kernels,

@@ -65,7 +65,8 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
-  /// Whether CentreFarRows subtracts the row's maximum from the scores of far rows, so that their shift leaves it out.
+  /// Whether CentreFarRows subtracts the maximum of a far row from its scores. The shift of such a row then does not
+  /// include the maximum.
   bool centred = false;
   bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever the dO of the row holds
 };

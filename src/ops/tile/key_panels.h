@@ -28,7 +28,7 @@ class KeyPanels {
 
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
-  /// Returns the rows for the keys of one block of a tile, in the form for `kernels`. If the item has no slot and the
+  /// Returns the rows of K and V for one block of a tile, as `kernels` take them. If the item has no slot and the
   /// kernels cannot take the caller's rows, the rows are converted into scratch.
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
                               const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;

@@ -93,7 +93,8 @@ class GatheredKeys {
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead, as in a decode. 16 keys are as
   /// fast.
   static constexpr int64_t kFetchAhead = 32;
-  /// Returns GatherShape::values_ahead. It is 0 for shared values, since the scores have already fetched them.
+  /// Returns GatherShape::values_ahead. It is 0 for shared values, because computing the scores has already brought
+  /// them into the caches.
   static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)

@@ -34,7 +34,7 @@ class ParameterSums {
   [[nodiscard]] Chain* Chains(std::byte* workspace) const { return reinterpret_cast<Chain*>(workspace + chains_); }
   [[nodiscard]] size_t chain_bytes() const { return sizeof(Chain) * static_cast<size_t>(heads_); }
 
-  /// The input of Add, which adds rows of a sequence to the chain of a head, in the order of the rows.
+  /// The input of Add, which adds rows of a sequence, one by one in their order, to the sums of a head.
   /// @param sequence  the rows to add, as a sequence; @param b, head  batch element and head in `rows`
   struct Rows {
     const GradRows& rows;

@@ -21,8 +21,8 @@ constexpr int64_t kFloatBytes = 4, kPairedBytes = 2;
 
 constexpr int64_t kMinBlockK = 32;
 
-// A tile shall take at least fifty microseconds, which is a hundred times the cost of handing the tile to a worker.
-// Fifty microseconds are 5e6 flops at 100 GFLOP/s.
+// The fewest flops of a tile. At 100 GFLOP/s they take fifty microseconds, a hundred times as long as handing the tile
+// to a worker.
 constexpr double kMinTileFlops = 5e6;
 
 // A column keeps K, V, dK, dV and a tile's P and dS in L2 while a worker walks it. These bytes take half of the 1 MiB

@@ -23,7 +23,7 @@ struct Int8Facts {
   Isa isa = Isa::kPortable;
   int64_t width = 0;    ///< lanes; the level's StripKernels of this width do the passes over the scores
   int64_t group = 0;    ///< elements of a word: 4 where the level multiplies bytes, 2 where it multiplies 16 bits
-  int64_t columns = 0;  ///< columns of a block of the panel of V; on the tile unit a column is a block by itself
+  int64_t columns = 0;  ///< columns per block of V's panel; for the tile unit 1
 };
 
 struct Int8Functions {
