@@ -154,7 +154,7 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));
-  // The stride of a dimension of one element may be anything.
+  // The stride of a dimension of one element does not matter.
   for (int i = 0; i < a.shape.rank(); ++i) {
     if (a.shape[i] > 1) sum.Add(a.stride[i] * a_bytes, a.shape[i] - 1);
   }

@@ -14,8 +14,8 @@
 namespace fa::ops {
 
 /// The dense mask of a call with one bit per pair, made from its bytes before the tiles run. Tiles read their part of
-/// the mask to find the keys that they need not visit, once per head, and bits are read faster than bytes. A call with
-/// few rows has no words, because its tiles read each byte only once.
+/// the mask once per head, and to find keys that they need not visit. Bits make this faster. A call with few rows has
+/// no words, because its tiles read each byte only once.
 class MaskWords {
  public:
   MaskWords(const BoundAttention& bound, int workers);

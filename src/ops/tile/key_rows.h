@@ -71,7 +71,7 @@ struct KeyRows {
     if (!pages.paged()) return RowsFrom(rows, key - first);
     assert(key >= 0 && key < end);
     const int64_t at = pages.Offset(key), ahead = key + rows.fetch_ahead;
-    // If the distance to the row is no multiple of the stride, the kernels prefetch nothing.
+    // If the distance to the row ahead is no multiple of the stride, the kernels prefetch nothing.
     const int64_t distance = rows.stride > 0 && ahead < end ? pages.Offset(ahead) - at : 0;
     rows.fetch_ahead = distance != 0 && distance % rows.stride == 0 ? distance / rows.stride : 0;
     rows.data = static_cast<const std::byte*>(rows.data) + at * static_cast<int64_t>(SizeOf(rows.dtype));

@@ -119,7 +119,7 @@ struct MovedRows {
 [[nodiscard]] MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to);
 
 /// With kSequence, returns whether the query rows that `rank` computes (RankPlan::q) differ from the rows that it
-/// holds, in their order too. If so, the rank computes on copies. If not, it sends no query rows and gets none.
+/// holds, or have another order. If so, the rank computes on copies. If not, it sends no query rows and gets none.
 [[nodiscard]] bool ComputesCopies(const RankCall& call, const RankPlan& plan, int rank);
 
 /// Returns the parts of sequences whose rows `rank` computes in a unit. The member `at` of a part's place counts in

@@ -68,7 +68,7 @@ struct SumCall {
 /// Returns the number of rows per tile of a block. Columns run side by side. Each column starts one tile after the
 /// previous column, because terms are added to dQ in order. With smaller tiles, the sums can be sent earlier, but the
 /// tiles together take longer. Smaller tiles help if there are few chunks. With more chunks, tiles of other blocks run
-/// in the meantime. The number changes no bits.
+/// while a block waits for its sums. The number changes no bits.
 [[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks);
 
 /// Returns an upper bound of the number of blocks of a sequence of `sk` keys, for any number of heads in flight.

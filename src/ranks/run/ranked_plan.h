@@ -57,7 +57,7 @@ struct RankSession {
                                             const core::TaskGraph& no_tasks,
                                             std::span<const tiling::PlanFacts> of_units);
 
-/// What the plans over ranks of all operators share.
+/// What all operators' plans over ranks have in common.
 template <typename Args>
 class RankedImpl : public Plan::ImplFor<Args> {
  public:
