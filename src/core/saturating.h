@@ -31,7 +31,7 @@ template <typename... Sizes>
   return SaturatedSum(size, step - 1) / step * step;
 }
 
-/// Returns the share value * part / whole, rounded down, for part <= whole. It is exact for any size.
+/// Returns value * part / whole, rounded down, for part <= whole. No value is too large for it.
 [[nodiscard]] constexpr int64_t ShareOf(int64_t value, int64_t part, int64_t whole) {
   __extension__ using Wide = __int128;
   return static_cast<int64_t>(Wide{value} * part / whole);

@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// This type holds sums of two spans, and distances of two addresses, which may exceed 64 bits.
+// Holds sums of two spans and distances of two addresses, which may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {
@@ -46,7 +46,7 @@ class BoundedSum {
     if (step > 0 && count > 0) terms_[static_cast<size_t>(size_++)] = {step, count};
   }
 
-  // Returns whether sum(step_k x_k) can lie in [lo, hi]. The answer is yes if the search gives up.
+  // Returns whether sum(step_k x_k) can be in [lo, hi]. If the search gives up, returns true.
   bool Reaches(Wide lo, Wide hi) {
     Merge();
     Wide reach = 0;

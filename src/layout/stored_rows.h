@@ -50,8 +50,8 @@ struct HeadRows {
   }
 
  private:
-  /// Returns entry `index` of the table, clamped to the pages that exist. Entries are checked before a run. Even if
-  /// another thread changes the table meanwhile, no address leaves the pages.
+  /// Returns entry `index` of the table, clamped to the pages that exist. Entries are checked before a run. The clamp
+  /// keeps addresses inside the pages even if another thread changes the table meanwhile.
   [[nodiscard]] int64_t Page(int64_t index) const {
     assert(pages > 0);
     const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));

@@ -19,8 +19,8 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// The class of a rectangle of rows and keys under a mask. With kNone no pair is kept, so there is no work. With
-/// kPartial each pair needs a select, and with kFull all pairs are kept and need no mask.
+/// The class of a rectangle of rows and keys under a mask. kNone: no pair is kept, so there is no work. kPartial: each
+/// pair must be compared with the mask. kFull: all pairs are kept, and no mask is needed.
 enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
 /// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk. These keys are

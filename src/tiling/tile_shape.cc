@@ -23,9 +23,9 @@ constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels 
 // limit of half this size loses 4 % of the speed on a Zen 3 at D 256.
 constexpr int64_t kKeyBlockBytes = 256 << 10;
 
-// The probabilities of a strip stay in the smallest L1 (32 KiB), since the product with V reads them once per eight
-// columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. With fewer
-// than 32 keys, most time goes into loading and rescaling O.
+// The probabilities of a strip must stay in L1 (32 KiB or more), because the product with V reads them again for every
+// eight columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. With
+// fewer than 32 keys, most time goes into loading and rescaling O.
 constexpr int64_t kStripBytes = 32 << 10;
 // If the softmax overlaps the products, the probabilities of three strips are in use at a time. Together they fill the
 // 48 KiB of L1 that every core with a tile unit has.

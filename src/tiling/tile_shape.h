@@ -17,7 +17,7 @@ namespace fa::tiling {
 /// reading the block into L2 hardly takes time. More rows would only take more memory. In a backward, K, V, dK and dV
 /// of a column are read from L2 once per tile. dK and dV are summed over all rows of the tile before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
-/// Rows of the widest strip of any level, and rows of the largest tile.
+/// Rows of the widest strip of any level, and rows of the largest tile (ForwardPlan, BackwardPlan).
 inline constexpr int64_t kMaxStripRows = 48;
 inline constexpr int64_t kMaxBlockQ = kFullBlockQ + kMaxStripRows - 1;
 /// Keys of the largest block.

@@ -30,9 +30,9 @@ struct CpuFeatureWords {
 /// registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// Returns the level that is used unless the caller asks for another level. It is the highest level, except that the
-/// library avoids VDPBF16PS on Intel's cores. Those cores start one VDPBF16PS every other cycle but two FMAs per cycle.
-/// So rows widened to f32 are twice as fast there (docs/kernels.md).
+/// Returns the level that is used unless the caller asks for another. It is the highest level, except on Intel's cores
+/// that would use VDPBF16PS: they start one VDPBF16PS every other cycle, but two FMAs per cycle. So f32 kernels on
+/// widened rows are twice as fast there (docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 

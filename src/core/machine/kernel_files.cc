@@ -33,7 +33,7 @@ class Descriptor {
   int number_;
 };
 
-/// Takes a number of at least 0 from the front of `text`. Without such a number it returns nothing.
+/// Takes a number >= 0 from the front of `text`. Returns nothing if there is none.
 std::optional<int> TakeNumber(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

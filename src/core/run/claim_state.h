@@ -66,8 +66,8 @@ class ClaimState {
   [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
-  /// Subtracts one from the counter of each of the tasks. Queues the tasks whose counters reach zero. Returns the
-  /// number of queued tasks.
+  /// Subtracts one from the counter of each of `tasks`, and queues the tasks whose counters reach zero. Returns how
+  /// many it has queued.
   /// @param first_released  if not null, gets the first task whose counter reaches zero; this task is not queued
   [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
   /// Subtracts one from the counter of the task. Returns whether the counter is now zero.

@@ -43,8 +43,8 @@ class Executor {
   /// Runs a graph.
   /// @param graph  a graph without arrivals
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
-  /// Runs a graph while the calling thread polls `arrivals`. If the run ends with an error, tasks whose inputs have not
-  /// arrived have not started.
+  /// Runs a graph while the calling thread polls `arrivals`. A task whose inputs have not arrived never starts, even if
+  /// the run ends with an error.
   [[nodiscard]] virtual Status RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
                                                Arrivals& arrivals);
   /// Returns the number of worker slots that run_task can see.

@@ -80,7 +80,7 @@ class FlowExecutor::NodeFlow {
     if (offered > 0) Knock(knocks);
     return std::max(0, offered);
   }
-  /// Takes a place that was not offered. Returns false if all places are taken or offered.
+  /// Takes a place that has not been offered. Returns false if there is none.
   bool Join() noexcept {
     bool joined = false;
     Change([&](Places& places) {
@@ -174,8 +174,8 @@ class FlowExecutor::NodeFlow {
     places.messages += knocks;
     return knocks;
   }
-  /// Sends messages. If there is no memory for a message, no thread comes, and the threads that are present do the
-  /// work.
+  /// Sends `knocks` messages. If there is no memory for a message, no thread comes, and the threads that are there do
+  /// the work.
   void Knock(int knocks) noexcept {
     while (knocks > 0 && Send()) --knocks;
     if (knocks == 0) return;

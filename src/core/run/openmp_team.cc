@@ -53,8 +53,8 @@ bool ForkedWithoutExec() {
   const size_t size = std::fread(text.data(), 1, text.size() - 1, file);
   std::fclose(file);
   text[size] = 0;
-  // The flags are field 9. The name of the process is field 2 and may hold any character, so fields are counted from
-  // its end. Behind the name follow the state, five numbers, and then the flags.
+  // The flags are field 9. Field 2, the name of the process, may have any characters, so fields are counted from the
+  // ')' at its end. After it come the state, five numbers and the flags.
   const char* at = std::strrchr(text.data(), ')');
   for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
   return at != nullptr && (std::strtoul(at, nullptr, 10) & kForkedNoExec) != 0;

@@ -32,8 +32,8 @@ bool Answers(const Question& question) noexcept {
 }  // namespace
 
 bool SchedulerStarts() noexcept {
-  // `first` is the fork depth of the process that asks first, plus 1. In a forked child of that process, the
-  // initialization of `starts` may be incomplete.
+  // `first` is 1 + the fork depth of the process that calls this function first. A forked child of that process must
+  // not use `starts`, whose initialization may be incomplete.
   static constinit std::atomic<uint32_t> first{0};
   const uint32_t process = ForkDepth() + 1;
   uint32_t asked = 0;

@@ -36,7 +36,7 @@ struct MutablePseView {
   }
 };
 
-/// The tensors and numbers that change the scores of a call, and its probabilities before they are multiplied with V.
+/// The tensors and numbers that change the scores of a call, and those of dropout.
 struct ScoreInputs : ScoreNumbers {
   PairView pse = {};            ///< pse types 0 and 1
   bool compressed_pse = false;  ///< PseRows::compressed

@@ -34,7 +34,7 @@ struct PairRows {
 
 /// The layout of the position bias, or of its gradient.
 struct PseRows : PairRows {
-  bool shared_batch = false;  ///< whether a batch of another size than 1 shares one bias; dpse is a sum over b
+  bool shared_batch = false;  ///< whether one bias serves several or no batch elements; dpse is a sum over b
   bool shared_rows = false;   ///< whether several rows share one bias row; dpse is a sum over i
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
   /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So it finds the values at the same distances
@@ -71,8 +71,8 @@ struct BoundAttention : ScoreNumbers {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
-  /// Rows of every batch element if the call says how many of them are in use, else 0. Rows that are not in use are
-  /// written as 0.
+  /// If the call gives lengths: the rows per batch element, of which those beyond the length are written as 0.
+  /// Otherwise 0.
   int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them

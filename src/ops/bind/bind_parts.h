@@ -16,7 +16,7 @@ inline constexpr int64_t kCompressedRows = 1024;
 /// The sizes that the functions below share, besides those in BoundAttention::problem.
 struct CallSizes {
   int64_t sequences = 0;           ///< batch elements or packed sequences
-  int64_t q_rows = 0, k_rows = 0;  ///< size of dimension S of query and key; of dimension T for TND
+  int64_t q_rows = 0, k_rows = 0;  ///< rows of query and key: size of dimension S, or T for TND
   int64_t max_sq = 0, max_sk = 0;  ///< lengths of the longest sequence
 };
 
@@ -97,7 +97,7 @@ struct Binding {
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 
-/// Returns whether the mask tensor of a sparse mode, if given, is a compressed triangle that the rule replaces.
+/// Returns whether a mask tensor with this sparse mode is a compressed triangle, which the mask rule replaces.
 [[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
 
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
@@ -106,7 +106,7 @@ struct Binding {
 /// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
-/// Checks, for BindMask, the limits that the device sets to a mask from Mask::FromSparseMode.
+/// Checks, for BindMask, that the device would accept a mask from Mask::FromSparseMode.
 [[nodiscard]] Status CheckSparseMode(const Binding& call);
 
 }  // namespace fa::ops

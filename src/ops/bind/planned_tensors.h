@@ -17,7 +17,7 @@ struct PlannedTensor {
   bool present = false;
   DType dtype = DType::kF32;
   Dims shape, stride;
-  int64_t span_bytes = 0;  ///< bytes from the first byte of the tensor to past its last byte
+  int64_t span_bytes = 0;  ///< bytes from the tensor's first byte to the end of its last element
 };
 
 /// Returns what to keep of checked tensors, in the order of the tensors.

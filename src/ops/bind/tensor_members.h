@@ -10,7 +10,7 @@
 
 namespace fa::ops {
 
-/// A member of an operator's arguments that holds a tensor. If the tensor is not `required`, null data says that it is
+/// A member of an operator's arguments that holds a tensor. If it is not `required`, null data means that the tensor is
 /// absent.
 template <typename Args>
 struct TensorMember {

@@ -48,15 +48,15 @@ class BackwardBuffers {
   BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
                   const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
-  /// Returns the bytes of workspace that the sums over rows, keys and the batch take. The number is known before the
-  /// plan is made.
+  /// Returns the bytes of the sums over rows, keys and the batch in the workspace, which are known before the plan is
+  /// made.
   [[nodiscard]] static size_t SumBytes(const BoundAttentionGrad& bound);
 
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
-  /// Returns how many floats a row takes, at most on any level, in a panel that pack_rows writes.
+  /// Returns the most floats, at any level, that a row takes in a panel that pack_rows writes.
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }

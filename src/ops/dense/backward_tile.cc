@@ -98,7 +98,7 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  // A task past the last item is a join, which does no work.
+  // Tasks from items.size() on are joins, which do no work.
   if (task >= static_cast<int64_t>(plan_.items.size())) return;
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];

@@ -20,7 +20,7 @@ struct ForwardBuffers {
   size_t slots = 0;          ///< packed K and V
   size_t scratch = 0;        ///< one piece per worker
   size_t scratch_bytes = 0;  ///< bytes of one worker
-  /// Whether scratch has room for converted keys, and for staged rows of a compressed pse.
+  /// Whether scratch has memory for converted keys, and for staged rows of a compressed pse.
   bool converts_keys = false, stages_bias = false;
   /// One int32_t per merge: the number of parts that have stored their state; 0 before and after a run.
   size_t arrivals = 0;
@@ -28,7 +28,8 @@ struct ForwardBuffers {
   size_t state_floats = 0;  ///< floats of one part's state
 };
 
-/// Returns the floats of one part's state: the statistics and the output state of each strip of a tile of `rows` rows.
+/// Returns how many floats the state of one part takes: statistics and output state of all strips of a tile of `rows`
+/// rows.
 [[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
 
 /// Returns whether the keys of a sequence are one block. Then an output state by rows pays: it needs no transposition

@@ -21,7 +21,7 @@ namespace fa::ops {
 /// @param slope_rows  `count` values, one per row
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
-/// Rounds `count` f32 values into row i of head n of a sequence's dpse.
+/// Rounds `count` f32 values to the type of dpse and writes them to row i of head n.
 void WriteBiasRow(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
                   const float* from, int64_t count);
 

@@ -93,7 +93,8 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   for (int64_t i = 0; i < tokens; ++i) step_(Token(item, i), scores + i * row_floats, scratch.step);
 }
 
-/// Converts weights to f32. Also converts broadcast queries if the kernels cannot take them as they lie.
+/// Converts the tokens' weights to f32, and their queries if these are broadcast and the kernels cannot read their
+/// type.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   const auto& kernels = *program_.table.rows;

@@ -68,8 +68,7 @@ class IndexerTile {
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< score rows of an item's tokens; if keys are cut into parts, the scores lie in the workspace
-                     ///< instead
+    float* scores;   ///< scores of an item's tokens; not used if keys are cut: then the scores lie in the workspace
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]

@@ -43,7 +43,7 @@ void SelectionStep::operator()(const SparseToken& token, float* scores, std::byt
   WriteEntries(token.sequence, row, used, scratch.values);
 }
 
-/// Writes the entries after the used ones. `values` has room for all entries.
+/// Writes index -1 and value -inf to the entries after the used ones. `values` has room for all entries.
 void SelectionStep::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
   const int64_t entries = problem_.entries;
   auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(batch, 0, row));

@@ -38,7 +38,7 @@ constexpr int32_t kBuckets = 1 << kBucketBits;
 // way round.
 constexpr int32_t kReach = 16 << 23;
 
-// Up to this number of entries, a sort by comparisons is faster than clearing and summing up the counters.
+// Up to this number of entries, std::sort is faster than clearing and adding up the counters of a counting sort.
 constexpr int64_t kFewEntries = 64;
 
 // The number of registers through which entries pass (Settle). A bucket of at most kRegisters + 1 entries comes out in

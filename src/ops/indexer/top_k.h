@@ -14,8 +14,7 @@ class ScoreSample;
 /// have ascending indices. -0 counts as +0, and NaN comes after -inf.
 class TopK {
  public:
-  /// Makes a search in rows of at most max_scores scores, of which the k largest are wanted. If the carver has null
-  /// memory, the memory is only counted.
+  /// Prepares searches for the k largest of at most max_scores scores. A carver of null memory only counts the bytes.
   TopK(const core::kernels::IndexerKernels& kernels, Carver& carver, int64_t max_scores, int64_t k);
 
   /// Writes the indices of the min(k, count) largest scores. @return their number

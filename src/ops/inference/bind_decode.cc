@@ -191,7 +191,7 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present if q_rope is. The address of k_rope comes from the run.
+  // Whether k_rope is present is the same as for q_rope. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
                               .k = call.k,

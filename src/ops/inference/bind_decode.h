@@ -15,7 +15,7 @@ namespace fa::ops {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// Layout of one tensor per batch element; empty if all elements share one tensor, or with pages.
+  /// If each batch element has its own tensor: the layouts of these. Otherwise, and with pages, empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   bool quantized = false;    ///< whether i8 keys have scales, for queries of a float type

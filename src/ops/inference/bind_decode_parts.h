@@ -17,7 +17,7 @@ struct DecodeBinding {
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;  ///< the axes of the call's layout
-  // These tensors have another form in the equivalent dense call. k, k_rope and v have no memory there.
+  // The tensors that have another form in the equivalent dense call. k, k_rope and v have no memory there.
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
   bool own_types = false;  ///< whether the types of query, keys, values and out have been checked
 

@@ -7,8 +7,8 @@
 //     O^T[c][q]    = V (broadcast words) x P8^T             exact in int32, rows of more than 65536 keys in int64
 //   O = O^T deq_scale2 / sum.
 //
-// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. The alternative is to
-// compute Q K^T twice, first for the maximum alone. That reached 57 % of the peak instead of 81 % (D = 128, S = 2048).
+// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. Computing Q K^T twice
+// instead, first only for the maximum, reached 57 % of the peak, not 81 % (D = 128, S = 2048).
 
 #include "ops/inference/int8_tile.h"
 

@@ -26,8 +26,8 @@ struct BoundOutputScales {
   bool strided = false;    ///< whether the values are not contiguous, so that a run packs them
 };
 
-/// Checks the scales for `columns` columns of all heads. The values are taken in the order of the tensor's shape. Any
-/// shape and any strides are allowed.
+/// Checks the scales of an output with `columns` columns, counted over all heads. A tensor of scales may have any shape
+/// and strides; its values are read in the order of its shape.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
 /// Refuses an offset if the mask's rule leaves rows without keys, as the device does: with an offset, such rows would

@@ -26,7 +26,8 @@
 namespace fa::ops {
 namespace {
 
-// In f32, a sum has up to 200 terms. Each addition rounds by 2^-24 of a sum that is up to 8 times the largest output.
+// In f32, a sum has up to 200 terms. Each addition has an error of up to 2^-24 times a sum that is up to 8 times the
+// largest output.
 constexpr double kFloatTolerance = 0x1p-13;
 // In 16 bits, P, dS and outputs are each rounded by up to 2^-9 of their value. The terms of a sum are up to 8 times the
 // largest output.

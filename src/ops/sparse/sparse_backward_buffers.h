@@ -47,9 +47,9 @@ struct SparseBackwardBuffers {
   int64_t dv_column;
   KeySumTasks sums;
   const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
-  GatherShape gather;                           ///< `block` is 0 if the kernels `in_place` read keys in place
-  size_t scratch, scratch_bytes;                ///< scratch_bytes are per worker
-  size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
+  GatherShape gather;             ///< how keys are gathered; `block` is 0 if `in_place` reads them in place
+  size_t scratch, scratch_bytes;  ///< scratch_bytes are per worker
+  size_t row_delta = 0;           ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
 };
 
 }  // namespace fa::ops

@@ -172,7 +172,7 @@ float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
          (sequence.first_token + token.row) * sparse_.attention.heads;
 }
 
-/// Makes strips and row statistics, and packs the queries and the gradients of the output.
+/// Makes the strips with their row statistics, and packs the queries and d_out.
 void SparseBackwardTile::Open(Tile& tile) const {
   const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;

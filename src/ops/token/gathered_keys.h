@@ -32,7 +32,7 @@ struct KeyPlace {
 /// How gathered rows are stored for the kernels.
 enum class KeyForm : uint8_t {
   kF32,      ///< rows are widened to f32
-  kNatural,  ///< rows are unchanged, for kernels of any type and for f32
+  kNatural,  ///< rows are unchanged; for f32, and for kernels that read any type
   kPairs,    ///< K is unchanged and V becomes pairs of rows, for kernels of bf16 pairs
 };
 [[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);

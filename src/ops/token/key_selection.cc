@@ -20,8 +20,7 @@
 namespace fa::ops {
 namespace {
 
-// The number of entries that are checked together before they are used. Compilers turn these checks into vector
-// instructions.
+// The number of entries that are checked at once. Compilers check them with vector instructions.
 constexpr int64_t kChunk = 16;
 
 // For fewer entries a comparison sort is faster than clearing the counters of a radix sort.
@@ -53,7 +52,7 @@ void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// Returns the first entry, among the entries that are read, that is neither -1 nor a block. Returns `slots` if there is
+// Of the entries that are read, returns the index of the first that is neither -1 nor a block, or `slots` if there is
 // none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {

@@ -27,7 +27,7 @@ namespace fa::ops {
 class KeySumTasks {
  public:
   /// Adds the sums to the layout of `workspace`.
-  /// @param units  the number of tasks of tokens, in order; the tasks of one sequence take turns at the sequence's keys
+  /// @param units  the number of tasks of tokens, in order; the tasks of one sequence add to its keys in order
   KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
               tiling::WorkspacePlan& workspace);
 

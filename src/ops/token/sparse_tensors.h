@@ -61,7 +61,7 @@ class SparseTensors {
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
   /// Checks the lists of keys, i32 or i64 [B, S1, 1, K] with any K.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
-  /// Checks an output like CheckQuerySide. No two elements of it may share memory.
+  /// Works like CheckQuerySide, for an output. No two elements of an output may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;
   [[nodiscard]] Status CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,

@@ -21,7 +21,7 @@ constexpr int kPseRows = 2;  // the dimension of rows in [B|1,N,Sq,Sk]
 
 TensorView Shape(const TensorView& tensor) { return {nullptr, tensor.dtype, tensor.shape, tensor.stride}; }
 
-/// Returns whether the caller gave the tensor. A tensor without elements needs no memory.
+/// Returns whether the caller gave the tensor. A tensor without elements counts as given even if its data is null.
 bool Given(const TensorView& tensor) {
   const auto is_empty = [](int64_t size) { return size == 0; };
   return tensor.data != nullptr || std::any_of(tensor.shape.begin(), tensor.shape.end(), is_empty);
@@ -113,7 +113,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
   return status;
 }
 
-/// Gives dpse the sizes that it has in the whole call. dpse has the shape of pse, on this rank and in the whole call.
+/// Gives dpse the sizes that it has in the whole call, which are those of pse.
 Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, MutableTensorView* dpse, ScoreRows* scores) {
   if (scores->pse.shape.empty() || !Given(args.dpse)) return Status::Ok();
   const Dims &shape = args.dpse.shape, &want = scores->pse.shape;

@@ -29,12 +29,13 @@ struct ScoreRows {
   bool own_mask_rows = false;                       ///< the dense mask has the rows of this rank's queries
   TensorView pse = {}, dpse = {}, dense_mask = {};  ///< sizes and strides on this rank, without data
 
-  /// Returns whether some tensor has rows that stay on this rank, so that no other rank can compute with them.
+  /// Returns whether pse or the mask has only the rows of this rank's queries. No other rank can compute these rows,
+  /// because the tensors are not sent.
   [[nodiscard]] bool rows_stay() const { return own_mask_rows || pse_forms == kOwnRows; }
 };
 
-/// The arguments that decide which rows of pse and the dense mask a rank passes. Prefix sums among them have not been
-/// checked yet.
+/// The arguments from whose sizes it follows which rows of pse and the dense mask a rank has. The prefix sums have not
+/// been checked yet.
 struct ScoreArguments {
   const TensorView &q, &pse, &dpse, &dense_mask;
   std::span<const int64_t> cu_q, cu_kv;

@@ -64,7 +64,7 @@ enum class RowAxis : uint8_t {
 struct RankUnit {
   Interval sequences;           ///< sequences of the problem
   std::vector<Interval> heads;  ///< for each rank: the kv heads that it computes; may be empty
-  /// In a backward whose rows stay on their rank: the schedule of the sums. Units with equal schedules share it.
+  /// Backward with kSequence: the schedule of the sums. Units with equal schedules share it.
   std::shared_ptr<const SumSchedule> sums = {};
 };
 
@@ -77,7 +77,8 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< the largest number of kv heads per unit and rank
   std::vector<RankUnit> units;  ///< the units in their order
-  bool as_one_process = true;   ///< whether cuts are at multiples of kRowUnit, never between rows summed at once
+  bool as_one_process =
+      true;  ///< whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums
   /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. But if rows may
   /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
   RowShards q;
@@ -122,9 +123,9 @@ struct MovedRows {
 /// holds, or have another order. If so, the rank computes on copies. If not, it sends no query rows and gets none.
 [[nodiscard]] bool ComputesCopies(const RankCall& call, const RankPlan& plan, int rank);
 
-/// Returns the parts of sequences whose rows `rank` computes in a unit. The member `at` of a part's place counts in
-/// RankPlan::q (kSequence), or in the staged rows of the whole unit (kHeads). In a backward, the result also has
-/// sequences without rows, because their keys have gradients.
+/// Returns the parts of sequences whose rows `rank` computes in a unit. placed.at is a position in the rows of
+/// RankPlan::q (kSequence) or in the staged rows of the unit (kHeads). In a backward, the result also has the sequences
+/// without rows, because their keys have gradients.
 [[nodiscard]] std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                  int rank);
 

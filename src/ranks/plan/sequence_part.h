@@ -13,7 +13,7 @@ namespace fa::tiling {
 /// Rows of one sequence that a rank holds one after the other.
 struct RowPart {
   int64_t sequence = 0;
-  PlacedRows placed;  ///< placed.rows counts in the sequence, and placed.at in the rank's tensors
+  PlacedRows placed;  ///< placed.rows are rows of the sequence; placed.at is a position in the rank's tensors
   friend bool operator==(const RowPart&, const RowPart&) = default;
 };
 

@@ -44,7 +44,7 @@ constexpr int64_t kMostBlocks = int64_t{1} << 24;
 // tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// Returns the cost of tiles of `rows` rows in addition to their products, as a fraction of the cost of the products.
+/// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.
 double TileOverhead(int64_t rows) {
   constexpr int64_t kStripRows = 32;  // the rows of a strip at most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
@@ -228,10 +228,10 @@ class SumMaker {
     }
   }
 
-  /// The moment when a block becomes ready (block >= 0), or when a rank becomes free.
+  /// A moment: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // events at the same time are taken in the order in which they were made
+    int64_t number = 0;  // of events at the same time, the one that was made first is taken first
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }

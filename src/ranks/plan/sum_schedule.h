@@ -35,7 +35,8 @@ struct SumBlock {
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
   double late = 0;         ///< predicted time from then until the block ends, while tiles of the next blocks run
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
-  bool begins_heads = true, ends_heads = true;  ///< whether the block is the first, or last, of its heads in the chunk
+  bool begins_heads = true,
+       ends_heads = true;  ///< whether the block is the first, or the last, of its chunk with these heads
 };
 
 /// The order in which ranks add their blocks to the sums. In each chunk, blocks are added in the order of one process:
@@ -76,8 +77,8 @@ struct SumCall {
 [[nodiscard]] int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group);
 
 /// Makes the schedule of a unit.
-/// @throws PlanTooLarge  if there are too many blocks for their numbers or for the memory, or more than
-/// kMostTravellingChunks chunks that travel
+/// @throws PlanTooLarge if there are too many blocks for 32-bit indices or for the memory, or if the sums of more than
+/// kMostTravellingChunks chunks go from rank to rank
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
 /// Returns the predicted time of `units` units, one after the other. Every rank computes its blocks in their order, and

@@ -88,7 +88,7 @@ class ChainMessages final : public core::Arrivals {
   }
   /// Sets *left to whether the sums that this rank sent last for the chunk have left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
-  /// Tests the message, or waits for it if `may_wait`. Sets *done to whether the message has ended.
+  /// Tests the message or, if `may_wait`, waits for it. Sets *done to whether it has ended.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
   /// A poll calls this function if it has tested no arriving sums. The function tests the oldest send of sums that has
   /// not ended. If all have ended, it polls `others`.

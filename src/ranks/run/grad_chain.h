@@ -44,11 +44,11 @@ class GradChain {
   [[nodiscard]] size_t SumBytes() const;
   /// Returns the number of send requests, one for each chunk that travels.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// Returns the largest number of messages under way while a unit runs and sums of the unit before may still be
-  /// leaving.
+  /// Returns the most messages that are under way while a unit runs, including sums of the unit before that are still
+  /// being sent.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, since sums of the unit may leave later.
+  /// Memory that must outlive the unit's run, because some of its sums may still be being sent.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;

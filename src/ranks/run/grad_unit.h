@@ -40,7 +40,8 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
   void ClearUnseenBias(std::byte* staged) const;
 
   [[nodiscard]] UnitPlaces PlacesOf(const AttentionGradArgs& args, std::byte* staged) const;
-  /// Returns the arguments for a run of the program. dsink is absent, and dslopes only says whether dslopes is wanted.
+  /// Returns the arguments for a run of the program. dsink is absent. dslopes is not written; it only says whether the
+  /// call wants dslopes.
   [[nodiscard]] AttentionGradArgs UnitArgs(const AttentionGradArgs& args, std::byte* staged) const;
 
  private:

@@ -26,7 +26,7 @@ class RowMoves {
   /// If this rank needs copies, the tensors of queries in `bound` become these copies.
   RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// Returns the messages of one exchange. No other messages are under way during an exchange.
+  /// Returns the messages of one exchange. No others are under way meanwhile.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
   /// Returns `args` with the copies in place of the rank's own rows.
   [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;

@@ -51,7 +51,7 @@ struct BackwardPlan {
   std::vector<BackwardItem> items;
   core::TaskGraph graph;
   int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
-  /// Whether the query heads of a pair use the same rows of its slot, one head after the other.
+  /// Whether the query heads of a pair are computed one after the other, in the same rows of its slot.
   bool head_by_head = false;
   /// For each sequence, the row in the slot at which its rows begin. Empty: the rows of every sequence begin at row 0.
   std::vector<int64_t> slot_row_of;

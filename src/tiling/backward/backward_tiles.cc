@@ -148,8 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// Makes the newest tile, which is the first tile of its rows, wait for the previous head's last tile of these rows.
-  /// The tile's head takes over the previous head's rows of the slot.
+  /// Makes the newest tile, which is the first of its row group, wait for the previous head's last tile of the same row
+  /// group, whose rows of the slot it takes over.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);

@@ -26,8 +26,8 @@ struct BackwardCut {
   /// Whether all columns of a query head come before the columns of the next head, which takes over the slot's rows.
   /// This order needs a band of one column.
   bool head_by_head = false;
-  /// The numbers of the columns whose tiles are made. All columns still decide which tiles are the first and the last
-  /// of a row group.
+  /// The columns whose tiles are made. Which tiles are the first and the last of a row group still depends on all
+  /// columns.
   Interval columns = {0, std::numeric_limits<int64_t>::max()};
   bool rows_without_keys = true;  ///< whether row groups without any column get tiles too
   ColumnOrder order = ColumnOrder::kOfRule;
@@ -64,8 +64,8 @@ struct PairTiles {
 /// Returns whether row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
-/// Returns the number of tiles of a pair with all its columns, including tiles that only write zeros. The number may
-/// exceed the tiles for which there is memory.
+/// Returns the number of tiles of a pair with all its columns, including tiles that only write zeros. There need not be
+/// memory for so many tiles.
 [[nodiscard]] double CountPairTiles(const RowRule& rule, const BackwardCut& cut);
 
 [[nodiscard]] PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut);

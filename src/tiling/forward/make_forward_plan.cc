@@ -25,7 +25,7 @@ using core::CeilDiv;
 // products of one strip (see PackDuration). So packing them once, instead of converting them in every tile, pays if a
 // few tiles or more read them.
 constexpr int64_t kPackStrips = 8;
-// Packs of floats begin at a multiple of the largest group of rows of any level (kMostPairGroup of the kernels).
+// Packs of f32 begin at a multiple of this number of rows, which is kMostPairGroup, the largest group of pair_rows.
 constexpr int64_t kPackStep = 32;
 
 // Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.

@@ -33,7 +33,7 @@ struct PackedHead {
 /// after the other. Fills in plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
-/// Adds joins and edges to plan.graph, and zeros as the joins' times to `durations`.
+/// Adds the joins and edges to plan.graph, and a time of 0 per join to `durations`.
 void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations);
 
 /// Makes graph.order and graph.range_begin from the ranges `cuts` of the tiles in `item_order`. An empty item_order

@@ -21,7 +21,7 @@ struct IndexerSizes {
   int64_t key_width = 0;  ///< keys along the lanes of a strip
 };
 
-/// Returns what the plan of a call that scores keys says about itself. The facts refer to the plan.
+/// Returns the facts about the plan of a call that scores keys. They keep references to the plan.
 [[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
                                 const IndexerPlan& plan, std::vector<std::string> kernels);
 

@@ -30,7 +30,7 @@ struct IndexerGradPlan {
   const char* op = "";
   int64_t block_k = 0;             ///< keys that a task multiplies and differentiates at a time
   int64_t tokens_per_task = 1;     ///< most tokens of a task
-  std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, as one task; empty: one token per task
+  std::vector<TokenGroup> groups;  ///< tokens that go through the keys together, as one task; empty: one token per task
   int64_t units = 0;               ///< tasks of tokens
   double flops = 0;
   std::string reason;

@@ -14,7 +14,7 @@ namespace fa::tiling {
 inline constexpr int64_t kMaxTileHeads = 144;
 
 /// The tasks into which a sparse call is cut. All workers claim from the front of one list. The reason is that the cost
-/// of a token is the length of its list of keys, which only Run knows.
+/// of a token depends on the length of its list, which is known only in Run.
 struct SparsePlan {
   const char* op = "";
   int64_t block_k = 0;     ///< keys gathered at a time, a constant

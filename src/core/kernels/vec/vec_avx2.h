@@ -40,7 +40,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm256_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return _mm256_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm256_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }

@@ -35,7 +35,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm512_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return _mm512_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm512_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm512_mask_mov_ps(no, m, yes); }

@@ -89,7 +89,7 @@ FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first
   first = AsF(_mm512_unpacklo_epi16(low, high));
   second = AsF(_mm512_unpackhi_epi16(low, high));
 }
-/// Turns 32 floats from their order into the order that UnpackRows gives columns.
+/// Reorders 32 floats from the order of columns into the order in which UnpackRows gives columns.
 FA_INLINE void ToUnpackedOrder(F& a, F& b) {
   const F first = _mm512_shuffle_f32x4(a, b, 0x88);
   b = _mm512_shuffle_f32x4(a, b, 0xdd);
@@ -122,7 +122,8 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
   return x;
 }
-/// Turns the vectors a and b of consecutive keys into the vector of their even keys and the vector of their odd keys.
+/// Splits the keys of a and b, which follow each other, into the vector of the even keys and the vector of the odd
+/// keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 4 || R == 8);

@@ -20,7 +20,7 @@ FA_INLINE M FirstLanes(int64_t n) {
 }
 
 FA_INLINE F Load(const float* p) { return vld1q_f32(p); }
-/// Loads n elements. 1 to 3 elements are loaded by halves and lanes, because nothing past the end may be read.
+/// Loads n elements. Nothing past them may be read, so 1 to 3 elements are loaded in parts.
 FA_INLINE F LoadN(const float* p, int64_t n) {
   if (n >= 4) return Load(p);
   F x = vdupq_n_f32(0);
@@ -52,7 +52,7 @@ FA_INLINE F FmaByLane(F factors, F b, F c) {
 }
 FA_INLINE F Sqrt(F a) { return vsqrtq_f32(a); }
 FA_INLINE F Abs(F a) { return vabsq_f32(a); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 FA_INLINE F Min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }

@@ -52,7 +52,7 @@ FA_INLINE F Sqrt(F a) {
   return a;
 }
 FA_INLINE F Abs(F a) { return BitCast<F>(BitCast<I>(a) & 0x7fffffff); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return a > b ? a : b; }
 FA_INLINE F Min(F a, F b) { return a < b ? a : b; }
 FA_INLINE F Select(M m, F yes, F no) { return m ? yes : no; }

@@ -31,7 +31,7 @@ Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64
   return WrongSize(name, dim, got, want);
 }
 
-// Finds the head size of a tensor with `heads` heads. The head size has a dimension by itself, or shares one with the
+// Finds the head size of a tensor with `heads` heads. The head size has its own dimension, or shares one with the
 // heads.
 Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const Words& heads_source,
                 int64_t* size) {

@@ -21,8 +21,8 @@ ErrorText InMode(const Binding& call) {
   return Arg("sparse_mode") + " " + std::to_string(call.options.mask.sparse_mode());
 }
 
-// Returns the sizes of a sequence for an error. `index` is the index of a packed sequence, or -1 if all batch elements
-// are alike.
+// Returns the sizes of a sequence for an error. `index` is that of a packed sequence, or -1 if all batch elements have
+// the same sizes.
 ErrorText Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
   return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : std::string()) +
          ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";
@@ -62,7 +62,7 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Checks the signs of the band in modes 0 and 4, whatever the sizes.
+// Checks that the band of modes 0 and 4 is not empty by itself: a negative pre or next needs a larger next or pre.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
   const int64_t next = call.options.mask.next();

@@ -35,7 +35,7 @@ struct LossProblem {
 
   // Members of a sparse loss.
   KeyLists lists;
-  bool has_mean = false;  ///< whether p_head_mean is given; if it is, `attention` has no meaning
+  bool has_mean = false;  ///< whether p_head_mean is given; then `attention` is not used
 };
 
 /// A validated call of a KL loss.
@@ -53,7 +53,7 @@ struct BoundIndexerLoss {
   std::vector<PlannedTensor> planned;
 };
 
-/// The tensors of a loss in a run. LossProblem says whether the attention's tensors and `mean` exist.
+/// The tensors of a loss in a run. LossProblem::has_mean says whether `mean` exists or the attention's tensors do.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;

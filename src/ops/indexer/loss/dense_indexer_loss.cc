@@ -246,7 +246,7 @@ void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch)
   }
 }
 
-/// Computes loss and gradients of one token with a block of keys.
+/// Computes the loss and the gradients of one token and a block of keys.
 void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
                              const Scratch& scratch) const {
   const ops::IndexerGradient& gradient = program_.gradient;
