@@ -87,8 +87,7 @@ ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDevice(void);
 ///                 passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 
-/// Contexts are only names: streams and memory do not belong to one. The thread that creates a context makes it
-/// current.
+/// A context has no effect: streams and memory do not belong to it. The thread that creates a context makes it current.
 ACL_FUNC_VISIBILITY aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
@@ -114,9 +113,9 @@ ACL_FUNC_VISIBILITY aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamSta
 ACL_FUNC_VISIBILITY aclError aclrtCreateEvent(aclrtEvent* event);
 ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
-/// Records the event. It completes when the stream has done all work that is queued now.
+/// Records the event. It completes when the stream has done all work that is queued on it now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Does nothing: a wait for an event always waits for the last record that was made before the wait.
+/// Does nothing, because a wait for an event waits for the last record before the wait in any case.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// Gets whether the event is complete. An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);

@@ -40,7 +40,7 @@ ACL_FUNC_VISIBILITY aclIntArray* aclCreateIntArray(const int64_t* value, uint64_
 /// No operator of this library takes arrays of float or bool.
 ACL_FUNC_VISIBILITY aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size);
 ACL_FUNC_VISIBILITY aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size);
-/// Makes a list of tensors. From then on the list owns its tensors.
+/// Makes a list of tensors. From then on the list owns its tensors, and destroys them with itself.
 ACL_FUNC_VISIBILITY aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size);
 
 /// Destroys the object. Executors keep what they need, so an object may be destroyed as soon as the workspace size is

@@ -6,8 +6,7 @@
 /// inputLayout is "BNSD", "BSND", "BSH" or "SBH"; VarLen functions take "TND". Tensors are float, float16 or bfloat16,
 /// with any strides. paddingMask, softmaxOutOut and innerPrecise are ignored.
 ///
-/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8] with any layout. Each value stands there in eight equal
-///   copies.
+/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8] with any layout. Each value is stored in eight equal copies.
 /// - realShift has the type of query or float; with pseType 2 and 3 it holds float slopes.
 /// - dropMask holds bits, 1 = keep.
 /// - attenMask drops the pairs where it is 1. Null means no mask, whatever sparseMode says. The compressed masks of

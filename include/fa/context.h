@@ -57,8 +57,8 @@ enum class Isa : uint8_t {
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
 /// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux for the permission to
 /// use it (arch_prctl), for the whole process. Without the permission the level is avx512_bf16. Some hypervisors hide
-/// features of the CPU. The environment variable FA_ASSUME_ISA names a level that is taken for granted. If the CPU
-/// lacks that level after all, SIGILL ends the process.
+/// features of the CPU. For these, the environment variable FA_ASSUME_ISA names a level that the CPU is assumed to
+/// have. If it lacks the level, SIGILL ends the process.
 [[nodiscard]] FA_API Isa DetectIsa();
 /// Returns whether a context of the level can be made here. The CPU must have the level, and the library must have been
 /// built with it (CMake's FA_LEVELS, docs/packaging.md).
@@ -85,12 +85,12 @@ struct ContextOptions {
   std::optional<Isa> isa = {};  ///< default: environment variable FA_FORCE_ISA, else the fastest level
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
-  /// Whether OpenBLAS computes the products of the portable level. If it does, the promise of equal bits does not hold.
-  /// Default: true if the environment variable FA_PORTABLE_BLAS is 1.
+  /// Whether OpenBLAS computes the products of the portable level. If it does, equal bits are not promised. Default:
+  /// true if the environment variable FA_PORTABLE_BLAS is 1.
   std::optional<bool> portable_blas = {};
 };
 
-/// A machine that plans are made for. It may be another machine than this one.
+/// A machine for which plans are made. It may differ from this one.
 struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, one thread per core
@@ -150,9 +150,9 @@ class FA_API Context {
 [[nodiscard]] FA_API Status CheckLevel(Isa level);
 
 /// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all
-/// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), and during that
-/// time the library's own threads find no core. So a program whose other operators use OpenMP, as PyTorch's do, shares
-/// its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
+/// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), so meanwhile the
+/// library's own threads find no core. A program whose other operators use OpenMP, such as PyTorch's, should therefore
+/// share its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
 /// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call, until that

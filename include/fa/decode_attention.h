@@ -49,8 +49,8 @@ struct DecodeAttentionArgs {
   ///   also be [pages, Nkv, page size, D], with BSND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
-  /// The second part of heads that are split in two, optional, [B, N, Sq, Drope]; only for keys of the type of q.
-  /// k_rope has the form of k, with as many rows and pages. Scores are Q K^T + Qr Kr^T.
+  /// Optional, only for keys of the type of q: the second part of the heads, [B, N, Sq, Drope]. k_rope has the form of
+  /// k, with as many rows or pages. Scores are Q K^T + Qr Kr^T.
   TensorView q_rope;
   std::span<const TensorView> k_rope;
   /// Number of keys in use per batch element, counted from key 0. A single entry holds for all elements. Empty stands
@@ -62,9 +62,9 @@ struct DecodeAttentionArgs {
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
   /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
-  TensorView antiquant_scale;   ///< f32, f16 or bf16, shapes as in Antiquant; needed if keys and values are i8 and q is
-                                ///< not. Their element x stands for (x + offset) * scale. Entry 0 is for keys, 1 for
-                                ///< values
+  TensorView
+      antiquant_scale;  ///< f32, f16 or bf16, shapes as in Antiquant; needed if keys and values are i8 and q is not. An
+                        ///< i8 key or value x stands for (x + offset) * scale. Entry 0 is for keys, 1 for values
   TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
@@ -86,7 +86,8 @@ struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
   int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};     ///< rows and keys count within the lengths in use: with Causal() the last query sees the last key
+  Mask mask =
+      {};  ///< rows and keys are counted inside the lengths in use: with Causal() the last query sees the last key
   float softcap = 0;  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
 };

@@ -41,7 +41,7 @@ class ErrorText {
   /// Makes a text that mentions no argument.
   explicit ErrorText(std::string words) : text_(std::move(words)) {}
 
-  /// Returns a text that is the mention of an argument alone: "k", "k.shape", "k.shape[2]".
+  /// Returns a text that only mentions an argument: "k", "k.shape", "k.shape[2]".
   static ErrorText Argument(std::string_view name, std::string_view member = {}, std::string_view index = {}) {
     ErrorText error;
     error.text_.reserve(name.size() + member.size() + index.size());

@@ -52,8 +52,8 @@ struct AttentionArgs {
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
   MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; the sum before dropout
-  /// The logarithm of the sum of exponentials, optional, f32 of the shape of softmax_max: max + ln(sum), -inf for a row
-  /// without keys. The backward reads softmax_max and softmax_sum and does not read lse.
+  /// Optional, f32 of the shape of softmax_max: the logarithm of the sum of exponentials, max + ln(sum), or -inf for a
+  /// row without keys. The backward reads softmax_max and softmax_sum and does not read lse.
   MutableTensorView lse;
 };
 
@@ -76,8 +76,8 @@ FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& 
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 
-/// Writes the first `bits` keep bits of a call with `dropout` = state, LSB first, in the flat order of
-/// AttentionArgs::drop_mask. Trailing bits of the last byte are 0.
+/// Writes the first `bits` bits of the drop_mask that stands for options.dropout = state, in the order of
+/// AttentionArgs::drop_mask. The unused bits of the last byte are 0.
 /// @param mask  u8, at least ceil(bits / 8) bytes
 FA_API Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
                                   Context* context = nullptr);

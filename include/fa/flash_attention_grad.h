@@ -54,8 +54,8 @@ struct AttentionGradArgs {
 /// out), dP = dropout(d_out V^T) and dS = P (dP - Dr),
 ///   dv = dropout(P)^T d_out,  dq = scale dS K,  dk = scale dS^T Q.
 ///
-/// A masked pair and a row without keys contribute exactly nothing, whatever q, k, v, d_out or pse hold there. TND rows
-/// past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
+/// A masked pair and a row without keys add exactly nothing to any gradient, whatever q, k, v, d_out or pse hold there.
+/// TND rows past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
 ///
 /// With Accumulation::kDeterministic, the default of Context, the bits do not depend on the number of threads, the
 /// other sequences of the call, or the layout. dslopes, dsink and a broadcast dpse are sums over the batch, which are

@@ -40,10 +40,10 @@ enum class LossReduction : uint8_t {
 /// The distribution that the indexer learns.
 enum class IndexerTarget : uint8_t {
   kHeadMean,  ///< the mean over the heads of the attention's probabilities, as on the device
-  kL1,        ///< this mean divided by its sum over the row's selection, as DeepSeek-V3.2 defines it
+  kL1,        ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
 };
 
-/// Tensors of the fused KL loss on a selection. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
+/// Tensors of the KL loss on selected keys. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
 /// with null data is absent.
 struct SparseIndexerLossArgs {
   TensorView q, k;              ///< tensors of the attention: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
@@ -62,7 +62,7 @@ struct SparseIndexerLossArgs {
   MutableTensorView loss;      ///< f32, one element
 };
 
-/// Tensors of the KL loss on every key below the limit, for attention with several key heads.
+/// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
   TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
   TensorView q_rope, k_rope;     ///< optional, both or none
@@ -77,7 +77,7 @@ struct DenseIndexerLossArgs {
   MutableTensorView dq_index, dk_index, dweights, loss;  ///< as in SparseIndexerLossArgs
 };
 
-/// The options of a loss on a selection: everything but the tensors.
+/// The options of a loss on selected keys: everything but the tensors.
 struct SparseIndexerLossOptions {
   Layout layout = Layout::kBSND;    ///< BSND or TND
   std::optional<float> scale = {};  ///< scale of the attention; default 1/sqrt(D + Drope)
@@ -87,7 +87,7 @@ struct SparseIndexerLossOptions {
   bool check_indices = true;  ///< as in SparseAttentionOptions
 };
 
-/// The options of a loss on every key, which has no indices.
+/// The options of a loss on every key: everything but the tensors.
 struct DenseIndexerLossOptions {
   Layout layout = Layout::kBSND;
   std::optional<float> scale = {};

@@ -30,7 +30,7 @@ namespace fa {
 /// without keys.
 class FA_API Mask {
  public:
-  /// The kind of rule. delta = Sk - Sq of the batch element or sequence.
+  /// The kinds of rules. delta is Sk - Sq of the batch element or sequence.
   enum class Kind : uint8_t {
     kNone,             ///< every key
     kCausal,           ///< j <= i + delta
@@ -88,8 +88,8 @@ class FA_API Mask {
   ///   . x x x x .
   /// @endcode
   static Mask BandTopLeft(int64_t pre, int64_t next);
-  /// Makes a causal mask, aligned bottom-right, with which every query also sees the first prefix[b] keys of batch
-  /// element b. Prefix({5}):
+  /// Makes a causal mask, aligned bottom-right. In addition, every query of batch element b sees the first prefix[b]
+  /// keys. Prefix({5}):
   /// @code{.unparsed}
   ///   x x x x x .
   ///   x x x x x .

@@ -52,8 +52,8 @@ FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, 
 FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
                                                     Context* context = nullptr);
 
-/// Returns the error with which MergePartials would refuse the same call, without running it. Tensors may have null
-/// data. The function then checks their shapes, strides and types, but not whether they overlap.
+/// Checks the same call without running it, and returns the error of MergePartials. If tensors have null data, it
+/// checks their shapes, strides and types, but not whether they overlap.
 FA_API Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options);
 
 }  // namespace fa

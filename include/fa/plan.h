@@ -55,9 +55,9 @@ class FA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A validated call of the operator that takes `Args`, cut into tiles and with a layout of its workspace. The plan is a
-/// pure function of shapes, options and context. The operator's function PlanX makes the plan once, and Run runs it
-/// often. The plan is immutable: many threads may call Run at once, each with its own Workspace. The context must
+/// A validated call of the operator that takes `Args`: it is cut into tiles, and its workspace is laid out. The plan is
+/// a pure function of shapes, options and context. The operator's function PlanX makes the plan once, and Run may run
+/// it often. The plan is immutable: many threads may call Run at once, each with its own Workspace. The context must
 /// outlive the plan. Code that runs a plan on another operator's tensors does not compile.
 ///
 /// PlanX never reads the memory of tensors, so a plan may precede their allocation. A required tensor may then have

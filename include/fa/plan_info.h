@@ -22,8 +22,8 @@
 
 namespace fa {
 
-/// One block of work in a plan: rows of one query head, or of several query heads that share the tile, against an
-/// interval of keys.
+/// One block of work in a plan: some rows of one query head, or of several that share the tile, and an interval of
+/// keys.
 struct PlanTile {
   int64_t batch = 0;
   int64_t head_kv = 0;
@@ -59,7 +59,7 @@ struct PlanInfo {
   int workers = 0;
   double flops = 0;          ///< floating-point operations of the kept pairs
   double flops_full = 0;     ///< the same if no pair were masked
-  double flops_visited = 0;  ///< the same for all pairs that are computed, kept or not
+  double flops_visited = 0;  ///< the same for all pairs that are computed, including masked ones
   size_t workspace_bytes = 0;
   std::vector<double> load;  ///< predicted busy time of each worker, as a fraction of the busiest worker's
   double efficiency = 0;     ///< simulated: work / (workers * makespan)

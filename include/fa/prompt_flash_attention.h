@@ -31,7 +31,7 @@
 
 namespace fa {
 
-/// Tensors of prompt attention, the forward of inference. Shapes are written for BNSD; each tensor has the shape of
+/// Tensors of prompt attention. Shapes are written for BNSD; each tensor has the shape of
 /// PromptAttentionOptions::layout. A tensor with null data is absent.
 struct PromptAttentionArgs {
   TensorView q;       ///< [B, N, Sq, D]; f32, bf16, f16 or i8
@@ -40,7 +40,7 @@ struct PromptAttentionArgs {
   TensorView q_rope;  ///< optional, [B, N, Sq, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
   /// The bias, as PromptAttentionOptions::pse_type says. With kScaleThenAdd it is [B|1, N, >= Sq, >= Sk], of the type
-  /// of q or f32 (q i8: f16 or f32). TND and the other types are as in FlashAttention.
+  /// of q or f32 (q i8: f16 or f32). With TND, and with the other types, it is as in FlashAttention.
   TensorView pse;
   /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [>= Sq, >= Sk], [B|1, >= Sq, >=
   /// Sk], [B|1, 1, >= Sq, >= Sk] or [B, N, >= Sq, >= Sk]; with TND it is [>= maxSq, >= maxSk].

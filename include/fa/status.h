@@ -38,7 +38,7 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  /// Makes an error of class `code`. Its message() begins with the name of the class.
+  /// Makes an error of class `code`. Its message() begins with the class, such as "invalid argument: ".
   FA_API Status(StatusCode code, const ErrorText& what) noexcept;
   FA_API Status(StatusCode code, std::string_view what) noexcept;
 
@@ -104,7 +104,7 @@ class [[nodiscard]] Result {
 
 }  // namespace fa
 
-/// Evaluates an expression of type fa::Status and returns it from the calling function unless it is ok().
+/// Evaluates an expression of type fa::Status. If the status is not ok(), returns it from the calling function.
 #define FA_RETURN_IF_ERROR(expression) \
   if (::fa::Status fa_status = (expression); !fa_status.ok()) return fa_status
 

@@ -66,7 +66,7 @@ class Dims {
     for (int64_t value : values) push_back(value);
   }
 
-  /// Past the eighth value, push_back drops the value and rank() becomes 9, which every operator refuses by name.
+  /// push_back drops a ninth value; rank() then is 9, and every operator refuses the tensor by name.
   constexpr void push_back(int64_t value) {
     if (rank_ < kMaxRank) values_[static_cast<size_t>(rank_)] = value;
     if (rank_ <= kMaxRank) ++rank_;

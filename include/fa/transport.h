@@ -78,7 +78,7 @@ class FA_API Transport {
   [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
   /// Starts to receive exactly `bytes.size()` bytes. The bytes have arrived when Wait or Test says so.
   [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;
-  /// Returns when the message has left or arrived. Every request is waited for once, by Wait or by Test.
+  /// Returns when the message has left or arrived. Every request is ended once, by Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
   /// Tells without waiting whether the message has left or arrived. If so, Test has done what Wait does, and nobody
   /// waits for the request again. If Wait would return an error, because the other rank has left or after the
@@ -95,8 +95,8 @@ class FA_API Transport {
   /// call is collective: every rank makes it.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// Returns the bytes that all runs over this transport have moved so far. Each message counts when it begins. A run
-  /// that succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
+  /// Returns the bytes that all runs over this transport have moved so far. A message is counted when it is started. A
+  /// run that succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  protected:

@@ -13,7 +13,8 @@ namespace fa::core {
 
 /// While such an object lives, its thread computes as the library does everywhere: it rounds to nearest, keeps
 /// denormals and masks floating-point exceptions. The destructor restores the caller's settings and exception flags
-/// exactly. Flags that the library's arithmetic raises are dropped, because they would depend on which thread did what.
+/// exactly. The exception flags that the library's own arithmetic sets are dropped, because they would depend on which
+/// thread ran which task.
 class FpEnvironment {
  public:
   FpEnvironment() noexcept : callers_(Read()) {

@@ -145,15 +145,15 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)];
   }
 
-  // Returns whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. Pages whose sizes fit
-  // both orders count as pages in the device's order.
+  // Returns whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. If the sizes fit both
+  // orders, the result is true.
   [[nodiscard]] bool PagesAreTurned(int64_t block_size) const {
     if (!paged() || slots_.k.empty() || settings_.options.layout != Layout::kBSND) return false;
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
-  // The number of heads follows from the tensors, and numKeyValueHeads must agree with that number.
+  // numKeyValueHeads must be the number of key heads that the tensors have.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
     if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // the plan refuses q or k

@@ -34,7 +34,7 @@ struct SparseLayouts {
 /// Returns the mask that a sparseMode means.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
-/// An operator of the sparse family. Each of the program's tensors is one tensor of the library.
+/// An operator of the sparse family. Each tensor of the program is passed as one tensor of the library.
 ///
 /// If lengths lie in tensors, the first phase plans for the longest possible lengths. This plan checks everything else
 /// and gives the size of the workspace. The stream plans again for the lengths that it finds.
@@ -129,7 +129,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       int64_t keys = 0;
       if (args.block_table.data != nullptr) {
         const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        // A sequence has at most this many keys, even if the table has room for more.
+        // The pages may hold more keys, but no sequence may have more than this.
         return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }

@@ -22,8 +22,8 @@ struct CallMemory {
 
 /// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
 ///
-/// The library wants an innermost stride of 1. A tensor with another innermost stride is packed into the workspace
-/// before the call, or scattered from there after the call; all other tensors are used where they lie.
+/// The library wants an innermost stride of 1. A tensor with another innermost stride is copied to the workspace before
+/// the call, or, if it is an output, copied from there after the call. All other tensors are used in place.
 class Operands {
  public:
   /// The index of an operand. kAbsent is the slot of a null tensor, or of an optional tensor without elements.
@@ -60,8 +60,7 @@ class Operands {
   [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 
-  /// Reserves `bytes` of the workspace and returns their offset. The sum of all reserved bytes saturates and never
-  /// wraps.
+  /// Reserves `bytes` of the workspace and returns their offset. A sum of more than kMostBytes becomes kMostBytes.
   size_t Book(size_t bytes);
   /// Returns a dense tensor at offset `at` of the workspace.
   [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);

@@ -17,7 +17,7 @@ struct Failure {
 };
 
 /// Returns the device's failure for a status. Invalid arguments have code 161002, whichever part of the library finds
-/// them. Everything else is a failure of the run time. If there is no memory for the message, the code is still right.
+/// them. All other statuses have a code of the runtime. If there is no memory for the message, the code is still right.
 [[nodiscard]] Failure FailureOf(const Status& status) noexcept;
 /// Returns the failure for the exception that is being handled; call it only in a catch block. A lack of memory or of
 /// threads gives the code `no_memory`.

@@ -108,8 +108,8 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   std::unique_lock lock(mutex_);
   if (destroyed_) return false;
   const bool idle = !busy_;
-  // busy_ is set before `ending` is read. So either this thread sees `ending`, or the exit handler sees that this
-  // stream is busy.
+  // busy_ is set before `ending` is read. So if the exit handler has set `ending`, this thread sees it, or the handler
+  // sees that the stream is busy.
   busy_ = true;
   const bool here = idle && ending;
   if (idle && !here) Start();

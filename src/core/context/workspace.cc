@@ -15,8 +15,8 @@ namespace fa {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// The size of a huge page of x86-64. Huge pages are asked for only if the memory fills at least two of them. For less
-// memory, rounding up would cost more than the TLB misses that huge pages save.
+// The size of a huge page of x86-64. Huge pages are used only for memory of at least two of them. For less, rounding up
+// to huge pages would cost more than they save.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
 

@@ -46,7 +46,7 @@ struct FetchList {
 enum class RowForm : uint8_t {
   kApart,   ///< from `data` on, `stride` elements apart
   kListed,  ///< at the addresses in `rows`
-  kPaired,  ///< from `data` on, in the groups that pair_rows writes; a group has `stride` columns of words
+  kPaired,  ///< from `data` on, as pair_rows writes groups; `stride` is the number of columns of words per group
 };
 
 /// Rows of K, of V or of queries. StripFacts and RowFunctions say which forms and types a kernel takes.
@@ -132,7 +132,7 @@ struct BackwardPairsArgs {
   const float *shift = nullptr, *delta = nullptr;
   KeepArgs keep = {};  ///< no words mean no dropout
   float ds_multiplier = 1;
-  // The next members are outputs, which overlap neither s nor dp nor each other.
+  // The outputs, which overlap neither s nor dp nor each other.
   float *p_lanes = nullptr, *ds_lanes = nullptr;  ///< in the layout that pair_lanes writes
   float* ds_keys = nullptr;                       ///< in the layout that pair_keys writes
 };
@@ -177,8 +177,8 @@ struct AttendedHeads {
   bool any_float = false;    ///< if it multiplies f32: whether it also takes f16 and bf16 heads
 };
 
-/// The facts that planning reads about the kernels of one strip width on one level. They come from a line of
-/// kernels.inc, and any machine has the facts of any level.
+/// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
+/// is known on any machine.
 struct StripFacts {
   const char* name = nullptr;  ///< for example "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
@@ -191,7 +191,7 @@ struct StripFacts {
   int64_t panel_group = 2;
   bool state_by_row = false;       ///< whether the output state is [row][dv], with the same bits as [dv][lane]
   bool scores_by_address = false;  ///< whether scores and pair_rows also take listed rows
-  bool in_place = false;           ///< pairs: whether scores and product take listed rows only, in place
+  bool in_place = false;  ///< pairs: whether scores and product take only listed rows, which they read in place
   AttendedHeads attended = {};
 
   /// Returns whether scores take rows of K of this form and type.
@@ -236,8 +236,8 @@ struct ScorePasses {
   void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
   /// s = pre * s + post * bias(lane)[key]. In lanes that are not in use, s may stay as it is.
   void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias, float* row_max);
-  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), where f is the square root if `square_root` is set, else
-  /// the identity.
+  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), where f(x) is the square root of x if `square_root` is set,
+  /// and otherwise x.
   void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root,
                      float* row_max);
   /// s = fill where key is outside [begin[lane], end[lane]).
@@ -327,7 +327,7 @@ struct StripFunctions {
   /// s = p = 2^(factor * s - shift[lane]), which is 0 below 2^-126, and dp = ds = p * (dp - delta[lane]). Both are 0
   /// where s is kMaskedScore.
   void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
-  /// Works like backward_softmax with dropout: dp = ds = p * (dropout(dp) - delta[lane]), and then s = dropout(p).
+  /// backward_softmax with dropout: dp = ds = p * (dropout(dp) - delta[lane]), and then s = dropout(p).
   void (*backward_softmax_dropout)(float* s, float* dp, int64_t keys, float factor, const float* shift,
                                    const float* delta, const KeepArgs& keep);
 
@@ -350,7 +350,7 @@ struct StripKernels : StripFacts, StripFunctions {};
 struct OuterArgs {
   const float* a = nullptr;  ///< pairs: bf16 as pair_lanes writes it
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
-  int64_t width = 0;         ///< lanes of a strip; the last strip may be used in part only
+  int64_t width = 0;         ///< lanes of a strip; of the last strip only some may be in use
   int64_t rows = 0;          ///< lanes in use of all strips together
   const float* b = nullptr;  ///< the panel of rows that pack_rows writes
   int64_t b_rows = 0;        ///< rows of the panel b
@@ -378,7 +378,7 @@ inline constexpr int64_t kPairBlockDepth = 4;
 /// How many words a row of a tile of the tile unit has.
 inline constexpr int64_t kTileLanes = 16;
 
-/// The facts that planning reads about the kernels that do not depend on a strip.
+/// What planning must know about the kernels that do not depend on a strip.
 struct RowFacts {
   int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
@@ -463,7 +463,7 @@ struct KernelTable {
     while (i > 0 && strips[i].width < share) --i;
     return strips[i];
   }
-  /// Returns the same strip with its output state by rows, if the level has it, else `strip`.
+  /// Returns the strip of the same width with its output state by rows, or `strip` itself if the level has none.
   [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
@@ -481,7 +481,7 @@ struct KernelTable {
 /// Returns the kernels of a level for operands of a type. For a type without kernels of its own these are the f32
 /// kernels, to which operands are widened. A level that this CPU lacks has facts only, and its functions are null.
 [[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
-/// Returns the portable level with OpenBLAS sgemm for the products. The results have the bits of OpenBLAS.
+/// Returns the portable level with OpenBLAS sgemm for the products. So the bits of results depend on OpenBLAS.
 [[nodiscard]] const KernelTable& PortableBlasKernels();
 
 }  // namespace fa::core::kernels

@@ -16,8 +16,8 @@ namespace fa::core::kernels {
 /// The most keys that a product adds in int32: 2^16 keys * 2^7 * 2^7 fits.
 inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
 
-/// The facts that planning reads about the kernels of one strip width on one level. They come from a line of
-/// kernels.inc and are known on any machine.
+/// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
+/// is known on any machine.
 struct Int8Facts {
   const char* name = nullptr;  ///< for example "i8_8x32_avx512_vnni"
   Isa isa = Isa::kPortable;
@@ -27,7 +27,7 @@ struct Int8Facts {
 };
 
 struct Int8Functions {
-  /// panel[word][lane] = sign * row(lane), in groups along d, in the layout that `scores` reads. sign is -1, 0 or 1.
+  /// panel[word][lane] = a word of sign * row(lane), as `scores` reads it. sign is -1, 0 or 1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
   /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32. With `row_max`, row_max[lane] = max(row_max,
@@ -57,7 +57,7 @@ struct Quantization {
   const void* scale = nullptr;   ///< address of the scale of the row's first column
   const void* offset = nullptr;  ///< address of that column's offset; null: 0
   DType dtype = DType::kF32;     ///< type of scale and offset, f32 or bf16
-  bool per_column = false;       ///< whether columns have values of their own; else one value serves all
+  bool per_column = false;       ///< whether each column has its own values; otherwise one value serves all
 };
 
 /// The int8 kernels that a level offers.

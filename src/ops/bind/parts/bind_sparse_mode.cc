@@ -62,7 +62,8 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Checks that the band of modes 0 and 4 is not empty by itself: a negative pre or next needs a larger next or pre.
+// Refuses bands of modes 0 and 4 that keep no pair whatever the sizes are: a negative pre needs next >= -pre, and a
+// negative next needs pre >= -next.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
   const int64_t next = call.options.mask.next();
