@@ -62,9 +62,9 @@ struct DecodeAttentionArgs {
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
   /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
-  TensorView
-      antiquant_scale;  ///< f32, f16 or bf16, shapes as in Antiquant; needed if keys and values are i8 and q is not. An
-                        ///< i8 key or value x stands for (x + offset) * scale. Entry 0 is for keys, 1 for values
+  /// F32, f16 or bf16, shapes as in Antiquant; needed if keys and values are i8 and q is not. An i8 key or value x
+  /// stands for (x + offset) * scale. Entry 0 is for keys, 1 for values.
+  TensorView antiquant_scale;
   TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
@@ -86,8 +86,8 @@ struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
   int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask =
-      {};  ///< rows and keys are counted inside the lengths in use: with Causal() the last query sees the last key
+  /// Rows and keys are counted inside the lengths in use: with Causal() the last query sees the last key.
+  Mask mask = {};
   float softcap = 0;  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
 };

@@ -41,8 +41,8 @@ struct RanksInfo {
   int64_t units = 0;                                ///< units of work, which run one after the other
   int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
   std::vector<int64_t> sent_bytes, received_bytes;  ///< of the messages of one run (Transport::traffic)
-  std::vector<int64_t>
-      staged_bytes;       ///< largest workspace for rows of other ranks and for sums, of the units in flight
+  /// Largest workspace for rows of other ranks and for sums, of the units in flight.
+  std::vector<int64_t> staged_bytes;
   double seconds = 0;     ///< predicted time of one run
   double efficiency = 1;  ///< predicted time in products, as a fraction of all ranks' time
   double hidden = 1;      ///< predicted fraction of the messages' time during which products run

@@ -151,10 +151,8 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
-  assert(
-      choice.block_q <
-      kFullBlockQ +
-          machine.strip_rows);  // so block_q <= kMaxBlockQ, because no level's strip has more than kMaxStripRows rows
+  // So block_q <= kMaxBlockQ, because no level's strip has more than kMaxStripRows rows.
+  assert(choice.block_q < kFullBlockQ + machine.strip_rows);
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};

@@ -125,8 +125,8 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
   return *(dtype == DType::kBF16 ? bf16 : floats).Of(isa, [&](const KernelTable*& table) {
     const bool pairs = dtype == DType::kBF16 && MultipliesPairs(isa);
     table = &(pairs ? PairKernels(isa) : FloatKernels(isa)).table;
-    assert(table->strips[0].scores != nullptr ||
-           !CanRun(isa));  // if this fails, uses_<level> in CMake lacks the level of the kernels
+    // If this fails, uses_<level> in CMake lacks the level of the kernels.
+    assert(table->strips[0].scores != nullptr || !CanRun(isa));
   });
 }
 
@@ -143,8 +143,8 @@ const Int8Table& Int8KernelsFor(Isa isa) {
     set.table.columns = facts.strips[0].columns;
     if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
   });
-  assert(of_level.table.pack_keys != nullptr ||
-         !CanRun(isa));  // if this fails, uses_<level> in CMake lacks the level of the kernels
+  // If this fails, uses_<level> in CMake lacks the level of the kernels.
+  assert(of_level.table.pack_keys != nullptr || !CanRun(isa));
   return of_level.table;
 }
 

@@ -72,8 +72,8 @@ struct ForwardRows {
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
-  bool selected_keys =
-      false;  ///< whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row
+  /// Whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row.
+  bool selected_keys = false;
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
   int64_t padded_rows = 0;            ///< BoundAttention::padded_rows
 };

@@ -64,8 +64,8 @@ struct BackwardTile::Tile {
   Interval column;
   int64_t first_key = 0;  ///< the key with number 0 in the slot
   int64_t first_row = 0;  ///< row of `first_key` in dK and dV
-  bool begins_sums,
-      ends_sums;  ///< whether this tile starts dK and dV of the column at 0, and whether it rounds them at the end
+  /// Whether this tile starts dK and dV of the column at 0, and whether it rounds them at the end.
+  bool begins_sums, ends_sums;
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K

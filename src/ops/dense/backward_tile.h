@@ -17,8 +17,8 @@ namespace fa::ops {
 /// The sums dK and dV of some keys, to which the graphs of several ranks add one after the other. For kv head h, dK
 /// begins at dk + h * dk_head, and dV begins at dv + h * dv_head. The first row belongs to key `first_key`.
 struct KeySums {
-  bool begin = true,
-       end = true;  ///< whether the graph's tiles start the sums at 0, and whether they round them at the end
+  /// Whether the graph's tiles start the sums at 0, and whether they round them at the end.
+  bool begin = true, end = true;
   float *dk = nullptr, *dv = nullptr;
   int64_t dk_head = 0, dv_head = 0;
   float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns, if tiles copy them

@@ -31,8 +31,8 @@ struct ChainBlock {
 /// the rank's order. So no rank waits forever, as long as messages of earlier blocks do not wait for messages of later
 /// blocks.
 struct ChainGraph {
-  BackwardPlan
-      plan;  ///< BackwardItem::key_sums is an index into `blocks`; tiles of rows without keys belong to no block
+  /// BackwardItem::key_sums is an index into `blocks`; tiles of rows without keys belong to no block.
+  BackwardPlan plan;
   std::vector<ChainBlock> blocks;
   int32_t copies = 0;
   int64_t copied_keys = 0;  ///< keys of the largest chunk, in whole columns

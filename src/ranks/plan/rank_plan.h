@@ -77,8 +77,8 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< the largest number of kv heads per unit and rank
   std::vector<RankUnit> units;  ///< the units in their order
-  bool as_one_process =
-      true;  ///< whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums
+  /// Whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums.
+  bool as_one_process = true;
   /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. But if rows may
   /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
   RowShards q;

@@ -22,8 +22,8 @@ struct SumChunk {
   Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys
   int64_t at = 0;        ///< position of the chunk's sums among the unit's sums, in keys
   int last = -1;         ///< the rank that adds last; -1: no row keeps any of the keys
-  int32_t travel_number =
-      -1;  ///< index among the chunks whose sums go from rank to rank; -1: one rank adds all blocks of the chunk
+  /// Index among the chunks whose sums go from rank to rank; -1: one rank adds all blocks of the chunk.
+  int32_t travel_number = -1;
 };
 
 /// The rows that one rank adds to the sums of a chunk.
@@ -35,8 +35,8 @@ struct SumBlock {
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
   double late = 0;         ///< predicted time from then until the block ends, while tiles of the next blocks run
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
-  bool begins_heads = true,
-       ends_heads = true;  ///< whether the block is the first, or the last, of its chunk with these heads
+  /// Whether the block is the first, or the last, of its chunk with these heads.
+  bool begins_heads = true, ends_heads = true;
 };
 
 /// The order in which ranks add their blocks to the sums. In each chunk, blocks are added in the order of one process:
@@ -47,8 +47,8 @@ struct SumSchedule {
   std::vector<SumBlock> blocks;   ///< in one order for all ranks; as every rank follows it, no rank waits forever
   int64_t keys = 0;               ///< keys of all chunks
   int32_t travelling_chunks = 0;  ///< chunks whose sums travel
-  bool few_chunks =
-      false;  ///< whether there are so few chunks per part of rows that ranks wait for a block's last column
+  /// Whether there are so few chunks per part of rows that ranks wait for a block's last column.
+  bool few_chunks = false;
 };
 
 /// The input of a schedule, which is a pure function of this input and so the same on every rank.

@@ -52,8 +52,8 @@ void ReserveKept(Transport& transport) {
 void KeepIfUnderWay(Transport& transport, Workspace& workspace) noexcept {
   if (TransportAccess::UnderWay(transport) == 0) return;
   TransportAccess::Kept(transport).push_back(std::move(workspace));
-  TransportAccess::UnderWay(transport) =
-      0;  // counting from 0 again does no harm, because the transport is not used again
+  // Counting from 0 again does no harm, because the transport is not used again.
+  TransportAccess::UnderWay(transport) = 0;
 }
 
 }  // namespace fa::ops

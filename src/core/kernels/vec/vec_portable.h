@@ -88,8 +88,8 @@ FA_INLINE float F16ToFloat(uint16_t h) {
 FA_INLINE uint16_t FloatToF16(float x) {
   const uint32_t bits = BitCast<uint32_t>(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  if (magnitude >= 0x477ff000u)
-    return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more, so the result is infinite
+  // Rounds to 65536 or more, so the result is infinite.
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude < 0x38800000u) {  // below 2^-14: after adding 0.5, the low bits are the value in units of 2^-24
     const float shifted = BitCast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (BitCast<uint32_t>(shifted) - 0x3f000000u));
