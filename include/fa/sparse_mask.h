@@ -28,7 +28,7 @@ namespace fa {
 /// @endcode
 enum class SparseMask : uint8_t {
   kNone = 0,  ///< limit = number of keys of the sequence
-  /// Limit = keys - queries + t + 1, where lengths in use count; a row with a limit <= 0 is empty.
+  /// limit = keys - queries + t + 1, where lengths in use count; a row with a limit <= 0 is empty.
   kRightDownCausal = 3,
 };
 

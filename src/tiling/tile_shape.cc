@@ -151,7 +151,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
-  // So block_q <= kMaxBlockQ, because no level's strip has more than kMaxStripRows rows.
+  // No level's strip has more than kMaxStripRows rows, so block_q <= kMaxBlockQ.
   assert(choice.block_q < kFullBlockQ + machine.strip_rows);
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 

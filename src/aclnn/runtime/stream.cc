@@ -163,8 +163,8 @@ Failure Stream::TakeFailure() {
 void Stream::Close() {
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) {
-    ran_.wait(lock,
-              [this] { return !busy_; });  // until the thread that closes the stream has ended the stream's thread
+    // Waits until the thread that closes the stream has ended the stream's thread.
+    ran_.wait(lock, [this] { return !busy_; });
     return;
   }
   closing_ = true;
