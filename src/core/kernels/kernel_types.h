@@ -434,7 +434,7 @@ struct RowFunctions {
 
 struct RowKernels : RowFacts, RowFunctions {};
 
-inline constexpr int kMostStrips = 3, kMostFewRows = 4;  ///< lines of kernels.inc per level
+inline constexpr int kMostStrips = 3, kMostFewRows = 4;  ///< the most lines of kernels.inc that a level has
 
 /// The kernels of a level: strips from wide to narrow, and kernels of few rows from few to more rows.
 struct KernelTable {
