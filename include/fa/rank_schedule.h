@@ -43,6 +43,7 @@ struct RankMachines {
 /// One attention call over ranks as data, before the call runs. It says which rows each rank holds, what each rank
 /// sends, receives and computes, and the predicted time. Plan::Describe() of the real call says the same.
 struct RankSchedule {
+  /// What one rank holds, sends, receives and computes.
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< rows that the rank holds, in its order
     int64_t sent_bytes = 0, received_bytes = 0;            ///< bytes of the messages of one run
