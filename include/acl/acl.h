@@ -30,7 +30,7 @@
 /// - Each stream has one thread; the work runs on the library's threads.
 /// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, and aclrtDestroyStream waits for its own
 ///   stream. Waiting for an event that was never recorded does not block.
-/// - Using or destroying a destroyed handle gives a return code.
+/// - Using or destroying a handle that is already destroyed returns an error code.
 /// - exit waits for queued work. dlclose leaves the library in memory.
 /// - A forked child has a default stream of its own and may make others. Tensors, memory and executors of the parent
 ///   keep working there. Calls with the parent's streams, or with events that those streams had not reached before the

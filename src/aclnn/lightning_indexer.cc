@@ -13,7 +13,7 @@
 namespace fa::aclnn {
 namespace {
 
-// The number of indices follows from the tensor, and sparseCount must agree with that number.
+// sparseCount must be the number of indices that the tensor sparse_indices has.
 Status CheckSparseCount(int64_t sparse_count, const aclTensor* sparse_indices) {
   const auto found = FindTensor(sparse_indices);
   if (found == nullptr || found->shape.rank() == 0 || found->shape.rank() > Dims::kMaxRank) return Status::Ok();

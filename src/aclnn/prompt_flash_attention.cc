@@ -79,8 +79,8 @@ std::optional<Layout> LayoutOf(std::string_view name) {
   return {};
 }
 
-// For "no bound" the device's documentation has 2147483647, but its code has 214748647. So every number from 214748647
-// on means no bound.
+// For "no bound" the device's documentation has 2147483647, but its code has 214748647. So every number >= 214748647
+// means "no bound" here.
 int64_t Bound(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {
@@ -129,7 +129,7 @@ class PromptOperation final : public PlannedOperation<PromptAttentionArgs> {
       : PlannedOperation(std::move(operands), Names::kPrompt), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing.
+    // If the output has no elements, the device does nothing and checks nothing.
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     return Keep(PlanPromptFlashAttention(Args(nullptr), settings_.options));
   }

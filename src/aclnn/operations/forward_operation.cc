@@ -43,7 +43,7 @@ class ForwardOperation final : public PlannedOperation<AttentionArgs> {
       : PlannedOperation(std::move(operands), Names::kForward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing.
+    // If no output has elements, the device does nothing and checks nothing.
     if (operands_.IsEmpty(slots_.softmax_max) && operands_.IsEmpty(slots_.softmax_sum) &&
         operands_.IsEmpty(slots_.out)) {
       return Status::Ok();

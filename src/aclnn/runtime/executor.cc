@@ -10,7 +10,8 @@
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
 
-// There is no mutex here: in a forked child, a thread that exists only in the parent could hold the mutex.
+// The addresses are atomic and not guarded by a mutex: in a forked child, a thread that exists only in the parent could
+// hold the mutex.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
     const std::vector<void*> given = operation->TakeAddresses();
@@ -114,8 +115,8 @@ aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* han
     Job job = [operation = executor->operation, addresses = std::move(addresses), base = Aligned(workspace)] {
       return operation->Run({.addresses = addresses, .workspace = base});
     };
-    // The executor is removed at the moment at which the job is queued. So two threads cannot both run an executor that
-    // may run only once. If the job cannot be queued, the executor stays.
+    // The executor is removed in the same step in which the job is queued. So two threads cannot both run an executor
+    // that may run only once. If the job cannot be queued, the executor stays.
     bool alive = true;
     const bool queued = queue->Push(std::move(job), [&] {
       alive = executor->repeatable || executors.Remove(handle) != nullptr;

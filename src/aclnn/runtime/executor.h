@@ -12,8 +12,8 @@
 
 namespace fa::aclnn {
 
-/// One operator call, checked and planned. An object is immutable: the runs of a repeatable executor may be queued on
-/// any streams.
+/// One operator call, checked and planned. Run() changes nothing in the object, because several streams may run a
+/// repeatable executor at the same time.
 class Operation {
  public:
   explicit Operation(Operands operands) : operands_(std::move(operands)) {}

@@ -14,10 +14,10 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// No memory is as large as this, so no operation ever gets a workspace of this size.
+// No memory is as large as this. An operation that would need so large a workspace is refused.
 constexpr size_t kMostBytes = size_t{1} << 62;
 
-// Stands for memory whose address is not known yet.
+// A stand-in for memory whose address is not known yet: null would mean an absent tensor.
 std::byte present;
 
 // Returns the number of elements, or -1 for a shape that the library will refuse in an error with the tensor's name.

@@ -10,7 +10,8 @@ namespace {
 using core::SaturatedProduct;
 using core::SaturatedSum;
 
-/// The sizes, in floats, of the sums that tiles of several slots add to. A size is 0 if the call does not need the sum.
+/// The sizes, in floats, of the sums to which tiles of several slots add. A size is 0 if the call does not need the
+/// sum.
 struct SumSizes {
   int64_t row_delta = 0, row_slope = 0, key_bias = 0, pair_bias = 0;
 };

@@ -87,8 +87,8 @@ Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, floa
                                    ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +
                                    Text(scale));
   }
-  // Rounding to even is symmetric: -rint(-x) = rint(x). So negative integers can be computed as positive ones. Positive
-  // results are at most 127; negative ones may reach 128 before their sign is applied.
+  // A negative quant_scale1 is applied as a positive one, and `product` gets its sign. That is exact because rounding
+  // to even is symmetric. The integers are at most 127, or 128 if they stand for negative ones.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,
                        .quant = std::fabs(quant),
