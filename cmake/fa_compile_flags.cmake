@@ -37,8 +37,9 @@ set(fa_quick_flags "")
 if(FA_QUICK)
   set(fa_quick_flags -O2)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND fa_quick_flags -fno-code-hoisting -fno-gcse -fno-thread-jumps -fno-tree-pre -fno-tree-slp-vectorize
-         -fno-tree-vectorize -fno-tree-vrp -Wno-maybe-uninitialized)
+    list(APPEND fa_quick_flags -fno-code-hoisting -fno-dse -fno-gcse -fno-ivopts -fno-rerun-cse-after-loop
+         -fno-schedule-insns2 -fno-thread-jumps -fno-tree-dominator-opts -fno-tree-dse -fno-tree-pre -fno-tree-pta
+         -fno-tree-sink -fno-tree-slp-vectorize -fno-tree-vectorize -fno-tree-vrp -Wno-maybe-uninitialized)
   endif()
 endif()
 
