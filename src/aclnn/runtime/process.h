@@ -9,12 +9,13 @@ namespace fa::aclnn {
 
 /// Returns how many forks lie between the process that loaded the library and this process. libfa has the same
 /// function, but does not offer it in its public interface. A forked child has the memory of its parent but none of its
-/// threads. If an object was made at another fork depth, the object's thread does not exist in this process.
+/// threads. If ForkDepth() was another number when an object was made, the object's thread does not exist in this
+/// process.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
-/// A mutex that fork waits for. So no thread that is missing in the child holds the mutex there, and the data that the
-/// mutex guards is complete. Use this class for objects that live as long as the process, and for sections that neither
-/// block nor take another ForkSafeMutex.
+/// A mutex that is free when the process forks, because fork waits for it. So in a forked child no missing thread holds
+/// the mutex, and the data that it guards is complete. Use this class for objects that live as long as the process, and
+/// for sections that neither block nor take another ForkSafeMutex.
 class ForkSafeMutex {
  public:
   constexpr ForkSafeMutex() = default;

@@ -29,21 +29,21 @@ struct IndexerInputs {
   SparseMask mask;
 };
 
-/// These inputs in a run, with their layouts and addresses.
+/// The inputs of an indexer in a run, with their layouts and addresses.
 struct IndexerRows {
   layout::RowsView q, weights;
   layout::StoredRows k;
 };
 
-/// The checked inputs, without addresses. The forward and the gradients share them.
+/// The checked inputs of an indexer, without addresses. The forward and the gradients share them.
 struct IndexerShape {
   SparseSequences sequences;
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
+  layout::Rows weights;  ///< layout of the weights; those of a query token are the row at (b, 0, s)
 
-  /// Returns the heads of a query token as rows.
+  /// Returns the heads of a query token as rows, one per head.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {
     return HeadsAt(of, token.sequence, 0, sequences.Row(token));
   }
@@ -71,7 +71,7 @@ struct SelectionProblem {
   int64_t entries;  ///< keys selected per token
 };
 
-/// A validated forward.
+/// A validated call of the lightning indexer.
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values;

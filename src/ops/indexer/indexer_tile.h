@@ -50,7 +50,7 @@ struct IndexerProgram {
 /// Runs one task of an indexer's forward.
 class IndexerTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   IndexerTile(const IndexerProgram& program, const IndexerRows& rows, const TokenStep& step, std::byte* workspace)
       : program_(program),
         rows_(rows),
@@ -68,7 +68,7 @@ class IndexerTile {
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< rows of the tokens of an item; scores of cut keys lie in the workspace
+    float* scores;   ///< scores of an item's tokens; not used if keys are cut: then the scores lie in the workspace
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]
