@@ -51,7 +51,7 @@ class ModelCall(NamedTuple):
     dropout_state: Optional[Tensor] = None
     """int64 [2]: seed and offset, given if keep_prob is below 1."""
     lists: Optional[Tensor] = None
-    """int32 or int64 [B, 1|Nkv, Sq, K]: row i looks only at the keys or blocks in lists[b, h, i]."""
+    """int32 or int64 [B, H, Sq, K], H a divisor of Nkv: row i looks only at the keys or blocks in lists[b, h, i]."""
     block: int = 0
     """If 0, lists name keys. If not, they name blocks of so many keys, and negative entries name none."""
     is_causal: bool = False
