@@ -101,29 +101,19 @@ def attention_forward(
         batch = others | {"cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
         call = ModelCall(sink=sink, scale=scaling, softcap=softcap or 0.0)
         return _model_pages.attend_pages(module.layer_idx, query, key, value, cache, call, batch), None
-    rows = dense_mask = bias = None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     packed = cu_seq_lens_q is not None and query.shape[0] == 1
-    ends = cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
-    if attention_mask is None:
-        rows = rows_of_sequences(*ends, query.shape[2], causal, sliding_window) if packed else None
-    elif isinstance(attention_mask, ModelMask):
-        held = attention_mask.of_layer(query, key)
-        rows, dense_mask = (None, held) if held.dtype == torch.bool else (held, None)
-        if packed and rows is not None:
-            rows = inside(rows, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))
-    elif attention_mask.dtype == torch.bool:
-        dense_mask = _scores(attention_mask, "attention_mask", query, key)
-    else:
-        bias = _bias(attention_mask, "attention_mask", query, key)
+    ends = (cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k) if packed else None
+    rows, dense_mask, bias = _read_mask(attention_mask, query, key, ends, causal, sliding_window)
     if position_bias is not None:
         position_bias = _position_bias(position_bias, query, key)
         bias = position_bias if bias is None else bias + position_bias
-    alone = attention_mask is None and rows is None
-    if alone and block:
-        dense_mask = _up_to_their_places(others.get("position_ids"), query, key)
-    elif alone and causal and (lists is not None or sinks is not None):
-        rows = causal_rows(query.shape[2], key.shape[2]) if query.shape[2] > 1 else None
+    unmasked = attention_mask is None and rows is None
+    causal = causal and unmasked and query.shape[2] > 1
+    if unmasked and block:
+        dense_mask, causal = _up_to_their_places(others.get("position_ids"), query, key), False
+    elif causal and (lists is not None or sinks is not None):
+        rows, causal = causal_rows(query.shape[2], key.shape[2]), False
     if block and lists.shape[1] > key.shape[1]:
         key, value = (t.repeat_interleave(lists.shape[1] // t.shape[1], 1) for t in (key, value))
     if sinks is not None:
@@ -138,12 +128,36 @@ def attention_forward(
         lists=lists,
         block=block,
         statistics=torch.is_grad_enabled() and _requires_grad(query, key, value, bias, sink),
-        is_causal=alone and rows is None and dense_mask is None and causal and query.shape[2] > 1,
+        is_causal=causal,
         scale=scaling,
         softcap=softcap or 0.0,
         keep_prob=1.0 - dropout,
     )
     return model_attention(query, key, value, call), None
+
+
+def _read_mask(
+    attention_mask: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    ends: tuple[Tensor, Tensor] | None,
+    causal: bool,
+    window: int | None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Returns a mask as rows or dense_mask of ModelCall, or as a bias. ends are prefix sums of packed sequences, of which
+    a call without a mask makes rows."""
+    if attention_mask is None:
+        return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
+    if isinstance(attention_mask, ModelMask):
+        held = attention_mask.of_layer(query, key)
+        if held.dtype == torch.bool:
+            return None, held, None
+        if ends is not None:
+            held = inside(held, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))
+        return held, None, None
+    if attention_mask.dtype == torch.bool:
+        return None, _scores(attention_mask, "attention_mask", query, key), None
+    return None, None, _bias(attention_mask, "attention_mask", query, key)
 
 
 def _requires_grad(*tensors: Tensor | None) -> bool:

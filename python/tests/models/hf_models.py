@@ -178,7 +178,7 @@ def reference_attention(
         scores = scores + others["position_bias"]
     dropped = ~_listed(module, scores, others.get("indices"), others.get("block_indices"))
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        dropped = ~attention_mask.expand(scores.shape)
+        dropped = dropped | ~attention_mask
     elif attention_mask is not None:
         scores = scores + attention_mask
     scores = scores.masked_fill(dropped, -torch.inf)

@@ -151,8 +151,10 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Ten
         return _of_pairs(query, key, value, call)
     if rows <= _ROWS_OF_DECODE and selection.is_short(call, query, key):
         return _decode(*selection.gathered(query, key, value, call)).view(-1, rows, query.shape[1], value.shape[3])
-    slabs = selection.slabs(query.shape[0], rows, key.shape[2])
-    return _joined([_of_pairs(query[:, :, slab], key, value, _cut(call, slab)) for slab in slabs], 1)
+    out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
+    for slab in selection.slabs(query.shape[0], rows, key.shape[2]):
+        out[:, slab] = _of_pairs(query[:, :, slab], key, value, _cut(call, slab))
+    return out
 
 
 def _cut(call: ModelCall, slab: slice) -> ModelCall:

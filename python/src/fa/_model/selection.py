@@ -29,8 +29,10 @@ def check_lists(lists: Tensor, block: int, keys: int) -> None:
 def unlisted(lists: Tensor, block: int, keys: int) -> Tensor:
     """Returns bool [B, H, Sq, keys], True for a key that is not listed."""
     number = _blocks(block, keys) if block else keys
-    places, dropped = lists.long(), lists.new_ones((*lists.shape[:3], number + 1), dtype=torch.bool)
-    dropped.scatter_(-1, places.where(places >= 0, number) if block else places, False)
+    dropped = lists.new_ones((*lists.shape[:3], number + 1), dtype=torch.bool)
+    for of_rows, places in zip(dropped.split(_ROWS, 2), lists.split(_ROWS, 2), strict=True):
+        places = places.long()
+        of_rows.scatter_(-1, places.where(places >= 0, number) if block else places, False)
     dropped = dropped[..., :number]
     return dropped.repeat_interleave(block, -1)[..., :keys] if block else dropped
 
