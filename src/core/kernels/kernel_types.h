@@ -243,8 +243,11 @@ struct ScorePasses {
                      float* row_max);
   /// s = fill where key is outside [begin[lane], end[lane]).
   void (*mask_interval)(float* s, int64_t keys, const int32_t* begin, const int32_t* end, float fill);
-  /// s = fill where byte `key` of drop(lane) is not 0. Returns whether there is such a byte in any lane.
-  bool (*mask_bytes)(float* s, int64_t keys, const LaneRows& drop, float fill, float* row_max);
+  /// Sets bit key % kKeepBits of words[key / kKeepBits][lane] where byte `key` of drop(lane) is not 0. All other bits
+  /// of the words, also the words of lanes that are not in use, are 0. Returns whether a bit is set.
+  bool (*drop_words)(const LaneRows& drop, int64_t keys, uint32_t* words);
+  /// s = fill where bit key % kKeepBits of words[key / kKeepBits][lane] is set.
+  void (*mask_words)(float* s, int64_t keys, const uint32_t* words, float fill, float* row_max);
   /// row_max[lane] = max(row_max[lane], s[.][lane]).
   void (*block_max)(const float* s, int64_t keys, float* row_max);
 

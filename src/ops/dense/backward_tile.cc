@@ -153,7 +153,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
                           .dv = problem_.dv,
                           .keys = plan_.block_k};
   CutGradStrips(problem_, table_, rows, panels, tile.strips,
-                [&](ColumnStrip& strip) { strip.keys = strip.KeysIn(tile.column); });
+                [&](ColumnStrip& strip) { strip.keys = score_tile_.KeptKeys(strip, tile.column); });
   tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem_.d);
   tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem_.d_rope);
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem_.dv);
@@ -350,7 +350,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     kernels.passes.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
-      if (rows_.scores.has_dense_mask()) passes.MaskDense(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
+      passes.MaskDense(kernels, strip.lanes, strip.keys, 0.0f, dp);
     }
   }
   if (exact_dq) {

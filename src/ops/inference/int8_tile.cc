@@ -139,7 +139,7 @@ void Int8Tile::RunTile(const tiling::ForwardItem& item, const Int8Scratch& scrat
 void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& words, int32_t slot,
                         const Int8Scratch& scratch) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const Interval keys = strip.KeysIn({0, sequence.sk});
+  const Interval keys = score_tile_.KeptKeys(strip, {0, sequence.sk});
   const ScoreScale& scale = score_tile_.passes().scale();
   LaneArray<float> row_max, row_sum = {};
   if (!keys.empty()) {

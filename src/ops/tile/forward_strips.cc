@@ -102,7 +102,7 @@ void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const 
 
 void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRows& rows, const TileScratch& scratch,
                                float* raw_scores) const {
-  const Interval keys = strip.KeysIn(block);
+  const Interval keys = score_tile_.KeptKeys(strip, block);
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -228,7 +228,7 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
 
 void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, const KeyRows& rows,
                                        const TileScratch& scratch, BlocksInFlight& flight, float* raw_scores) const {
-  const Interval keys = strip.KeysIn(block);
+  const Interval keys = score_tile_.KeptKeys(strip, block);
   if (keys.empty()) return;
   assert(!strip.skips_masked && !score_tile_.passes().has_dropout());
   const StripKernels& kernels = *strip.kernels;

@@ -89,9 +89,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
 void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {
   const StripKernels& kernels = *strip.kernels;
   passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
-  if (passes_.inputs().has_dense_mask()) {
-    passes_.MaskDense(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
-  }
+  passes_.MaskDense(kernels, strip.lanes, keys, kMaskedProbability, x);
 }
 
 }  // namespace fa::ops
