@@ -18,7 +18,7 @@ from fa.transformers import attention_forward, mask_of_model
 BLOCK = 8
 HEADS, HEADS_KV, SIZE, SIZE_V = 4, 2, 16, 24
 # Rows, keys, listed keys. The second to fourth gather the keys.
-SIZES = [(40, 40, 8), (1, 100, 20), (3, 100, 10), (16, 700, 16), (16, 100, 60), (300, 333, 200), (9, 50, 0)]
+SIZES = [(40, 40, 8), (1, 100, 20), (3, 200, 10), (16, 1100, 16), (16, 100, 60), (300, 333, 200), (9, 50, 0)]
 
 
 def _module() -> SimpleNamespace:
