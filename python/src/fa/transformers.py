@@ -74,8 +74,8 @@ def attention_forward(
         position_bias: [B|1, N|1, Sq, Sk], added to the scores. It may require a gradient.
         indices: int32 [B, Sq, K]: row i looks only at the keys that indices[b, i] lists.
         block_indices: int64 [B, Nkv, Sq, K], -1 for none: row i looks only at keys in the listed blocks of
-            module.indexer.block_size keys. Without a mask it looks only at keys up to its place, which position_ids has.
-            A multiple of Nkv lists is taken, too: one for each group of query heads.
+            module.indexer.block_size keys. Without a mask it looks only at keys up to its place, which position_ids
+            has. There may be more lists than Nkv: one for each group of query heads.
         cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count if the caller
             passed no mask. sliding_window counts if there is no mask at all.
         cache: a PagedAttentionCache of continuous batching. The tokens of all requests are then one sequence, and the
@@ -86,8 +86,15 @@ def attention_forward(
 
     Raises:
         ValueError: an argument is wrong, or a keyword that is not known may change the result; the message names it.
+        TypeError: a tensor or a number is something else.
     """
     _model_support.check_keywords(module, others)
+    _model_support.check_types(
+        {"dropout": dropout, "scaling": scaling, "softcap": softcap, "sliding_window": sliding_window},
+        {"query": query, "key": key, "value": value, "attention_mask": attention_mask, "s_aux": s_aux}
+        | {"position_bias": position_bias, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
+        | {"sinks": sinks, "indices": indices, "block_indices": block_indices},
+    )
     count(module)
     if others.get("output_attentions"):
         _logger.warning_once('"fa" returns no attention weights; attn_implementation="eager" does')
@@ -144,8 +151,8 @@ def _read_mask(
     causal: bool,
     window: int | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Returns a mask as rows or dense_mask of ModelCall, or as a bias. ends are prefix sums of packed sequences, of which
-    a call without a mask makes rows."""
+    """Returns a mask as rows or dense_mask of ModelCall, or as a bias. A call without a mask makes rows of `ends`, the
+    prefix sums of packed sequences."""
     if attention_mask is None:
         return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
     if isinstance(attention_mask, ModelMask):

@@ -35,6 +35,10 @@ HARMLESS = frozenset(
 )
 
 
+# The arguments of an attention function that may not be None.
+REQUIRED = frozenset({"query", "key", "value", "dropout"})
+
+
 def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
     """Raises ValueError for an unknown keyword whose tensor has the shape of something that selects keys or changes
     scores."""
@@ -54,8 +58,8 @@ def check_batching(lists: Tensor | None, sinks: Tensor | None) -> None:
 def selection_of(
     module: Module, query: Tensor, key: Tensor, indices: Tensor | None, block_indices: Tensor | None
 ) -> tuple[Tensor | None, int]:
-    """Returns lists [B, H, Sq, K] of keys or of blocks, and the size of a block, or 0 for lists of keys. H divides N, and
-    divides Nkv or is a multiple of it.
+    """Returns lists [B, H, Sq, K] of keys or of blocks, and the size of a block, or 0 for lists of keys. H divides N. It
+    divides Nkv, or is a multiple of it.
 
     Raises:
         ValueError: an argument has another shape or type, both are given, or the module has no size of blocks.
@@ -72,7 +76,8 @@ def selection_of(
         _check_lists("block_indices", block_indices, [batch, own if fits else heads_kv, rows])
         block = getattr(getattr(module, "indexer", None), "block_size", None)
         if not isinstance(block, int) or block < 1:
-            raise ValueError(f"invalid argument: {type(module).__name__}.indexer.block_size={block}, want an integer >= 1")
+            name = f"{type(module).__name__}.indexer.block_size"
+            raise ValueError(f"invalid argument: {name}={block}, want an integer >= 1")
         return block_indices, block
     return None, 0
 
@@ -83,6 +88,16 @@ def _check_lists(name: str, lists: Tensor, sizes: list[int]) -> None:
     if list(lists.shape[:-1]) != sizes:
         want = f"[{', '.join(map(str, sizes))}, K]"
         raise ValueError(f"invalid argument: {name}.shape={list(lists.shape)}, want {want} (query and key)")
+
+
+def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Raises TypeError for a number or a tensor that is something else. All but REQUIRED may be None."""
+    for name, value in (numbers | tensors).items():
+        fits = hasattr(value, "__float__") if name in numbers else isinstance(value, Tensor)
+        if not (fits or (value is None and name not in REQUIRED)):
+            want = "a number" if name in numbers else "a torch.Tensor"
+            optional = "" if name in REQUIRED else " or None"
+            raise TypeError(f"{name}: want {want}{optional}, got {type(value).__name__}")
 
 
 def check_model(model: PreTrainedModel, name: str) -> None:
