@@ -86,7 +86,16 @@ def test_an_error_knows_where_it_speaks_of_arguments():
     assert str(raised.value) == "invalid argument: k.shape[3]=7, want 8 (q.shape[3])"
 
 
-INTEGERS = ("dense_mask", "drop_mask", "sparse_indices")
+INTEGERS = (
+    "dense_mask",
+    "drop_mask",
+    "sparse_indices",
+    "slot_mapping",
+    "source_rows",
+    "block_table",
+    "seq_lens",
+    "seq_offset",
+)
 DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument not in INTEGERS]
 
 

@@ -42,8 +42,7 @@ struct BoundScatter {
 
 /// Returns whether an optional tensor is given. An empty one may have null data.
 bool IsGiven(const TensorView& tensor) {
-  return tensor.data != nullptr ||
-         std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
+  return tensor.data != nullptr || std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
 }
 
 Status BindTensors(const ScatterRowsArgs& args, const ScatterRowsOptions& options, BoundScatter* bound) {

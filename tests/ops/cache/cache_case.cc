@@ -105,8 +105,8 @@ void DrawCache(CacheCase* c, RandomChoices* random) {
   c->key_type = random->OneOf(types);
   c->value_type = random->OneOf({c->key_type, random->OneOf(types)});
   c->index_type = random->OneOf({DType::kI32, DType::kI64});
-  c->rows = random->OneOf<int64_t>({random->Pick(0, 9), random->Pick(1, 60), random->Pick(100, 900)});
-  c->heads = random->Pick(1, 4);
+  c->rows = random->OneOf<int64_t>({random->Pick(0, 9), random->Pick(1, 60), random->Pick(100, 250)});
+  c->heads = random->Pick(1, 3);
   c->chunk = random->OneOf<int64_t>({1, 4, 8, 16, 32});
   c->key_size = c->chunk * random->Pick(0, 5);
   c->value_size = c->chunk * random->Pick(1, 5);
