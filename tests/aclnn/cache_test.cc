@@ -143,7 +143,7 @@ class ScatterPaKvCache : public ::testing::Test {
   }
 
   Handles handles_;
-  std::vector<const aclTensor*> tensors_;
+  std::vector<aclTensor*> tensors_;
   std::vector<uint16_t> key_ = std::vector<uint16_t>(24), value_ = key_;
   std::vector<uint16_t> key_cache_ = std::vector<uint16_t>(32, 7), value_cache_ = key_cache_;
   std::vector<int64_t> slots_ = {3, -1, 0};

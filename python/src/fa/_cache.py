@@ -119,7 +119,7 @@ def gather_rows(
         optional={"seq_offset": seq_offset},
     )
     described = isinstance(key_cache, DescribedArray)
-    total = 0 if described or not seq_lens.shape else max(int(seq_lens[-1] if cumulative else seq_lens.sum()), 0)
+    total = 0 if described else _total(seq_lens, block_table.shape[:1], cumulative)
     count = total if rows is None else rows
     empty = empty_like_of(key_cache)
     key, value = (empty(_rows_shape(cache.shape, count, form), cache.dtype) for cache in (key_cache, value_cache))
@@ -137,6 +137,14 @@ def gather_rows(
     }
     compute(_fa.gather_rows, arrays, form, cumulative, chosen_context(context, key_cache))
     return key, value
+
+
+def _total(seq_lens: Any, sequences: tuple[int, ...], cumulative: bool) -> int:
+    """Returns the number of rows of all sequences, and 0 for lengths that the library refuses."""
+    wanted = tuple(size + cumulative for size in sequences)
+    if tuple(seq_lens.shape) != wanted or wanted == (0,) or not str(seq_lens.dtype).endswith(("int32", "int64")):
+        return 0
+    return max(int(seq_lens[-1] if cumulative else seq_lens.sum()), 0)
 
 
 def _rows_shape(cache: Any, rows: int, form: str) -> tuple[int, ...]:

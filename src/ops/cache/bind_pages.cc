@@ -138,7 +138,7 @@ Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, 
       .copy = MakeRowCopy({dim(elements.heads, elements.row_head, elements.cache_head),
                            dim(elements.chunks, elements.row_element * elements.chunk, elements.cache_chunk),
                            dim(elements.chunk, elements.row_element, elements.cache_element)},
-                          bytes)};
+                          bytes, dim(0, row_stride[0], stride[elements.page_row_dim]))};
 }
 
 }  // namespace ops

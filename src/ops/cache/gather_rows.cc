@@ -1,7 +1,6 @@
 // Copies the rows of sequences out of a paged cache, one sequence after another. A task has a range of output rows. It
 // finds their sequences by adding up the lengths, which are few and lie in one place.
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -138,18 +137,11 @@ class GatheredRows {
   /// Copies the rows [row, row + count) of a page to the output's rows from `to` on. If there is no such page, sets the
   /// output's rows to 0.
   void Copy(int64_t page, int64_t row, int64_t to, int64_t count) const {
+    std::byte* rows = to_ + to * pages_.row_stride;
     if (page < 0 || page >= pages_.pages) {
-      for (int64_t i = 0; i < count; ++i) ops::ClearRow(pages_.copy, to_ + (to + i) * pages_.row_stride);
-      return;
-    }
-    std::array<ops::RowPair, 8> pairs;
-    for (int64_t begin = 0; begin < count; begin += std::ssize(pairs)) {
-      const auto together = static_cast<size_t>(std::min<int64_t>(std::ssize(pairs), count - begin));
-      for (size_t i = 0; i < together; ++i) {
-        const auto x = begin + static_cast<int64_t>(i);
-        pairs[i] = {from_ + pages_.PlaceOf(page, row + x), to_ + (to + x) * pages_.row_stride};
-      }
-      ops::CopyRows(pages_.copy, std::span(pairs).first(together));
+      ops::ClearRows(pages_.copy, rows, count);
+    } else {
+      ops::CopyRows(pages_.copy, {from_ + pages_.PlaceOf(page, row), rows, count});
     }
   }
 

@@ -29,6 +29,8 @@ class IndexTensor {
     std::memcpy(&value, at, sizeof value);
     return value;
   }
+  /// Returns the largest of the first `count` entries of one dimension.
+  [[nodiscard]] int64_t Max(int64_t count) const;
 
  private:
   const std::byte* data_ = nullptr;

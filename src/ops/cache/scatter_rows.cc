@@ -2,7 +2,6 @@
 // Rows may share a place, and the last of them remains. So a task does not get a range of rows, but a share of the
 // places: each task reads all places and copies the rows of its share, in order.
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,10 +85,8 @@ int64_t PlacesOf(const ops::BoundPages& cache) {
   return __builtin_mul_overflow(cache.pages, cache.page_rows, &places) ? INT64_MAX : places;
 }
 
-Status CheckPlaces(const char* cache, const ops::BoundPages& pages, const ops::IndexTensor& slots, int64_t rows) {
+Status CheckPlaces(const char* cache, const ops::BoundPages& pages, const ops::IndexTensor& slots, int64_t most) {
   const int64_t places = PlacesOf(pages);
-  int64_t most = -1;
-  for (int64_t t = 0; t < rows; ++t) most = std::max(most, slots[t]);
   if (most < places) return Status::Ok();
   int64_t t = 0;
   while (slots[t] < places) ++t;
@@ -112,35 +109,29 @@ Status CheckRun(const BoundScatter& bound, const ScatterRowsArgs& args) {
   FA_RETURN_IF_ERROR(ops::CheckAllApart(tensors, bound.planned));
   if (bound.rows == 0) return Status::Ok();
   const ops::IndexTensor slots = Indices(args.slot_mapping);
-  FA_RETURN_IF_ERROR(CheckPlaces("key_cache", bound.key, slots, bound.rows));
-  if (bound.has_value) FA_RETURN_IF_ERROR(CheckPlaces("value_cache", bound.value, slots, bound.rows));
+  const int64_t most = slots.Max(bound.rows);
+  FA_RETURN_IF_ERROR(CheckPlaces("key_cache", bound.key, slots, most));
+  if (bound.has_value) {
+    FA_RETURN_IF_ERROR(CheckPlaces("value_cache", bound.value, slots, most));
+  }
   return args.source_rows.data == nullptr ? Status::Ok()
                                           : CheckSourceRows(Indices(args.source_rows), bound.rows, bound.key.rows);
 }
 
-/// Rows that wait until a few of them are copied together.
-class WaitingRows {
- public:
-  WaitingRows(const ops::BoundPages& pages, const TensorView& rows, const MutableTensorView& cache)
-      : pages_(pages), from_(static_cast<const std::byte*>(rows.data)), to_(static_cast<std::byte*>(cache.data)) {}
-
-  void Add(int64_t row, int64_t slot) {
-    waiting_[count_++] = {from_ + row * pages_.row_stride,
-                          to_ + pages_.PlaceOf(slot / pages_.page_rows, slot % pages_.page_rows)};
-    if (count_ == waiting_.size()) Copy();
+/// Copies the rows [row, row + count) to the places [slot, slot + count).
+void CopyRun(const ops::BoundPages& pages, const TensorView& rows, const MutableTensorView& cache, int64_t row,
+             int64_t slot, int64_t count) {
+  const auto* from = static_cast<const std::byte*>(rows.data);
+  auto* to = static_cast<std::byte*>(cache.data);
+  while (count > 0) {
+    const int64_t page = slot / pages.page_rows, in_page = slot % pages.page_rows;
+    const int64_t together = std::min(count, pages.page_rows - in_page);
+    ops::CopyRows(pages.copy, {from + row * pages.row_stride, to + pages.PlaceOf(page, in_page), together});
+    row += together;
+    slot += together;
+    count -= together;
   }
-  void Copy() {
-    ops::CopyRows(pages_.copy, std::span(waiting_).first(count_));
-    count_ = 0;
-  }
-
- private:
-  const ops::BoundPages& pages_;
-  const std::byte* from_;
-  std::byte* to_;
-  std::array<ops::RowPair, 8> waiting_;
-  size_t count_ = 0;
-};
+}
 
 /// Returns which of the shares a place belongs to. The factor spreads places over the shares, however pages follow one
 /// another; it is 2^32 divided by the golden ratio.
@@ -152,16 +143,25 @@ int64_t ShareOf(int64_t slot, int64_t shares) {
 void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
   const ops::IndexTensor slots = Indices(args.slot_mapping);
   const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
-  WaitingRows keys(bound.key, args.key, args.key_cache), values(bound.value, args.value, args.value_cache);
+  int64_t row = 0, slot = 0, count = 0;  // rows that follow one another, as do their places; not copied yet
+  const auto copy_run = [&] {
+    CopyRun(bound.key, args.key, args.key_cache, row, slot, count);
+    if (bound.has_value) CopyRun(bound.value, args.value, args.value_cache, row, slot, count);
+  };
   for (int64_t t = 0; t < bound.rows; ++t) {
-    const int64_t slot = slots[t];
-    if (slot < 0 || (shares > 1 && ShareOf(slot, shares) != share)) continue;
-    const int64_t row = sources.absent() ? t : sources[t];
-    keys.Add(row, slot);
-    if (bound.has_value) values.Add(row, slot);
+    const int64_t to = slots[t];
+    if (to < 0 || (shares > 1 && ShareOf(to, shares) != share)) continue;
+    const int64_t from = sources.absent() ? t : sources[t];
+    if (from == row + count && to == slot + count && count > 0) {
+      ++count;
+      continue;
+    }
+    copy_run();
+    row = from;
+    slot = to;
+    count = 1;
   }
-  keys.Copy();
-  if (bound.has_value) values.Copy();
+  copy_run();
 }
 
 class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {

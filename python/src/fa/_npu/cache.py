@@ -113,7 +113,7 @@ def npu_scatter_pa_kv_cache_functional(
     seq_lens: Tensor | None = None,
     cache_mode: str | None = "PA_NZ",
 ) -> tuple[Tensor, Tensor]:
-    """Returns what `npu_scatter_pa_kv_cache` makes of copies of key_cache and value_cache.
+    """Returns what `npu_scatter_pa_kv_cache` makes of copies of key_cache and value_cache, for rows [T,N,D].
 
     Raises:
         ValueError: as `npu_scatter_pa_kv_cache`.
@@ -148,7 +148,7 @@ def npu_scatter_pa_cache(
 def _npu_reshape_and_cache(
     key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_indices: Tensor
 ) -> None:
-    """Writes rows as `npu_scatter_pa_kv_cache` does with cache_mode "Norm".
+    """Writes rows [T,N,D] as `npu_scatter_pa_kv_cache` does with cache_mode "Norm".
 
     Raises:
         ValueError: as `npu_scatter_pa_kv_cache`.
@@ -200,7 +200,7 @@ def npu_gather_pa_kv_cache_functional(
     seq_offset: Tensor | None = None,
     is_seq_lens_cumsum: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Returns what `npu_gather_pa_kv_cache` makes of copies of key and value.
+    """Returns what `npu_gather_pa_kv_cache` makes of copies of key and value, [T,N,D] or [T,N*D].
 
     Raises:
         ValueError: as `npu_gather_pa_kv_cache`.
@@ -303,7 +303,7 @@ def npu_gather_selection_kv_cache_functional(
     *,
     selection_topk_block_size: int = 64,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns copies of the first four tensors as `npu_gather_selection_kv_cache` leaves them, and its result.
+    """Returns copies of the first four tensors as `npu_gather_selection_kv_cache` leaves them, and its result [B*S*H].
 
     Raises:
         ValueError: as `npu_gather_selection_kv_cache`.
