@@ -34,7 +34,7 @@ class DecodeData {
   const DecodeCase& case_;
   ForwardData dense_;
   Tensor table_, scale_;
-  Tensor k_, v_;  // keys and values in pages or int8; if empty, the call takes dense_'s
+  Tensor k_, v_;  // keys and values in pages or int8; if empty, the call takes the keys and values of dense_
   TensorView k_view_, v_view_;
 };
 

@@ -23,7 +23,7 @@ def npu_attention_update(
     Args:
         lse: float32 [M] for every part. An infinite lse marks a row for which the part has no keys.
         local_out: [M,D] for every part; float32, bfloat16 or float16.
-        update_type: 1 returns the lse of the whole too, 0 returns None in its place.
+        update_type: 1 returns the lse of the merged result too, 0 returns None in its place.
 
     Returns:
         out, [M,D] of local_out's type, summed in float32 and rounded once, and lse, float32 [M]. A row without keys has

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from .._torch import ops as _torch_ops
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
 
@@ -338,7 +335,7 @@ def _npu_paged_attention(
             raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
     if query.dim() != 3:
         raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
-    # The pages are passed with their heads first, the order that is tried first, whatever the sizes are.
+    # The pages are passed with their heads first. That is the order that `attend` tries first, whatever the sizes are.
     call = Inference(
         query.unsqueeze(1),
         key_cache.transpose(1, 2),

@@ -121,7 +121,7 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
   return x;
 }
-/// Turns the keys of a, followed by the keys of b, into their even and their odd keys.
+/// Turns the vectors a and b of consecutive keys into the vector of their even keys and the vector of their odd keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 4 || R == 8);
