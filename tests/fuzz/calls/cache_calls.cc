@@ -25,7 +25,7 @@ class MergeLseCall : public PlannedCall<MergeByLseProblem, MergeByLseCase> {
   std::vector<TensorView> lse_, local_out_;
 };
 
-/// A call that leaves a part of its outputs as it was, so that its outputs may not be moved.
+/// A call that leaves a part of its outputs as it was.
 template <typename Problem, typename Case>
 class CacheCall : public PlannedCall<Problem, Case> {
  public:
@@ -33,6 +33,7 @@ class CacheCall : public PlannedCall<Problem, Case> {
   void RestoreInputs() override { this->problem_.RestoreInputs(); }
   [[nodiscard]] ::testing::AssertionResult MatchesReference() override { return this->problem_.MatchesReference(); }
   [[nodiscard]] bool may_move() const override { return false; }
+  [[nodiscard]] bool keeps_elements() const override { return true; }
 };
 
 }  // namespace

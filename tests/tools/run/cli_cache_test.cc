@@ -55,7 +55,7 @@ TEST_F(CliCache, MergesByLse) {
   const CliResult wrong = RunCli("run merge-lse --lse " + scratch_.Path("a") + " --local-out " + scratch_.Path("c") +
                                  " " + scratch_.Path("d") + " --out " + scratch_.Path("o"));
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("--lse has 1 tensors, want 2"));
+  EXPECT_THAT(wrong.err, HasSubstr("--lse: 1 tensors, want 2 (--local-out)"));
 }
 
 TEST_F(CliCache, ScattersAndGathers) {
@@ -71,7 +71,7 @@ TEST_F(CliCache, ScattersAndGathers) {
   EXPECT_EQ(Load<int8_t>("cache"), cache) << "the file that was read stays";
   const CliResult past = RunCli(scatter + Save<int32_t>("past", ElementType::kI32, {3}, {5, 6, 0}));
   EXPECT_EQ(past.exit_code, 2);
-  EXPECT_THAT(past.err, HasSubstr("--slot-mapping[1]=6, want less than 6 (--key-cache)"));
+  EXPECT_THAT(past.err, HasSubstr("--slot-mapping: [1]=6, want less than 6 (--key-cache)"));
   EXPECT_EQ(RunCli(scatter + slots + " --value " + rows).exit_code, 2);
   EXPECT_EQ(RunCli(scatter + slots + " --form NHSD").exit_code, 2);
 
