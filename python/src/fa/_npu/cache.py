@@ -243,7 +243,7 @@ def npu_gather_selection_kv_cache(
         selection_kv_block_table: int32 [B*S*H,n], the pages of each query.
         selection_kv_block_status: int32 [B,S,H,K+1] or [B*S,H,K+1], written: the block ids of the selection, -1, and
             last the number of rows. Blocks that are there already are copied again.
-        selection_topk_indices: int32 [B,S,H,K] or [B*S,H,K]. The first negative entry ends a list, and an entry past the
+        selection_topk_indices: int32 [B,S,H,K] or [B*S,H,K]. The first negative entry ends a list, an entry past the
             last block is skipped.
         full_k_rope, full_kv_cache, full_kv_block_table: [pages,rows,R], [pages,rows,C] and int32 [B,n].
         full_kv_actual_seq, full_q_actual_seq: int32 [B]. Query s sees full_kv_actual_seq - (full_q_actual_seq - 1 - s)
