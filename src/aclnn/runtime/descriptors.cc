@@ -12,7 +12,7 @@
 
 struct aclScalar {
   aclDataType dtype = ACL_DT_UNDEFINED;
-  unsigned char value[16] = {};  // as wide as the widest type, complex128
+  unsigned char value[16] = {};  // large enough for the widest type, complex128
 };
 
 struct aclFloatArray {
@@ -45,7 +45,7 @@ aclnnStatus Destroy(const char* name, const T* handle) {
   });
 }
 
-// Calls get(object) for the object of the handle.
+// Calls get(object) with the object to which the handle points.
 // @param results  the addresses that `get` writes, which must not be null
 template <typename T, typename Get>
 aclnnStatus GetOf(const char* name, const T* handle, std::initializer_list<NamedPointer> results, const Get& get) {
@@ -154,7 +154,8 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->offset = offset;
     tensor->data = data;
     tensor->storage_elements = storageDims == nullptr ? 0 : ElementsOf({storageDims, storageDimsNum});
-    // A tensor with too many dimensions keeps one more than Dims holds, so every operator refuses it.
+    // Of a tensor with too many dimensions, one more is kept than Dims can hold, so that every operator refuses the
+    // tensor.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);
       if (stride != nullptr) tensor->stride.push_back(stride[i]);

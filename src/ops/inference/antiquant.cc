@@ -9,8 +9,8 @@
 namespace fa::ops {
 namespace {
 
-/// The sizes of two f32 tables, one for keys and one for values. A table is [Nkv][D], or [B][longest] with one scale
-/// per key token, where `longest` is the longest sequence.
+/// The size of an f32 table of scales or offsets, for keys or for values: [Nkv][max(D, Dv)] or, with one scale per key,
+/// [B][keys of the longest sequence].
 struct TableSize {
   int64_t rows = 0, columns = 0;
   [[nodiscard]] int64_t floats() const { return core::SaturatedProduct(rows, columns); }

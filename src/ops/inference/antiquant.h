@@ -16,7 +16,7 @@ struct AntiquantTensors {
   const TensorView &scale, &offset;
 };
 
-/// Reads scales and offsets into `floats`, and records their place in `rows`.
+/// Reads scales and offsets into `floats`, and stores their addresses in `rows`.
 void ReadAntiquant(const BoundDecode& bound, const AntiquantTensors& tensors, float* floats, ForwardRows& rows);
 
 }  // namespace fa::ops
