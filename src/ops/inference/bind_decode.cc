@@ -143,7 +143,7 @@ void KeepTensors(DecodeBinding& call) {
   call.bound.planned = KeepPlanned(TensorsOf(call.args));
   const auto keep = [](const char* name, std::span<const TensorView> tensors) {
     std::vector<CallTensor> list;
-    for (const TensorView& tensor : tensors) list.push_back(KeyTensor(name, tensor));
+    for (const TensorView& tensor : tensors) list.push_back(ListedTensor(name, tensor));
     return KeepPlanned(list);
   };
   call.bound.planned_k = keep("k", call.args.k);
@@ -227,7 +227,7 @@ Status CheckList(const char* list, std::span<const TensorView> tensors, std::spa
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    FA_RETURN_IF_ERROR(CheckPlanned(KeyTensor(list, tensors[i]), planned[i]));
+    FA_RETURN_IF_ERROR(CheckPlanned(ListedTensor(list, tensors[i]), planned[i]));
   }
   return Status::Ok();
 }
@@ -242,10 +242,10 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
     FA_RETURN_IF_ERROR(check(tensors[i], bound.planned[i]));
   }
   for (size_t i = 0; i < args.k.size(); ++i) {
-    FA_RETURN_IF_ERROR(check(KeyTensor("k", args.k[i]), bound.planned_k[i]));
-    FA_RETURN_IF_ERROR(check(KeyTensor("v", args.v[i]), bound.planned_v[i]));
+    FA_RETURN_IF_ERROR(check(ListedTensor("k", args.k[i]), bound.planned_k[i]));
+    FA_RETURN_IF_ERROR(check(ListedTensor("v", args.v[i]), bound.planned_v[i]));
     if (args.k_rope.empty()) continue;
-    FA_RETURN_IF_ERROR(check(KeyTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]));
+    FA_RETURN_IF_ERROR(check(ListedTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]));
   }
   return Status::Ok();
 }
