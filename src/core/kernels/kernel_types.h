@@ -147,6 +147,20 @@ struct ProductArgs {
   float* o = nullptr;
 };
 
+/// Returns whether elements of a type stand for numbers (x + offset) * scale. An element of kI4x8 has eight columns.
+[[nodiscard]] constexpr bool IsCompressed(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2 || dtype == DType::kI4x8;
+}
+
+/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has the scale and the
+/// offset number r * row_step + c / group, or number r * row_step if group is 0.
+struct Antiquantization {
+  const float* scale = nullptr;
+  const float* offset = nullptr;  ///< null: 0
+  int64_t row_step = 0;           ///< from one row to the next; 0: all rows have the same numbers
+  int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
+};
+
 /// The arguments of `attend` of few rows, which computes attention. K and V have the same type, which AttendedHeads
 /// allows.
 struct AttendArgs {
@@ -169,6 +183,8 @@ struct AttendArgs {
   /// of a step bring its rows of V, and its product brings the rows of K for the next step. Lists of addresses then
   /// have kMostStep rows after the last.
   bool brings = false;
+  /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or 1).
+  Antiquantization k_numbers = {}, v_numbers = {};
 };
 
 /// The heads that `attend` of few rows takes, among the heads that AttendArgs::Fits allows.
@@ -284,6 +300,9 @@ struct FewRowLoops {
   /// keys in steps of its own. StripFacts::attended says for which heads. With pairs of bf16 it rounds probabilities as
   /// strips of pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
+
+  /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
+  void (*attend_compressed)(const AttendArgs& args) = nullptr;
 };
 
 /// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]. A strip with
@@ -362,13 +381,6 @@ struct OuterArgs {
   float* const* c_rows = nullptr;
 };
 
-/// The numbers that int8 values stand for: (x + offset) * scale.
-struct Antiquantization {
-  const float* scale = nullptr;
-  const float* offset = nullptr;
-  int64_t row_step = 0;  ///< 1: scale and offset are per row; 0: they are per column
-};
-
 /// The number of rows of the largest group that pair_rows of any level lays.
 inline constexpr int64_t kMostPairGroup = 32;
 /// The number of elements of the depth that one instruction over blocks of pairs adds. pair_rows of such a level lays
@@ -419,7 +431,7 @@ struct RowFunctions {
   void (*outer_exact)(const OuterArgs& args);
   /// Returns the sum of a[i] * b[i] in f32, for rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
-  /// dst[r][c] = the number for which the int8 src(r)[c] stands. It fetches ahead as `scores` does.
+  /// dst[r][c] = the number for which the compressed src(r)[c] stands. It fetches ahead as `scores` does.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
   /// Pairs only: writes words of src(r)[c] and src(r + 1)[c] for even r. The last group is filled up with rows of 0. A

@@ -205,3 +205,5 @@ FA_INLINE F LanesFrom(F x) {
   const F moved = vextq_f32(x, Zero(), First);
   return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(moved), FirstLanes(N)));
 }
+
+#include "core/kernels/vec/vec_four_lanes.h"
