@@ -183,7 +183,8 @@ struct AttendArgs {
   /// of a step bring its rows of V, and its product brings the rows of K for the next step. Lists of addresses then
   /// have kMostStep rows after the last.
   bool brings = false;
-  /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or 1).
+  /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or
+  /// 1).
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
@@ -227,9 +228,10 @@ struct StripFacts {
   [[nodiscard]] constexpr DType OperandType() const {
     return operands == Operands::kBF16Pairs ? DType::kBF16 : DType::kF32;
   }
-  /// Returns whether `attend` takes heads of this type and these columns.
+  /// Returns whether `attend`, or for compressed types attend_compressed, takes heads of this type and these columns.
   [[nodiscard]] constexpr bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
     if (!AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
+    if (IsCompressed(dtype)) return any_dtype;
     if (d > attended.most_columns || dv > attended.most_columns) return false;
     switch (dtype) {
       case DType::kF32: return !attended.pairs;

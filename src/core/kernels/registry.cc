@@ -16,14 +16,14 @@ namespace fa::core::kernels {
 // The sources of a level define some of these functions, which set the functions of the kernels whose facts a set has.
 // On a level that multiplies pairs, SetFunctions gets a set that has the level's f32 functions already.
 #define FA_EVERY_LEVEL
-#define FA_LEVEL(level, isa)                    \
-  namespace level {                             \
-  void SetFunctions(KernelSet& set) noexcept;   \
-  void SetAttending(KernelSet& set) noexcept;   \
-  void SetCompressed(KernelSet& set) noexcept;  \
+#define FA_LEVEL(level, isa)                        \
+  namespace level {                                 \
+  void SetFunctions(KernelSet& set) noexcept;       \
+  void SetAttending(KernelSet& set) noexcept;       \
+  void SetCompressed(KernelSet& set) noexcept;      \
   void SetCompressedPairs(KernelSet& set) noexcept; \
-  void SetInt8Functions(Int8Set& set) noexcept; \
-  const IndexerFunctions& Indexer() noexcept;   \
+  void SetInt8Functions(Int8Set& set) noexcept;     \
+  const IndexerFunctions& Indexer() noexcept;       \
   }
 #include "core/kernels/levels/kernels.inc"
 #undef FA_EVERY_LEVEL
@@ -51,7 +51,11 @@ constexpr OwnKernels kOwnKernels[] = {
      .int8 = portable::SetInt8Functions,
      .compressed = portable::SetCompressed},
 #ifdef FA_HAS_AVX2
-    {.isa = Isa::kAvx2, .f32 = avx2::SetFunctions, .indexer = avx2::Indexer, .int8 = avx2::SetInt8Functions, .compressed = avx2::SetCompressed},
+    {.isa = Isa::kAvx2,
+     .f32 = avx2::SetFunctions,
+     .indexer = avx2::Indexer,
+     .int8 = avx2::SetInt8Functions,
+     .compressed = avx2::SetCompressed},
 #endif
 #ifdef FA_HAS_AVX512
     {.isa = Isa::kAvx512, .f32 = avx512::SetFunctions, .indexer = avx512::Indexer, .compressed = avx512::SetCompressed},
@@ -60,13 +64,20 @@ constexpr OwnKernels kOwnKernels[] = {
     {.isa = Isa::kAvx512Vnni, .int8 = avx512_vnni::SetInt8Functions},
 #endif
 #ifdef FA_HAS_AVX512_BF16
-    {.isa = Isa::kAvx512Bf16, .pairs = avx512_bf16::SetFunctions, .attending = avx512_bf16::SetAttending, .compressed_pairs = avx512_bf16::SetCompressedPairs},
+    {.isa = Isa::kAvx512Bf16,
+     .pairs = avx512_bf16::SetFunctions,
+     .attending = avx512_bf16::SetAttending,
+     .compressed_pairs = avx512_bf16::SetCompressedPairs},
 #endif
 #ifdef FA_HAS_AVX512_AMX
     {.isa = Isa::kAvx512Amx, .pairs = avx512_amx::SetFunctions, .int8 = avx512_amx::SetInt8Functions},
 #endif
 #ifdef FA_HAS_NEON
-    {.isa = Isa::kNeon, .f32 = neon::SetFunctions, .indexer = neon::Indexer, .int8 = neon::SetInt8Functions, .compressed = neon::SetCompressed},
+    {.isa = Isa::kNeon,
+     .f32 = neon::SetFunctions,
+     .indexer = neon::Indexer,
+     .int8 = neon::SetInt8Functions,
+     .compressed = neon::SetCompressed},
 #endif
 #ifdef FA_HAS_NEON_DOTPROD
     {.isa = Isa::kNeonDotprod, .int8 = neon_dotprod::SetInt8Functions},

@@ -30,8 +30,10 @@ class KeyPanels {
   void Pack(const tiling::PackItem& item) const;
   /// Returns the rows for the keys of one block of a tile, in the form for `kernels`. If the item has no slot and the
   /// kernels cannot take the caller's rows, the rows are converted into scratch.
+  /// @param attended  whether the rows are for ForwardStrips::Attend, which takes every type in place
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
-                              const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;
+                              const core::kernels::StripKernels& kernels, const TileScratch& scratch,
+                              bool attended = false) const;
 
  private:
   struct Source {

@@ -95,6 +95,6 @@ FA_INLINE F LoadWordsOf(const void* p) {
   } else if constexpr (kType == DType::kI4x8) {
     return LoadIntegers4(p);
   } else {
-    return LoadByteFloats<kType == DType::kF8E4M3 ? 3 : 2>(p);
+    return LoadByteFloats < kType == DType::kF8E4M3 ? 3 : 2 > (p);
   }
 }
