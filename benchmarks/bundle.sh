@@ -32,7 +32,7 @@ done
 xargs cp -t "$root/tests" <"$root/tests.txt"
 rm "$root/tests.txt"
 
-# The libraries that they name, but for those of the C and the C++ compiler, which every system has.
+# Copies the libraries that the programs link, except those of the C and C++ compilers, which every system has.
 ldd "$root"/bin/* "$root"/tests/* 2>/dev/null | grep -oE '=> /[^ ]+' | cut -c4- | sort -u |
   grep -vE '/(ld-linux|libc|libm|libdl|libpthread|librt|libstdc\+\+|libgcc_s)[-.]' | while read -r library; do
   cp -L "$library" "$root/lib"

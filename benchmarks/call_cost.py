@@ -1,8 +1,8 @@
 """What one tiny call costs from Python, by each face of fa, by PyTorch and in C++: benchmarks/call_cost.py [ROUNDS]
 
-One head of S rows and keys. CPU time of the calling thread with one thread for each library, the least of ROUNDS (25) runs
-of 30 calls, in turn, so that a busy machine changes little. Results are compared with PyTorch's first. The row of C++ is
-from calls_benchmark of build/release, where that is built.
+A call computes one head of S rows and keys. The figure is the CPU time of the calling thread, with one thread for each
+library: the least of ROUNDS (25) runs of 30 calls. Runs take turns, so that a busy machine changes little. Results are
+compared with PyTorch's first. The row of C++ comes from calls_benchmark, if build/release has it.
 """
 
 import json
@@ -24,12 +24,13 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 D = 64
 BASE = "PyTorch"
 IN_C = "build/release/benchmarks/calls_benchmark"
-# Two f32 computations of at most 64 terms each, of unit normals: a hundred roundings of numbers below 8.
+# Bounds the distance of two f32 computations of at most 64 terms each, of unit normals: a hundred roundings of numbers
+# below 8.
 TOLERANCE = 100 * 8 * 2.0**-24
 
 
 def inference(s):
-    """By kind of call, by name of the face: functions of no arguments. PyTorch's is the first of a kind."""
+    """@return {kind of call: {face: function without arguments}}; the first face of a kind is PyTorch"""
     q, k, v = (torch.randn(1, 1, s, D) for _ in range(3))
     row = torch.randn(1, 1, 1, D)
     by_row = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
@@ -71,7 +72,7 @@ def inference(s):
 
 
 def training(s):
-    """The same with gradients; a call returns that of the queries."""
+    """As inference(), with gradients. A call returns the gradient of the queries."""
     leaves = [torch.randn(1, 1, s, D, requires_grad=True) for _ in range(3)]
     d_out = torch.randn(1, 1, s, D)
 
@@ -86,7 +87,7 @@ def training(s):
 
 
 def check(kind, faces):
-    """Raises ValueError for a face whose result is not PyTorch's."""
+    """Raises ValueError for a face whose result differs from PyTorch's by more than TOLERANCE."""
     want = faces[BASE]().detach().flatten()
     for name, call in faces.items():
         apart = (torch.as_tensor(call()).detach().flatten() - want).abs().max().item()
@@ -102,7 +103,7 @@ def microseconds(function):
 
 
 def measure(sizes, rounds):
-    """@return by (kind, face): microseconds of each size"""
+    """@return {(kind, face): microseconds of each size}"""
     torch.manual_seed(1)
     kinds = {s: [(kind, faces, recorded) for make, recorded in ((inference, False), (training, True))
                  for kind, faces in make(s).items()] for s in sizes}
@@ -120,7 +121,7 @@ def measure(sizes, rounds):
 
 
 def measure_in_c(program, sizes):
-    """@return microseconds of C++'s one call of each size, the best of 25 repetitions"""
+    """@return microseconds of one call in C++ for each size, the best of 25 repetitions"""
     command = [str(program), "--benchmark_filter=BM_Call", "--benchmark_format=json", "--benchmark_repetitions=25",
                "--benchmark_min_time=0.002"]
     lines = json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)["benchmarks"]

@@ -1,5 +1,5 @@
-// What a call costs besides its kernels: one short head of 1 to 64 rows as one call and as the run of a plan, and
-// planning next to running for up to 2^20 packed sequences of four rows. On one thread.
+// Times what a call costs besides its kernels, on one thread. A short head of 1 to 64 rows is computed by one call and
+// by the run of a plan. For up to 2^20 packed sequences of four rows, planning is timed next to running.
 //
 //   build/release/benchmarks/calls_benchmark
 
@@ -43,7 +43,7 @@ bool Ok(benchmark::State& state, const fa::Status& status) {
   return status.ok();
 }
 
-/// Seconds per sequence.
+/// Reports the seconds per sequence.
 void ReportPerSequence(benchmark::State& state, int64_t sequences) {
   using benchmark::Counter;
   state.counters["per_sequence"] =

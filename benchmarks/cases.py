@@ -25,7 +25,7 @@ class Case:
     shape: str  # a letter, or a name such as s4096
     operation: str  # forward or backward
     dtype: str  # f32, bf16 or f16
-    mask: str  # full, causal or windowN: the N keys before the diagonal and the diagonal
+    mask: str  # full, causal or windowN, which keeps the diagonal and the N keys before it
     threads: int
     batch: int
     heads: int
@@ -39,7 +39,7 @@ class Case:
         return f"{self.operation}/{self.dtype}/{self.shape}/{self.mask}/{self.threads}"
 
     def kept_pairs(self):
-        """Number of pairs (query row, key) of one head that the mask keeps. Causal is bottom-right aligned."""
+        """Number of pairs (query row, key) of one head that the mask keeps. The causal mask is bottom-right aligned."""
         if self.mask == "full":
             return self.sq * self.sk
         back = self.sk if self.mask == "causal" else int(self.mask.removeprefix("window"))
@@ -82,14 +82,14 @@ def headline(threads):
 
 
 def lengths(threads):
-    """Cases for the cost against S: two heads of 128, full, causal and with a window."""
+    """Cases that show the cost against S: two heads of 128, full, causal and with a window."""
     for mask in ("full", "causal", "window512"):
         for s in (512, 1024, 2048, 4096, 8192, 16384):
             yield make(f"s{s}", (1, 2, 2, s, s, 128), "forward", "f32", mask, threads)
 
 
 def scaling(threads):
-    """Cases for the speed against threads: 1, 2, 4 and so on up to `threads`."""
+    """Cases that show the speed against threads: 1, 2, 4 and so on up to `threads`."""
     counts = [1]
     while counts[-1] < threads:
         counts.append(min(2 * counts[-1], threads))
@@ -108,7 +108,7 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """The cases of the sets, each once, whose key matches one of the patterns; all cases if there is no pattern."""
+    """The cases of the sets whose key matches one of the patterns, each case once. All cases if there is no pattern."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

@@ -6,9 +6,9 @@ with double before, and rounds in which other programs were busy are thrown away
     compare.py --set headline --threads 1,2 --budget 110 --out results.json
 
 --quick needs nothing of the build folder: it measures the installed Python package of fa and the installed PyTorch, and
-prints a table. Otherwise the peers are the programs of the build folder and every library that is installed. It stops
-when the budget is used up; run again with the same file, it goes on where it stopped. report.py makes tables and plots
-of the file.
+prints a table. Otherwise the peers are the programs of the build folder and every library that is installed. A run
+stops when the budget is used up; the next run with the same file goes on from there. report.py makes tables and plots of
+the file.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from torch_install import offer_torch, why_unusable
 # Pause between two peers: threads of the previous one may spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
-# Of reading a decoding case's memory, before and after every round: several passes.
+# Seconds of reading a decoding case's memory before and after every round, enough for several passes.
 READ_SECONDS = 0.1
-# Of the machine's peak, before and after every round.
+# Seconds of measuring the machine's peak before and after every round.
 PEAK_SECONDS = 0.05
 
 
@@ -97,11 +97,12 @@ class Driver:
         return entry
 
     def reads(self, case):
-        """Whether the case is held against the rate of reading memory, which a library of the build folder measures."""
+        """Whether the case is compared with the rate of reading memory. A library of the build folder measures this
+        rate."""
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
-        """Loads, runs and checks one peer. @return what is known before timing"""
+        """Loads, runs and checks one peer. @return the facts that are known before timing"""
         try:
             answer = self.peers[name].ask("prepare", folder=folder, **case.request())
             if "unsupported" in answer:
@@ -121,7 +122,7 @@ class Driver:
         return found | {"note": answer["note"]} if "note" in answer else found
 
     def time_rounds(self, case, names):
-        """@return of each peer its quiet rounds and the number of those thrown away"""
+        """@return for each peer its quiet rounds and how many rounds were thrown away"""
         timed = {name: Timed([], 0) for name in names}
         for number in range(self.args.rounds):
             for name in rounds.order_of(names, number):
@@ -136,8 +137,8 @@ class Driver:
         return timed
 
     def time_once(self, name, case):
-        """Around the calls fa measures the machine's peak, and where the case is bound by memory, the peer reads its own.
-        @return the round, and whether it was quiet"""
+        """Times a round of one peer. Before and after the calls, fa measures the machine's peak. Where memory bounds
+        the case, the peer also measures how fast it reads memory. @return the round, and whether it was quiet"""
         peer = self.peers[name]
 
         def measure():
@@ -150,7 +151,7 @@ class Driver:
         seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
         peaks, reads = zip(first, measure(), strict=True)
         quiet = rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
-        if not self.args.quick:  # there a matrix product stands for the peak, which calls may beat
+        if not self.args.quick:  # with --quick, the rate of a product stands for the peak, and calls may beat it
             quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
         if self.reads(case):
             quiet = quiet and rounds.is_bracketed(case.key_value_bytes() * 1e-9, seconds, reads)
@@ -158,17 +159,19 @@ class Driver:
 
 
 def is_bound_by_memory(case):
-    """Whether a case is held against the rate of reading memory."""
+    """Whether a case is compared with the rate of reading memory."""
     return case.sq == 1
 
 
 def read_facts(case, samples, reads):
-    """The highest rate, in GB/s, at which a peer's threads read its keys and values, and what part of it its calls reach."""
+    """The highest rate, in GB/s, at which a peer's threads read its keys and values, and the part of this rate that its
+    calls reach."""
     return {"read_gbytes": max(map(max, reads)), "read_fraction": rounds.read_fraction(case.key_value_bytes(), samples, reads)}
 
 
 def write_inputs(case, folder):
-    """Unit normal inputs; for all types of a shape they are the same but for rounding. @return the arrays by name"""
+    """Writes unit normal inputs. A shape has the same numbers in every type, up to rounding. @return the arrays by
+    name"""
     random = np.random.default_rng(1)
     query, key = (case.batch, case.heads, case.sq, case.d), (case.batch, case.heads_kv, case.sk, case.d)
     inputs = {}
@@ -190,8 +193,8 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """About how many seconds a case will take: start, reference, and for each peer two calls and the rounds, at the
-    speed of a slow peer."""
+    """About how many seconds a case will take: the start, the reference, and for each peer two calls and the rounds, at
+    the speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + 2 * (SETTLE_SECONDS + PEAK_SECONDS)))
 
@@ -256,8 +259,8 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Removes the peers that are not there from args.peers. @return why, by their names. PyTorch with MKL locked is not
-    at its best: it is not measured without the peer that has it unlocked."""
+    """Takes peers that cannot be started out of args.peers. @return the reasons by name. PyTorch with MKL locked is not
+    at its best, so PyTorch is not measured without the library that unlocks MKL."""
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:

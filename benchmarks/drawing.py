@@ -1,4 +1,4 @@
-"""matplotlib's pyplot and tickers, drawing into files; None where matplotlib is missing."""
+"""matplotlib's pyplot and tickers, set up to draw into files. Both are None where matplotlib is missing."""
 
 try:
     import matplotlib
@@ -11,7 +11,8 @@ else:
 
 
 def legend_above(figure, handles, labels, note=None):
-    """One legend above all panels, never on data. @param note  a line below it that explains figures in the plot"""
+    """One legend above all panels, where it hides no data. @param note  a line below it that explains figures in the
+    plot"""
     inches = 0.35 + (0.2 if note else 0)
     top = 1 - inches / figure.get_figheight()
     figure.legend(handles, labels, loc="upper center", ncol=len(handles), frameon=False)

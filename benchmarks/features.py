@@ -1,9 +1,10 @@
 """What a feature costs next to the plain call: benchmarks/features.py [--threads N] [--rounds N]
 
-Time of a call with the feature, per pair of a query and a key that it computes, by that of the plain call in the same
-process: two heads, the best of all rounds, in which the plain call and all features take turns. pse is dense per head, of
-the type named; the mask is [S,S] and drops a tenth, which is computed all the same; dropout keeps 0.9; TND is four
-sequences of 93 to 1377 rows. Rows of the output and of dQ are compared with attention in double before anything is timed.
+A figure is the time of a call with the feature, per pair of a query and a key that it computes, divided by that of the
+plain call. Both run in one process on two heads, take turns in every round, and count with their best round. pse is dense
+per head, of the type named; the mask is [S,S] and drops a tenth of the pairs, which are computed all the same; dropout
+keeps 0.9; TND is four sequences of 93 to 1377 rows. Rows of the output and of dQ are compared with attention in double
+before anything is timed.
 """
 
 import argparse
@@ -19,18 +20,18 @@ HEADS = 2
 LENGTHS = (1377, 93, 702, 501)
 KEEP, SEED, CAP = 0.9, 11, 20.0
 ROWS = {"forward": 2048, "backward": 1024}
-# Operands are rounded to the type before; P is rounded to bf16 for products of pairs. Values are unit normals.
+# Operands are unit normals, rounded to the type beforehand. In bf16, the products also round P to bf16.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 PLAIN = "plain"
 
 
 def inputs(rows, d, dtype):
-    """q, k, v, d_out: [1, HEADS, rows, d]."""
+    """@return q, k, v and d_out, each [1, HEADS, rows, d]"""
     return [torch.randn(1, HEADS, rows, d).to(dtype) for _ in range(4)]
 
 
 def features(s, dtype):
-    """By name of the feature: the keywords of a call of s rows and keys."""
+    """@return {feature: keywords of a call of s rows and keys}"""
     pse = torch.randn(1, HEADS, s, s)
     return {
         PLAIN: {},
@@ -46,14 +47,14 @@ def features(s, dtype):
 
 
 def packed(d, dtype):
-    """Tensors of the packed call, its keywords and the pairs that it computes per head."""
+    """@return tensors of the packed call, its keywords, and how many pairs it computes per head"""
     tensors = [torch.randn(sum(LENGTHS), HEADS, d).to(dtype) for _ in range(4)]
     ends = np.cumsum(LENGTHS).tolist()
     return tensors, {"layout": "TND", "cu_q": ends, "cu_kv": ends}, sum(length * length for length in LENGTHS)
 
 
 def expected_rows(q, k, v, d_out, head, row, keywords):
-    """One row of the output and of dQ in double. Arrays of one head: [s, d]."""
+    """@return one row of the output and of dQ, in double. The arguments are arrays of one head: [s, d]"""
     s, d = k.shape
     scale, chain = 1 / math.sqrt(d), 1.0
     scores = k @ q[row] * scale
@@ -78,12 +79,12 @@ def expected_rows(q, k, v, d_out, head, row, keywords):
 
 
 def heads_of(tensor):
-    """(head, [s, d] in double) of a tensor [1, N, s, d]."""
+    """Lists (head, rows [s, d] in double) for every head of a tensor [1, N, s, d]."""
     return list(enumerate(tensor[0].double().numpy()))
 
 
 def packed_heads(tensor):
-    """The same of every sequence of a packed tensor [T, N, d]."""
+    """Lists (head, rows [s, d] in double) for every head of every sequence of a packed tensor [T, N, d]."""
     parts = np.split(tensor.double().numpy(), np.cumsum(LENGTHS)[:-1])
     return [(head, part[:, head]) for part in parts for head in range(HEADS)]
 
@@ -105,7 +106,7 @@ def check(name, tensors, keywords, heads=heads_of):
 
 
 def call_of(direction, tensors, keywords):
-    """A function of no arguments that is timed."""
+    """@return the function without arguments that is timed"""
     q, k, v, d_out = tensors
     if direction == "forward":
         return lambda: fa.flash_attention(q, k, v, **keywords)
@@ -120,7 +121,7 @@ def seconds(call):
 
 
 def measure(direction, dtype, d, rounds, s):
-    """@return by name of the feature: time per computed pair by the plain call's"""
+    """@return {feature: time per computed pair, divided by the plain call's}"""
     tensors = inputs(s, d, dtype)
     calls, pairs = {}, {}
     for name, keywords in features(s, dtype).items():

@@ -3,9 +3,9 @@
     benchmarks/long_sequences.py                         16,384 and 32,768 tokens, f32
     benchmarks/long_sequences.py --tokens 4096 --type bfloat16
 
-The layer is Llama's with hidden size 1024 and 16 heads on 4. A quarter of the sequence is padding on the left. Every row of the
-table is a process of its own, so memory is what that process grew by during the call. The last hidden states of both
-implementations are compared.
+The layer is Llama's with hidden size 1024 and 16 heads on 4. A quarter of the sequence is padding on the left. Every row of
+the table comes from a process of its own; its memory is how much that process grew during the call. The last hidden states
+of both implementations are compared.
 """
 
 import argparse

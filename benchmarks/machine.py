@@ -11,7 +11,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def parse_busy_ticks(stat):
-    """Ticks of all CPUs that are not idle, from the text of /proc/stat: user, nice, system, irq, softirq and steal."""
+    """Ticks for which the CPUs together were busy, from the text of /proc/stat: user, nice, system, irq, softirq and
+    steal."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
     return user + nice + system + irq + softirq + steal
@@ -35,7 +36,7 @@ def cpu_use(pids):
     return CpuUse(busy * TICK, own * TICK, time.monotonic())
 
 
-# Families and models of x86 by the name of their cores: clouds call all of AMD's CPUs "AMD EPYC".
+# Names of x86 cores by family and model, because clouds call all of AMD's CPUs "AMD EPYC".
 MICROARCHITECTURES = {
     ("AuthenticAMD", 25): (((0x00, 0x0F), "Zen 3"), ((0x10, 0x1F), "Zen 4"), ((0x20, 0x5F), "Zen 3"),
                            ((0x60, 0x7F), "Zen 4"), ((0xA0, 0xAF), "Zen 4")),
@@ -45,7 +46,7 @@ MICROARCHITECTURES = {
                           ((143, 143), "Sapphire Rapids"), ((207, 207), "Emerald Rapids"),
                           ((173, 174), "Granite Rapids")),
 }
-# Implementers and parts of aarch64, whose /proc/cpuinfo names no model.
+# Names of aarch64 cores by implementer and part, because /proc/cpuinfo names no model there.
 PARTS = {
     ("0x41", "0xd08"): "Cortex-A72", ("0x41", "0xd0c"): "Neoverse N1", ("0x41", "0xd40"): "Neoverse V1",
     ("0x41", "0xd49"): "Neoverse N2", ("0x41", "0xd4f"): "Neoverse V2", ("0x41", "0xd84"): "Neoverse V3",
@@ -61,7 +62,7 @@ def parse_fields(cpuinfo):
 
 
 def microarchitecture(fields):
-    """The name of the cores, or None for those that neither table knows; of aarch64's, then the numbers themselves."""
+    """The name of the cores. If the tables do not have it: None on x86-64, the implementer and part on aarch64."""
     if "CPU part" in fields:
         part = fields.get("CPU implementer", ""), fields["CPU part"]
         return PARTS.get(part, " ".join(part))
@@ -85,7 +86,8 @@ def folder_of(description):
 
 
 def is_same(description, other):
-    """Whether figures of two machines may lie in one file: equal CPUs, as many of them, equal instructions."""
+    """Whether figures of two machines may lie in one file: their CPUs, the number of CPUs and the instructions are
+    equal."""
     return all(description.get(name) == other.get(name) for name in ("cpu", "microarchitecture", "cpus", "instructions"))
 
 

@@ -10,7 +10,7 @@ import fa.transformers  # noqa: F401  (registers "fa")
 
 @dataclass(frozen=True)
 class Size:
-    """Of a model and its work."""
+    """The sizes of a model and of its work."""
 
     layers: int
     hidden: int
@@ -18,7 +18,7 @@ class Size:
     heads_kv: int
     vocabulary: int
     prefills: tuple
-    context: int  # of a decode
+    context: int  # tokens in the cache of a decode step
     training: int  # tokens of a training step
 
 
@@ -100,7 +100,7 @@ def step_of(model, work):
     with torch.no_grad():
         cache = model(ids, use_cache=True).past_key_values
 
-    # The context grows by a token per step, for every implementation alike: sliding caches cannot go back.
+    # Every step adds a token to the context, for every implementation alike, because sliding caches cannot go back.
     return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
 
 

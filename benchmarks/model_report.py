@@ -12,25 +12,25 @@ COLORS = {"fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attentio
 
 
 def milliseconds(entry, name):
-    """The median of a step; None where there is none."""
+    """The median time of a step; None without samples."""
     samples = entry["by"].get(name, {}).get("samples")
     return 1e3 * median(samples) if samples else None
 
 
 def ratios(entry, name):
-    """How many times as long as fa's step a step took, round by round."""
+    """For each round, the time of a step divided by that of fa's step."""
     own, others = (entry["by"].get(of, {}).get("samples", ()) for of in ("fa", name))
     return [other / mine for mine, other in zip(own, others)]
 
 
 def ratio_text(entry, name):
-    """The median over the rounds."""
+    """The median of these ratios, as text."""
     rounds = ratios(entry, name)
     return f"{median(rounds):.2f}" if rounds else "–"
 
 
 def line_of(entry):
-    """An entry in one line of text."""
+    """An entry of the results as one line of text."""
     parts = []
     for name, of in entry["by"].items():
         took = milliseconds(entry, name)
@@ -60,7 +60,8 @@ def _cell(number, form):
 
 
 def _in_order(entries):
-    """By model, as they were measured first, then type and work: runs add what they measure at the end."""
+    """The entries by model, in the order of each model's first measurement, then by type and work. Runs append what
+    they measure."""
     models = list(dict.fromkeys(entry["model"] for entry in entries))
 
     def place(entry):
@@ -99,7 +100,7 @@ def write(results, folder):
 
 
 def plot(results, path):
-    """Ratios to fa, as bars, a panel per type. False without matplotlib."""
+    """Draws ratios to fa as bars, a panel per type. @return False without matplotlib"""
     if plt is None:
         return False
     entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]

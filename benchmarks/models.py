@@ -2,13 +2,13 @@
 
     benchmarks/models.py --quick                       some seconds: that everything runs and agrees
     benchmarks/models.py --output build/models.json    minutes to hours, by --models, --works, --types and --seconds;
-                                                       adds to what the file has, a case measured again replaces itself
+                                                       adds to the file; a case that is measured again replaces its old entry
     benchmarks/models.py --report build/models.json docs/benchmarks/NAME    tables, and a plot if there is matplotlib
 
-Every implementation has the same weights and the same tokens; what it returns for a few of them is compared with "eager" in
-float64 before anything is timed. Implementations take turns, one step each, and the order moves by one per round, so that what else
-the machine does meets all alike: the ratios say more than the times. On a CPU of AMD, PyTorch runs with MKL
-unlocked, whoever computes attention.
+Every implementation has the same weights and tokens. Its result for a few tokens is compared with "eager" in float64 before
+anything is timed. Implementations take turns, one step each, and the order moves by one per round. So what else the machine
+does meets all alike, and the ratios say more than the times. On a CPU of AMD, PyTorch runs with MKL unlocked, whoever
+computes attention.
 """
 
 import argparse
@@ -32,13 +32,13 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class AttentionTime:
-    """Seconds inside the attention functions of an implementation, forward."""
+    """Counts the seconds that a forward spends in an implementation's attention functions."""
 
     def __init__(self):
         self.seconds = 0.0
 
     def wrap(self, name):
-        """The name of an implementation that is `name` with a clock."""
+        """Registers `name` with a clock around it. @return the name of this implementation"""
         function = AttentionInterface()[name] if name != "eager" else None
         if function is None:
             return name  # eager functions belong to the models' own modules
@@ -55,7 +55,7 @@ class AttentionTime:
 
 
 def peak_bytes_of(step):
-    """Memory that the process had at most during the step, less what it had before."""
+    """The most memory that the process had during the step, less what it had before."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
     step()
@@ -68,7 +68,7 @@ def _status(field):
 
 
 def disagreement(got, want):
-    """The distance over the length of what is wanted."""
+    """The norm of got - want, divided by the norm of want."""
     return ((got.double() - want.double()).norm() / want.double().norm()).item()
 
 
@@ -100,17 +100,18 @@ class Bound(NamedTuple):
 
 
 def _checked(work):
-    """The same work on few tokens."""
+    """The work by which results are checked: the same work on at most 256 tokens."""
     kind, tokens = work.split()
     return f"{kind} {min(int(tokens), 256)}"
 
 
 def _check_bound(model, work, dtype):
-    """What "eager" gives in float64, and three times the error that it has in `dtype`, or some roundings."""
+    """The result of "eager" in float64, and the bound for others: three times the error of "eager" in `dtype`, or a few
+    roundings if these are more."""
     exact = copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     if hasattr(exact.config, "num_local_experts"):
-        exact.set_experts_implementation("eager")  # the others multiply no float64
+        exact.set_experts_implementation("eager")  # the other implementations of experts multiply no float64
     want = model_cases.step_of(exact, _checked(work))()
     model.set_attn_implementation("eager")
     error = disagreement(model_cases.step_of(model, _checked(work))(), want)
@@ -135,7 +136,8 @@ def _case_of(entry):
 
 
 def _begin(output):
-    """What results begin with: those of the same machine and PyTorch that the file has already."""
+    """The results to which a run adds: those in the file if they are of the same machine and PyTorch, else empty
+    ones."""
     results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     if output and output.exists():
         before = json.loads(output.read_text(encoding="utf-8"))
@@ -157,7 +159,8 @@ def run(arguments):
             for work in model_cases.works(name, size):
                 if arguments.works and not {work, work.split()[0]} & set(arguments.works.split(",")):
                     continue
-                # What was compiled before counts against a limit of recompilations, beyond which flex_attention runs uncompiled.
+                # Earlier compilations count against a limit of recompilations, beyond which flex_attention runs
+                # uncompiled.
                 torch.compiler.reset()
                 entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
                 key = _case_of(entry)

@@ -1,6 +1,7 @@
-"""The operators that no other library has as one call, each with a careful implementation in PyTorch: cut into chunks whose
-intermediate results stay in cache, products as batched matrix products in the input's type, softmax in f32, gradients by
-their formulas and not by autograd. What does not depend on the call's data is prepared before the timing."""
+"""Operators that no other library has as one call, each with a careful implementation in PyTorch. That works in chunks
+whose intermediate results stay in cache, with products as batched matrix products in the input's type and softmax in
+f32. Gradients follow their formulas instead of autograd. What does not depend on the call's data is prepared before the
+timing."""
 
 import math
 from dataclasses import dataclass
@@ -19,24 +20,24 @@ NARROW = 2.0**-8
 
 @dataclass(frozen=True)
 class Problem:
-    """A call of fa's and the same by PyTorch. Both return the tensors that are compared."""
+    """A call of fa and the same computation in PyTorch. Both return the tensors that are compared."""
 
     own: Callable  # no arguments
     peer: Callable  # takes the number of rows, tokens or sequences in a chunk
-    chunks: tuple  # that are tried
+    chunks: tuple  # the chunk sizes that are tried
     work: float  # FLOPs, or bytes where unit is GB/s
-    depth: int  # terms of the longest product that a result passes through
+    depth: int  # terms of the longest dot product on the way to a result
     unit: str = "GFLOP/s"
-    # Roundings to the narrow type on the way to a result, fa's and PyTorch's: of probabilities or gradients of scores, and of
-    # the result.
+    # How often fa and PyTorch together round a value to the narrow type on the way to a result: probabilities or
+    # gradients of scores, and the result.
     narrowings: float = 4
 
 
 def bound(dtype, problem):
-    """How far two correct results may be apart, in norm: 2 d u for each product, 40 u for an exponential of 20 ulp, and in
-    bf16 the roundings to it. Each of these moves a value by at most NARROW of it, and those of different values are
-    independent and as often up as down, so that they add in squares, as the terms of a sum of random values do: each moves
-    the norm of a result by at most NARROW of it, and n of them by sqrt(n) NARROW."""
+    """How far two correct results may be apart, in norm: 2 d u for each product, 40 u for an exponential of 20 ulp, and
+    in bf16 the roundings to it. A rounding changes a value by at most the fraction NARROW. Roundings of different
+    values are independent and go up as often as down, so their squares add. So one rounding of all values changes the
+    norm of a result by at most the fraction NARROW, and n of them by sqrt(n) NARROW."""
     narrow = NARROW * math.sqrt(problem.narrowings) if dtype == "bf16" else 0
     return 2 * (2 * problem.depth + 40) * U + narrow
 
@@ -96,11 +97,12 @@ def paged_decode(dtype):
         return [torch.cat(parts).view_as(q)]
 
     size = 2.0 * batch * keys * heads_kv * d * q.element_size()
-    return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")  # negative: by two products instead of the flash kernel
+    return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")  # a negative chunk: two products instead of the flash kernel
 
 
 class Sparse:
-    """A selection of 2048 of 8192 keys for each of 64 tokens: heads of 512 + 64 columns, values the first 512."""
+    """A selection of 2048 of 8192 keys for each of 64 tokens. Heads have 512 + 64 columns; the values are the first
+    512."""
 
     tokens, keys, selected, d, rope = 64, 8192, 2048, 512, 64
 
@@ -175,13 +177,13 @@ def sparse_backward(dtype, heads):
 
 
 def positive_products(q, k):
-    """max(0, q . k) [T, H, S]; k [S, D], or [T, S, D] for keys of each row's own."""
+    """max(0, q . k) [T, H, S]; k is [S, D], or [T, S, D] if each row has its own keys."""
     keys = k.transpose(-1, -2)
     return torch.bmm(q, keys).relu_() if k.dim() == 3 else (q.flatten(0, 1) @ keys).unflatten(0, q.shape[:2]).relu_()
 
 
 def sum_of_heads(weights, positive):
-    """Scores of rows [T, S], in the type of both."""
+    """Scores of rows [T, S], in the type of the arguments."""
     return torch.bmm(weights.unsqueeze(1), positive)[:, 0]
 
 
@@ -198,25 +200,25 @@ def indexer(dtype):
         parts = []
         for t in range(0, tokens, chunk):
             at = slice(t, t + chunk)
-            # In the input's type, which the values have in the end.
+            # Scores are summed in the input's type, because the values have this type in the end.
             parts.append(sum_of_heads(weights[0, at], positive_products(q[0, at], k[0, :, 0])).topk(count).values)
         return [torch.cat(parts)]
 
     return Problem(own, peer, (4, 16, 64), 2.0 * tokens * keys * heads * d, d)
 
 
-# Roundings to the narrow type on the way to the gradients of a loss, without those of product_share. In fa: the gradients of
-# the products q . k, and the results. In PyTorch: the gradients of the scores, of the products, a token's part of the keys'
-# gradients, and the results.
+# How often values are rounded to the narrow type on the way to the gradients of a loss, without the roundings of
+# product_share. In fa: the gradients of the products q . k, and the results. In PyTorch: the gradients of the scores,
+# of the products, a token's part of the keys' gradients, and the results.
 LOSS_NARROWINGS = 6
 
 
 def product_share(rows):
-    """How much the gradients of scores d = y - p move where PyTorch rounds products to the narrow type, in squares of NARROW.
-    An index score I = w . max(0, q . k) is an exponent: an error e of it is one of y (e - the mean of e over y), whose square
-    is on average y^2 ((1 - 2 y) e^2 + sum of (y e)^2 over keys). Rounded products make e^2 the sum of (w max(0, q . k))^2 over
-    heads; a rounded I would make it I^2, on the selections 15 times as much. The target p is the mean over heads of
-    P = exp(s - lse), and a rounded s moves P by s P.
+    """How much the gradients of scores d = y - p change when PyTorch rounds products to the narrow type, in squares of
+    NARROW. An index score I = w . max(0, q . k) is an exponent. An error e of I changes y by y (e - the mean of e over
+    y), whose square is on average y^2 ((1 - 2 y) e^2 + sum of (y e)^2 over keys). With rounded products, e^2 is the sum
+    of (w max(0, q . k))^2 over heads. (With a rounded I it would be I^2, 15 times as much on these selections.) The
+    target p is the mean over heads of P = exp(s - lse), and a rounded s changes P by s P.
     @param rows  per row, in f32: scores of the attention s [N, K], lse [N, 1], max(0, q . k) [H, K], weights [H]"""
     moved = whole = 0.0
     for s, lse, positive, weights in rows:

@@ -19,7 +19,7 @@
 namespace fa::bench {
 namespace {
 
-/// 2^x of 2048 numbers per thread, again and again.
+/// Measures 2^x of 2048 numbers per thread, again and again.
 double MeasureExp2(int threads, Isa isa, double seconds) {
   constexpr int64_t kNumbers = 2048, kRepeats = 1000;
   const auto exp2 = core::kernels::Kernels(isa).rows->exp2;
@@ -34,7 +34,8 @@ double MeasureExp2(int threads, Isa isa, double seconds) {
   return static_cast<double>(kNumbers * kRepeats) * threads / shortest * 1e-9;
 }
 
-/// One benchmark: `measure(threads)` runs its own rounds and returns the best; Google Benchmark repeats and reports it.
+/// Registers one benchmark. `measure(threads)` runs its own rounds and returns the best rate; Google Benchmark repeats
+/// and reports it.
 void Register(const std::string& name, const char* unit, const std::function<double(int)>& measure) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {

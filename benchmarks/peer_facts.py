@@ -1,4 +1,5 @@
-"""What the report says of each peer: how it was built, why it was not measured. benchmarks/README.md says how it is called."""
+"""What the report says of each peer: how it was built, why it was not measured. benchmarks/README.md says how each peer
+is called."""
 
 from results import NAMES
 
@@ -8,13 +9,13 @@ RUNTIME_WARNINGS = {
 
 
 def build_text(name, about):
-    """The version and the build of a peer. That of OpenBLAS contains its name and its build options."""
+    """The version and the build of a peer. OpenBLAS's version contains its name and its build options."""
     version = about["version"].split(" NO_")[0].removeprefix("OpenBLAS ")
     return f"{NAMES[name]} {version}" + (f" ({about['runtime']})" if "runtime" in about else "")
 
 
 def left_out_text(results):
-    """Why peers have no figures, or slow ones."""
+    """Why peers have no figures, or slow figures."""
     lines = [f"- {NAMES[name]} was not measured: {reason}."
              for name, reason in sorted(results.get("left_out", {}).items()) if name not in results["versions"]]
     for name, about in results["versions"].items():

@@ -145,7 +145,7 @@ def lengths(results):
 
 
 def threads(results):
-    """Share of the peak that as many threads have, against threads."""
+    """Shares of the peak of as many threads, against the number of threads."""
     groups = {}
     for case, entry in entries_of(results):
         if case.shape in SHAPES and case.dtype == "f32" and case.mask == "full":

@@ -1,8 +1,9 @@
 """Ranks against one process of as many threads, in turn: benchmarks/ranks_load.py --build build/release
 
-Two ranks of one thread, if nothing else is said. The same work on the same cores, so the ratio is what ranks cost: messages, uneven shares, what one process shares.
-Each round runs `fa bench` and `mpirun fa-mpi bench`, and the order moves by one. A round in which other programs were
-busy is thrown away and repeated. The last column is the ratio of the best rounds, 1 where ranks cost nothing.
+By default there are two ranks of one thread. Both sides do the same work on the same cores, so the ratio is what ranks cost:
+messages, uneven shares, and memory that threads of one process share. Each round runs `fa bench` and `mpirun fa-mpi
+bench`, and the order moves by one. A round in which other programs were busy is thrown away and repeated. The last
+column is the ratio of the best rounds, 1 where ranks cost nothing.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from machine import TICK, describe, parse_busy_ticks, read
 from rounds import CpuUse, is_quiet, order_of
 
 ONE, RANKS = "one process", "ranks"
-# What each direction must reach of one process.
+# The part of one process' speed that ranks must reach.
 WANTED = {"forward": 0.93, "backward": 0.90}
 
 
 def command_of(who, case, options):
-    """The words that measure one side; both use as many threads in all."""
+    """The command line of one side. Both sides use the same number of threads in all."""
     bench = ["bench", case["op"], "--shape", options.shape, "--dtype", case["dtype"], "--causal",
              "--seconds", str(options.seconds), "--json"]
     if who == ONE:
@@ -33,7 +34,7 @@ def command_of(who, case, options):
 
 
 def cpu_use():
-    """CPU use until now; own: of programs that this one started and that have ended."""
+    """CPU use until now. `own` counts the programs that this one started and that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return CpuUse(parse_busy_ticks(read("/proc/stat")) * TICK, children.ru_utime + children.ru_stime, time.monotonic())
 
@@ -45,7 +46,8 @@ def measure(command):
 
 
 def run_case(case, options):
-    """Rounds until enough were quiet or the tries are used up. @return seconds of each round per side, rounds dropped"""
+    """Runs rounds until enough were quiet or the tries are used up. @return seconds of each round per side, rounds
+    dropped"""
     rounds, dropped = {ONE: [], RANKS: []}, 0
     while len(rounds[ONE]) < options.rounds:
         before = cpu_use()
@@ -60,7 +62,8 @@ def run_case(case, options):
 
 
 def ratios(rounds):
-    """One process against ranks: of the best rounds, and the median over rounds of the medians."""
+    """The speed of ranks divided by that of one process: of the best rounds, and the median over the rounds'
+    medians."""
     best = min(s["best"] for s in rounds[ONE]) / min(s["best"] for s in rounds[RANKS])
     typical = median(one["median"] / many["median"] for one, many in zip(rounds[ONE], rounds[RANKS]))
     return {"best": best, "median": typical}

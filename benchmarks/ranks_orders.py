@@ -3,8 +3,8 @@
 (a) accumulators travel through the ranks in the order of the rows; (b) sums of at most 64 fixed chunks of rows start at
 zero and are added in the order of chunks (docs/ranks.md). Both are simulated as src/ranks/plan/sum_schedule.cc
 does it: blocks of one part of rows, one query head and one chunk of keys, list scheduling, units one after the other.
-Of (b), the chains end at the chunks of rows, their sums go to the rank that rounds them, and the additions there cost
-nothing, since they are faster than what they wait for. `fa plan` predicts (a) too, which says whether this model is its.
+In (b), chains end at the chunks of rows, and their sums go to the rank that rounds them. The additions there cost nothing,
+because they are faster than what they wait for. `fa plan` predicts (a) too, which shows whether the two models agree.
 """
 
 import heapq
@@ -16,9 +16,9 @@ RANKS = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS, HEADS_IN_FLIGHT, HEADS, HEADS_KV, D = 1 << 14, 4, 32, 8, 128
 WORKERS, FLOPS, NETWORK, LATENCY = 64, 64e9, 12.5e9, 5e-6
 ROW_CHUNKS = 64
-MOST_SIMULATED = 256  # ranks whose accumulators travel; of more, `fa plan` has the prediction
+MOST_SIMULATED = 256  # the most ranks for which order (a) is simulated; `fa plan` predicts (a) for more
 
-# Of src/tiling (sum_schedule, backward_shape, tile_shape, row_cut).
+# Constants of src/tiling (sum_schedule, backward_shape, tile_shape, row_cut).
 COLUMN_KEYS, TILE_ROWS, STRIP_ROWS, KEY_STEP, OVERHEAD_GROUPS = 128, 128, 32, 8, 2
 CHUNKS_PER_PART, FEW_CHUNKS_PER_PART, MOST_BLOCKS = 6, 3, 1 << 24
 GROUP = HEADS // HEADS_KV
@@ -33,7 +33,8 @@ def overhead(rows):
 
 
 def key_chunks(ranks):
-    """Chunks of whole columns of all keys, (begin, end), in the order of a causal mask: the last first."""
+    """Cuts all keys into chunks of whole columns. @return (begin, end) of each, in the order of a causal mask: the last
+    first"""
     steps, parts = ROWS * ranks // COLUMN_KEYS // AT_ONCE, 2 * ranks
     count = min(steps, min(max(MOST_BLOCKS // (parts * GROUP), parts), CHUNKS_PER_PART * parts))
     ends = [steps * (c + 1) // count * AT_ONCE * COLUMN_KEYS for c in range(count)]
@@ -53,8 +54,9 @@ def tile_rows(rows, columns, few_chunks):
 
 
 def kept_pairs(begin, end, key_begin, key_end):
-    """Of rows against keys, where a row keeps the keys up to its own."""
-    def below(row):  # of rows before `row`, against the keys
+    """Counts the pairs of rows [begin, end) and these keys that a causal mask keeps: a row keeps the keys up to its
+    own."""
+    def below(row):  # counts the pairs of the rows before `row`
         full = max(0, row - key_end)
         edge = max(0, min(row, key_end) - key_begin)
         return full * (key_end - key_begin) + edge * (edge + 1) // 2
@@ -75,7 +77,7 @@ def predict(begin, end, keys, few_chunks):
 
 
 class Blocks:
-    """Those of some parts of rows, which are chained within groups of parts."""
+    """The blocks of some parts of rows. Their chains stay within groups of parts."""
 
     def __init__(self, ranks, parts, chain_of):
         """@param chain_of  chain_of(part): parts of one chain, which are neighbours"""
@@ -119,7 +121,7 @@ class Blocks:
         self.sent_bytes[rank] = self.sent_bytes.get(rank, 0) + times * KEY_BYTES * (keys[1] - keys[0])
 
     def ended(self, last, keys, ranks):
-        """The chains of a chunk of keys have ended."""
+        """Is called when the chains of a chunk of keys have ended."""
 
     def paths(self):
         path = [0.0] * len(self.rank)
@@ -133,7 +135,8 @@ class Blocks:
         return path
 
     def order(self):
-        """List scheduling: of what is ready on a rank that is free, the earliest head, then the longest path."""
+        """List scheduling: when a rank is free, it takes the earliest head among its ready blocks, and of that head's
+        blocks the one with the longest path."""
         path, waits, ready_at = self.paths(), list(self.waits), [0.0] * len(self.rank)
         ready, running, events, made, ordered = {rank: [] for rank in self.rank}, {}, [], 0, []
 
@@ -168,7 +171,7 @@ class Blocks:
         return ordered
 
     def predicted_seconds(self):
-        """Of all units; not before what the busiest rank sends has left."""
+        """Seconds of all units, but not less than the busiest rank needs to send."""
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):
@@ -195,7 +198,7 @@ class ChunkSums(Blocks):
 
 
 def efficiency(ranks, seconds):
-    """Of all ranks' time, the share in products."""
+    """The share of all ranks' time that goes into products."""
     rows = ROWS * ranks
     return GROUP * HEADS_KV * kept_pairs(0, rows, 0, rows) * PAIR_SECONDS / (ranks * seconds)
 
@@ -207,9 +210,9 @@ def travelling(ranks):
 
 
 def chunked(ranks):
-    """Order (b): ranks that share no chunk of rows have nothing to wait for. @return as travelling"""
+    """Order (b): ranks that share no chunk of rows have nothing to wait for. @return what travelling() returns"""
     parts = 2 * ranks
-    shared = max(1, parts // ROW_CHUNKS)  # parts of a chunk of rows
+    shared = max(1, parts // ROW_CHUNKS)  # parts per chunk of rows
     seconds = sent = 0
     for first in range(0, ranks, shared):
         own = range(first, first + shared)

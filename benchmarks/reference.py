@@ -7,14 +7,14 @@ import numpy as np
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 U = UNIT_ROUNDOFF["f32"]
-# Relative error of an exponential. Peers may use one of 20 ulp, as PyTorch's flash kernel does: the check is to see
-# that all compute the same thing, not to rank them.
+# Relative error of an exponential. Peers may have errors of 20 ulp, as PyTorch's flash kernel has: the check shows that
+# all compute the same thing, and does not rank them.
 EXP_ERROR = 20 * 2.0**-23
 F16_SUBNORMAL = 2.0**-25
 
 
 def to_double(array, dtype):
-    """The array of a .npy file as floats; bf16 lies there as its bits."""
+    """The array of a .npy file as floats. The file holds bf16 as its bits."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64)
@@ -71,7 +71,8 @@ class Head:
         return out, bound, largest + np.log(total), depth * U * magnitude + terms * U + EXP_ERROR
 
     def facts(self, rows):
-        """What the backward needs to know of rows, as columns: log-sum-exp, its error, delta = dO . O, its error."""
+        """@return the facts about rows that the backward needs, as columns: log-sum-exp, its error, delta = dO . O, its
+        error"""
         parts = []
         for begin in range(0, len(rows), 256):
             part = rows[begin : begin + 256]

@@ -73,7 +73,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Milliseconds per step, with the share of the rate of reading that peer's keys and values, and how fast fa read."""
+    """Milliseconds per step of each peer, with the share of the rate at which the peer's keys and values can be read,
+    and how fast fa reads."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -86,7 +87,7 @@ def decode_table(pairs):
 
 
 def decode_text(pairs):
-    """What the shares in decode_table are of."""
+    """Explains the shares in decode_table."""
     if any("read_fraction" in peer for _, entry in pairs for peer in entry["peers"].values()):
         return ("In brackets: the share of the rate at which as many threads read that peer's keys and values around its calls, "
                 "the median over the rounds.")
@@ -119,7 +120,8 @@ def operator_text(entry):
     return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
-# A share of one CPU that other programs may take before a table says so; compare.py and operators.py allow it by default.
+# The share of one CPU that other programs may take before a table says so. compare.py and operators.py allow as much by
+# default.
 QUIET = 0.1
 
 
@@ -132,7 +134,7 @@ def noise_text(operators):
 
 
 def checks_text(results):
-    """What the check against double found."""
+    """What the check of the results against double found."""
     worst, wrong = {}, []
     for key, entry in results["cases"].items():
         for name, peer in entry["peers"].items():
@@ -162,7 +164,7 @@ def machine_text(results):
 
 
 def missing_text(results, threads):
-    """Which cases of the headline have no figures, and why, or None."""
+    """Says which cases of the headline have no figures, and why. None if all have figures."""
     missing = [case for case in headline(threads) if case.key not in results["cases"]]
     if not missing:
         return None

@@ -1,4 +1,5 @@
-"""The JSON file of results and questions to it. It is written after every case: a run can stop and go on later."""
+"""Reads and writes the JSON file of results, and answers questions about it. The file is written after every case, so
+that a run can stop and go on later."""
 
 import json
 import os
@@ -60,7 +61,7 @@ def best_other(entry):
 
 
 def ratio_to_best(entry):
-    """How many times the rate of the fastest peer fa has, or None."""
+    """fa's rate divided by that of the fastest peer, or None."""
     other, own = best_other(entry), gflops(entry, "fa")
     return own / other if other and own else None
 

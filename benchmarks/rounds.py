@@ -23,12 +23,12 @@ class Round:
     reads: tuple  # GB/s before and after; None where nothing is read
 
 
-# By which the peaks around a quiet round may differ; BracketedRounds of tools/peak allows as much.
+# How far the peaks around a quiet round may differ. BracketedRounds of tools/peak allows as much.
 PEAK_AGREEMENT = 0.03
 
 
 def is_bracketed(per_call, seconds, around, agreement=math.inf):
-    """Whether the rates before and after a round agree, and no call beats both: else they were disturbed.
+    """Whether the rates before and after a round agree, and no call beats both. If not, something disturbed the rates.
     @param per_call  what a call computes or reads, in the unit of the rates  @param seconds  of each call"""
     lower, higher = sorted(around)
     return higher - lower <= agreement * lower and per_call / min(seconds) <= higher
@@ -65,11 +65,12 @@ def order_of(peers, round_number):
 
 
 def read_fraction(call_bytes, rounds, reads):
-    """What part of the rate of reading its memory a call reaches: the median over the rounds of the best call's rate by
-    the higher of the read rates before and after it. A rate that only one of both reached, because a neighbour was busy
-    during the other, moves no median.
-    @param call_bytes  that a call reads  @param rounds  seconds per call, a list for each round
-    @param reads  (before, after) of each round, GB/s"""
+    """The part of its memory's read rate that a call reaches. Each round gives the rate of its best call, divided by
+    the higher of the read rates before and after it. The result is the median over the rounds. So a neighbour who is
+    busy during one of the two reads changes little.
+    @param call_bytes  that a call reads
+    @param rounds      seconds per call, a list for each round
+    @param reads       (before, after) of each round, GB/s"""
     return median(call_bytes / min(samples) * 1e-9 / max(around) for samples, around in zip(rounds, reads, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""PyTorch is a large download that only this suite uses: an installed one is used, and another one is only downloaded
+"""PyTorch is a large download that only this suite uses. An installed PyTorch is used; another one is downloaded only
 after a question."""
 
 import importlib.metadata
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 
-MINIMUM = (2, 2)  # the first whose scaled_dot_product_attention has a flash kernel for CPUs
+MINIMUM = (2, 2)  # the first version whose scaled_dot_product_attention has a flash kernel for CPUs
 REQUIREMENT = "torch==2.13.0"
 
 

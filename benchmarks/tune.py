@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""What the planner's rules for tiles, and the constants of the kernels, lose on this machine against the best that a sweep finds.
+"""How much speed the planner's rules for tiles, and the kernels' constants, lose on this machine against the best of a sweep.
 
     tune.py --threads 1 --isa avx2 --only 'backward/f32/*'
     tune.py --sweep blocks --only 'forward/bf16/d128/full/1'
     tune.py --sweep fetches --only 'forward/f32/*'
 
-Tiles: first the keys of a tile are swept with the rules' rows, then the rows with the best keys; what was the best is measured again
-with the rules' alone, in three times as many rounds, since the best of many is partly luck.
+Tiles: first the keys of a tile are swept with the rules' rows, then the rows with the best keys. The best tile and the rules'
+tile are then measured again, in three times as many rounds, because the best of many is partly luck.
 
-Blocks and fetches are constants of the build, one for all machines: register blocks of the level's widest strip and the ends of
-blocks, and how far ahead keys and values are fetched, of dense calls, short ones and decoding. Their results are compared with
-the build's first. The best is measured again.
+Blocks and fetches are constants of the build, one for all machines. Blocks are the register blocks of the level's widest
+strip and the ends of blocks. Fetches are how far ahead keys and values are fetched, in dense calls, short ones and decoding.
+The variants' results are compared with the build's first. The best is measured again.
 
 Every candidate is a process of its own with a libfa of its own, for which variants.py compiles one source anew. Candidates take
-turns, and each has the best of all its calls, which are short: on a busy machine those that nothing disturbed.
+turns, and the best of all calls counts. Calls are short, so even on a busy machine some are undisturbed.
 
 A loss of 2 % is a finding: the rules, which are functions of sizes and level alone, then want another constant. No results are
 stored.
@@ -56,7 +56,7 @@ def all_cases(threads, sweep="tiles"):
 
 
 class Candidate:
-    """fa, or fa with a library of its own, from a folder."""
+    """A peer that runs fa, with the build's libfa or with a library of its own from a folder."""
 
     def __init__(self, args, log, library=None):
         variables = {"FA_FORCE_ISA": args.isa} if args.isa else {}
@@ -79,7 +79,7 @@ def maps_of(pid):
 
 
 def distinct(case, folder, candidates):
-    """The candidates by their tiles; of those with equal tiles the first, the others end."""
+    """@return {tile: candidate}. Of candidates with equal tiles the first stays and the others end."""
     kept = {}
     for candidate in candidates:
         tile = candidate.prepare(case, folder)
@@ -91,7 +91,7 @@ def distinct(case, folder, candidates):
 
 
 def ratios(by_tile, rule, seconds, round_count):
-    """Time of the rules' tile over that of each, both of the best call."""
+    """@return {tile: how many times as fast as the rules' tile it is}, by the best calls"""
     best = dict.fromkeys(by_tile, float("inf"))
     for candidate in by_tile.values():
         candidate.peer.ask("time", seconds=seconds)
@@ -102,7 +102,7 @@ def ratios(by_tile, rule, seconds, round_count):
 
 
 def sweep(case, args, folder, log, libraries, rule, choices, again=1):
-    """@return by tile, how many times as fast as the rules' it is"""
+    """@return {tile: how many times as fast as the rules' tile it is}"""
     built = [libraries.get(variants.tile(case.operation, *choice)) for choice in choices]
     by_tile = distinct(case, folder, [rule, *(Candidate(args, log, library) for library in built if library)])
     try:
@@ -114,7 +114,7 @@ def sweep(case, args, folder, log, libraries, rule, choices, again=1):
 
 
 def tune(case, args, log, libraries):
-    """@return the rules' tile, the best, how many times as fast as the rules' it is"""
+    """@return the rules' tile, the best tile, and how many times as fast as the rules' tile the best is"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     rule = Candidate(args, log)
     try:
@@ -159,7 +159,8 @@ def check(case, folder, candidate, expected):
 
 
 def tune_variants(case, args, log, libraries):
-    """@return how many times as fast as the build's constants each variant is, and the best once more"""
+    """@return {variant: how many times as fast as the build's constants it is}, the best, and its ratio measured
+    again"""
     folder = tempfile.mkdtemp(prefix="fa-tune-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     candidates = {"": Candidate(args, log)}
     try:

@@ -1,5 +1,5 @@
-"""libfa with another constant: one or two sources of a build folder compiled anew, with a changed text, and linked with the
-folder's other objects. Checkout and build folder are only read."""
+"""libfa with another constant. One or two sources of a build folder are compiled anew with a changed text and linked
+with the folder's other objects. Checkout and build folder are only read."""
 
 import os
 import re
@@ -13,13 +13,13 @@ BLOCKS, LINES = f"{KERNELS}/register_blocks.inc", f"{KERNELS}/levels/kernels.inc
 TILES = {"forward": "tiling/tile_shape.cc", "backward": "tiling/backward/backward_shape.cc"}
 PANELS, TILE, ROWS = "ops/tile/key_panels.cc", "ops/dense/forward_tile.cc", f"{KERNELS}/row_products.inc"
 REGISTERS = {"avx2": 16, "avx512": 32, "avx512_bf16": 32}
-VOCABULARY = {"avx512_bf16": "avx512"}  # whose vectors a level takes
+VOCABULARY = {"avx512_bf16": "avx512"}  # the level whose vectors a level takes
 LINE = re.compile(r"^FA_(?:STRIP|PAIR)_KERNELS\((\w+), (?:f32, )?(\d+), (\d+), (\d+)\)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs, and how the library is changed to have it."""
+    """A variant of libfa, and how the library is changed to have it."""
 
     name: str
     edits: tuple  # (file in SOURCES, a text that it has once, the text instead)
@@ -62,7 +62,7 @@ def register_blocks(level, operation):
 
 
 def outer_blocks(registers, source):
-    """Rows by vectors of the outer products."""
+    """Variants of the outer products' register blocks, rows by vectors."""
     if registers < 32:
         rows, vectors = "if (kRegisters < 32) return 6;", "kRegisters < 32 ? 2 :"
         sizes, now = ((4, 2), (5, 2), (4, 3)), 2
@@ -77,7 +77,8 @@ def outer_blocks(registers, source):
 
 
 def tile(operation, rows, keys):
-    """Rows, cut to whole strips and to the most that the rules choose, and keys of a tile; 0: those that the rules choose."""
+    """A variant with another tile of rows and keys; for a 0, the rules choose. Rows are cut to whole strips and to the
+    most that the rules choose."""
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":
@@ -109,7 +110,7 @@ def fetch_distances(level, shape):
 
 
 def edited(variant):
-    """The texts of the files that the variant changes. Raises ValueError where a text is not there once."""
+    """The texts of the files that the variant changes. Raises ValueError unless each text to replace occurs once."""
     texts = {}
     for file, now, instead in variant.edits:
         text = texts.get(file) or read(file)
@@ -130,7 +131,8 @@ class Build:
         self.link = next(words for words in map(shlex.split, commands) if "-shared" in words)
 
     def compilation_of(self, source):
-        """The command that compiles a source, and what it compiles: the source, or a file that includes it among others."""
+        """The command that compiles a source, and the file that it compiles: the source, or a file that includes the
+        source among others."""
         path = os.path.join(SOURCES, source)
         if path in self.compilations:
             return self.compilations[path], path
@@ -142,8 +144,8 @@ class Build:
         raise ValueError(f"{self.folder}: no command compiles {path}; build it with CMake and Ninja")
 
     def make(self, variant, folder):
-        """Builds the variant's libfa into an empty folder. Raises CalledProcessError where it does not compile, ValueError where
-        a changed file is not among what the compiler read."""
+        """Builds the variant's libfa into an empty folder. Raises CalledProcessError where it does not compile,
+        ValueError where the compiler did not read a changed file."""
         overlay = os.path.join(folder, "src")
         changed = [write(os.path.join(overlay, file), text) for file, text in edited(variant).items()]
         objects, was_read = {}, ""
@@ -173,8 +175,8 @@ class Build:
 
 
 def compile_command(command, source, output, overlay):
-    """The command for another source and output, next to which it lists what it reads, with the overlay's files before the
-    checkout's."""
+    """The command with another source and output. It lists the files that it reads next to the output, and finds the
+    overlay's files before the checkout's."""
     words = list(command)
     for flag, value in (("-c", source), ("-o", output), ("-MF", f"{output}.d")):
         words[words.index(flag) + 1] = value

@@ -13,7 +13,7 @@ the same final weights, bit by bit, or the exit status is 1.
 
     torchrun --nproc-per-node 4 examples/train_gpt.py --context-parallel
 
-trains on four processes, each of which has a part of every sequence, and next to that on one. In every step and layer
+trains on four processes, each of which has a part of every sequence, and for comparison on one. In every step and layer
 attention's output and its gradients must be, bit by bit, those of one process for the same input, or the exit status is
 1. (Losses differ in the last digits: gradients of weights are sums over the ranks.)
 """

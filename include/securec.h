@@ -17,7 +17,8 @@ extern "C" {
 typedef int errno_t;
 #define EOK 0
 
-/// Copies `count` bytes. @return EINVAL for a null pointer, ERANGE if more than destMax; then nothing is copied
+/// Copies `count` bytes. @return EINVAL for a null pointer, ERANGE if `count` exceeds the destination; then nothing is
+/// copied
 static inline errno_t memcpy_s(void* dest, size_t destMax, const void* src, size_t count) {
   if (dest == NULL || src == NULL) return EINVAL;
   if (count > destMax) return ERANGE;
@@ -30,7 +31,8 @@ static inline errno_t strcpy_s(char* strDest, size_t destMax, const char* strSrc
   return memcpy_s(strDest, destMax, strSrc, strSrc == NULL ? 0 : strlen(strSrc) + 1);
 }
 
-/// Fills `count` bytes. @return EINVAL for a null pointer, ERANGE if more than destMax; then nothing is filled
+/// Fills `count` bytes. @return EINVAL for a null pointer, ERANGE if `count` exceeds the destination; then nothing is
+/// filled
 static inline errno_t memset_s(void* dest, size_t destMax, int c, size_t count) {
   if (dest == NULL) return EINVAL;
   if (count > destMax) return ERANGE;

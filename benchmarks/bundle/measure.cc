@@ -35,7 +35,7 @@ struct Options {
   double seconds = 300;
 };
 
-// Parts of the whole time.
+// Shares of the whole time that the parts of a run get.
 constexpr double kTestShare = 0.35, kRateShare = 0.05, kCaseShare = 0.35, kTorchShare = 0.15, kKernelShare = 0.1;
 
 struct Machine {
@@ -44,7 +44,7 @@ struct Machine {
 
   [[nodiscard]] std::string Program(const char* name) const { return options.root + "/bin/" + name; }
   [[nodiscard]] std::vector<int> Quietest(int count) const { return {cpus.begin(), cpus.begin() + count}; }
-  /// One, half of the CPUs, and all.
+  /// Returns one, half of the CPUs, and all.
   [[nodiscard]] std::vector<int> ThreadCounts() const {
     const int all = static_cast<int>(cpus.size());
     std::vector<int> counts = {1, std::max(1, all / 2), all};
@@ -57,7 +57,8 @@ void Say(const std::string& what) { fmt::print(stderr, "{}\n", what); }
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// As many tests at once as there are CPUs. What has not ended in time is "late" and says nothing.
+/// Runs as many tests at once as there are CPUs. A test that has not ended in time is "late", and its result is
+/// unknown.
 Json RunTests(const Machine& machine) {
   std::vector<std::string> programs;
   for (const auto& file : std::filesystem::directory_iterator(machine.options.root + "/tests")) {
@@ -93,7 +94,7 @@ Json RunTests(const Machine& machine) {
   return results;
 }
 
-/// Best, median and lowest tenth of many short measurements.
+/// Returns the best, the median and the 10th percentile of many short measurements.
 Json RateOf(const std::string& name, int threads, double seconds, const std::function<double(double)>& measure) {
   std::vector<double> rates;
   const Clock::time_point begin = Clock::now();
@@ -115,7 +116,7 @@ Json MeasureRates(const Machine& machine) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
       bench::PeakRate peak(threads, DetectIsa(), dtype);
       const std::string name = std::string(peak.unit()) + (dtype == DType::kI8 ? ", GOP/s" : ", GFLOP/s");
-      if (peak.unit() == last) continue;  // a level without a unit of its own for the type
+      if (peak.unit() == last) continue;  // the level has no unit of its own for this type
       last = peak.unit();
       rates.push_back(RateOf(name, threads, seconds, [&](double each) { return peak.Gflops(each); }));
     }
@@ -129,7 +130,7 @@ struct Case {
   const char* op;
   const char* dtype;
   bool causal = false;
-  const char* shape = "";  ///< empty: heads as below, or the operator's own
+  const char* shape = "";  ///< empty: HeadsFor() heads if dense or a prompt, else the default of `fa bench`
 };
 constexpr Case kCases[] = {{"forward", "f32"},
                            {"forward", "f32", true},
@@ -150,12 +151,12 @@ constexpr Case kCases[] = {{"forward", "f32"},
                            {"indexer-kl-loss", "bf16"},
                            {"dense-indexer-kl-loss", "bf16"}};
 constexpr int kRows = 1024, kHeadSize = 128;
-/// So many that every thread has work.
+/// Returns a number of heads that gives every thread work.
 int HeadsFor(int threads) { return std::max(8, threads); }
 bool IsDense(const Case& each) { return std::string(each.op) == "forward" || std::string(each.op) == "backward"; }
 
 Json MeasureCase(const Machine& machine, const Case& each, int threads, double seconds) {
-  // A part of the time goes to data, the check of the result and the references.
+  // The calls get a part of the time; data, the check of the result and the references take the rest.
   constexpr double kCallShare = 0.4, kPatience = 8;
   std::string shape = each.shape;
   if (shape.empty() && (IsDense(each) || std::string(each.op) == "prompt")) {
@@ -184,7 +185,7 @@ Json MeasureCases(const Machine& machine) {
   return results;
 }
 
-/// The dense cases by PyTorch; null where python3 has none.
+/// Times the dense cases with PyTorch. Returns null if python3 has no PyTorch.
 Json MeasureTorch(const Machine& machine) {
   constexpr double kImportSeconds = 60, kCallShare = 0.5;
   if (!Run("python3 -c 'import torch'", kImportSeconds, machine.cpus).ok()) return nullptr;
@@ -212,7 +213,7 @@ Json MeasureTorch(const Machine& machine) {
   return results;
 }
 
-/// Products and scores of the heads that cases have.
+/// Times the kernels of scores and products for heads of 128 columns.
 Json MeasureKernels(const Machine& machine) {
   constexpr double kMinTime = 0.02;
   const double limit = 3 * kKernelShare * machine.options.seconds;

@@ -6,15 +6,15 @@
 
 namespace fa::core::kernels {
 
-// Each registers benchmarks that check a kernel's result before they time it.
+// Each function registers benchmarks that check a kernel's result before they time it.
 
-/// Registers one line of kernels.inc, without passes that another line times. A kernel set of few rows has the passes
-/// of the strip that it is built on. A strip with its state by rows has a product of its own, and scores of its own if
-/// it reads keys in place; it shares the rest.
+/// Registers one line of kernels.inc, without the passes that it shares with another line. A kernel set of few rows
+/// shares the passes of the strip that it is built on. A strip that keeps its state by rows has its own product, and
+/// its own scores if it reads keys in place; it shares the other passes.
 void RegisterLine(const KernelTable& table, const StripKernels& kernels);
 void RegisterRowKernels(const KernelTable& table);
 void RegisterPairRows(const KernelTable& table);
-/// Int8 kernels of one line of kernels.inc.
+/// Registers the int8 kernels of one line of kernels.inc.
 void RegisterInt8Line(const Int8Table& table, const Int8Kernels& kernels);
 
 }  // namespace fa::core::kernels

@@ -29,7 +29,7 @@ struct Bytes {
   std::vector<const void*> addresses;
 };
 
-/// Scores 0, -1, -2, -3, whose powers of 2 and their multiples of `kQuant` are exact.
+/// Scores 0, -1, -2, -3: 2^score and kQuant * 2^score are exact.
 constexpr float kQuant = 64, kLimit = 127;
 float ScoreAt(int64_t key, int64_t lane) { return static_cast<float>(-((key * 5 + lane) % 4)); }
 int64_t WordOf(float score) { return static_cast<int64_t>(kQuant) >> static_cast<int64_t>(-score); }
@@ -39,7 +39,8 @@ struct ScoreTile {
       : scores(static_cast<size_t>(kKeys * width)), s(scores), max(static_cast<size_t>(width)), sum(max) {
     for (int64_t i = 0; i < kKeys * width; ++i) scores[static_cast<size_t>(i)] = ScoreAt(i / width, i % width);
   }
-  /// The pass leaves words where the scores were; read as floats they would be subnormal.
+  /// The pass replaces the scores by words. As floats the words would be subnormal, so each call starts from the
+  /// scores.
   void Softmax(const Int8Kernels& kernels) {
     std::copy(scores.begin(), scores.end(), s.begin());
     kernels.softmax(s.data(), kKeys, 1.0f, kQuant, kLimit, max.data(), sum.data());
@@ -98,7 +99,7 @@ void Product(benchmark::State& state, const Int8Table& table, const Int8Kernels&
   TimeInt8(state, kernels, d, call);
 }
 
-/// The words are checked by the product that reads them.
+/// The benchmark of the product, which reads the words, checks them.
 void Softmax(benchmark::State& state, const Int8Kernels& kernels) {
   ScoreTile tile(kernels.width);
   tile.Softmax(kernels);

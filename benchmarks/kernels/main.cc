@@ -18,7 +18,7 @@ void RegisterAll() {
   const StripKernels* last = nullptr;
   for (const Isa isa : AllIsas()) {
     const KernelTable& table = Kernels(isa);
-    // A level may have the strips of the one below.
+    // A level may share the strips of the level below.
     if (!CanRun(isa) || isa == kAmxEmulated || table.strips == last) continue;
     last = table.strips;
     for (int s = 0; s < table.strip_count; ++s) RegisterLine(table, table.strips[s]);
@@ -29,7 +29,7 @@ void RegisterAll() {
   for (const Isa isa : AllIsas()) {
     if (!CanRun(isa) || isa == kAmxEmulated) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // these belong to the level below
+    if (table.isa != isa) continue;  // these kernels belong to the level below
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   for (const Isa isa : AllIsas()) {

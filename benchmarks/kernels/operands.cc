@@ -10,7 +10,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The compiler's own f16. g++ 12 knows it by this name on aarch64 only, and by the standard's on x86-64 only.
+/// The compiler's own f16. g++ 12 calls it __fp16 on aarch64 only, and by the standard's name on x86-64 only.
 #if defined(__aarch64__)
 using Half = __fp16;
 #else
@@ -19,7 +19,7 @@ using Half = _Float16;
 
 uint16_t TruncatedToBf16(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
 
-/// Writes x as the type has it. @return the number that was written
+/// Writes x, rounded to the type. @return the number that was written
 double Store(DType dtype, float x, std::byte* to) {
   if (dtype == DType::kF16) {
     const auto half = static_cast<Half>(x);

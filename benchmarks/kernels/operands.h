@@ -19,7 +19,7 @@ class RandomRows {
  public:
   RandomRows(DType dtype, int64_t rows, int64_t columns, uint32_t seed);
 
-  /// The number that the row has there, exactly.
+  /// The exact value of the element.
   [[nodiscard]] double at(int64_t row, int64_t column) const {
     return values_[static_cast<size_t>(row * columns_ + column)];
   }
@@ -36,14 +36,14 @@ class RandomRows {
   std::vector<const void*> addresses_;
 };
 
-/// Random numbers in [low, high), rounded to bf16 where pairs multiply them.
+/// Random numbers in [low, high), rounded to bf16 if kernels that multiply bf16 pairs take them.
 [[nodiscard]] std::vector<float> RandomFloats(int64_t count, uint32_t seed, float low, float high,
                                               bool as_bf16 = false);
 
 /// The number that 16 bits of a bf16 stand for.
 [[nodiscard]] double FromBf16(uint16_t bits);
 
-/// What a sum of products is, and how large its terms are together.
+/// A sum of products in double, and the sum of its terms' magnitudes.
 class WantedSum {
  public:
   void Add(double term);

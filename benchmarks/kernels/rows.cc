@@ -20,7 +20,7 @@ void Widen(benchmark::State& state, const KernelTable& table, DType dtype, int64
   TimePass(state, kKeys * d, call);
 }
 
-/// Numbers that the type has are narrowed to themselves.
+/// Narrowing does not change these numbers, because the type can represent them.
 void Narrow(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
   const RandomRows rows(dtype, kKeys, d, 1);
   std::vector<float> wide(static_cast<size_t>(kKeys * d));
@@ -32,7 +32,7 @@ void Narrow(benchmark::State& state, const KernelTable& table, DType dtype, int6
   TimePass(state, kKeys * d, call);
 }
 
-/// Throws std::runtime_error unless `laid` has the numbers of `rows` in some order, and otherwise zeros.
+/// Throws std::runtime_error unless `laid` consists of the numbers of `rows`, in any order, and of zeros.
 void CheckSameNumbers(const RandomRows& rows, int64_t columns, std::vector<double> laid) {
   std::vector<double> want(laid.size());
   for (int64_t i = 0; i < kKeys * columns; ++i) want[static_cast<size_t>(i)] = rows.at(i / columns, i % columns);
@@ -41,7 +41,7 @@ void CheckSameNumbers(const RandomRows& rows, int64_t columns, std::vector<doubl
   if (laid != want) throw std::runtime_error("wrong elements");
 }
 
-/// In which order, the outer products tell that read the panel.
+/// The benchmarks of outer products read the panel and check the order of its numbers.
 void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, int64_t d) {
   const RandomRows rows(dtype, kKeys, d, 1);
   std::vector<float> panel(static_cast<size_t>(kKeys * table.rows->PanelColumns(d)));
@@ -51,7 +51,7 @@ void PackRows(benchmark::State& state, const KernelTable& table, DType dtype, in
   TimePass(state, kKeys * d, call);
 }
 
-/// In which order, the products tell that read the words.
+/// The benchmarks of products read the words and check their order.
 void PairRows(benchmark::State& state, const KernelTable& table) {
   constexpr int64_t kColumns = 128;
   const RandomRows rows(DType::kBF16, kKeys, kColumns, 1);

@@ -10,9 +10,9 @@
 namespace fa::core::kernels {
 namespace {
 
-// Passes and products are checked in every third column and key: none of a vector's lanes is a multiple of it.
+// Every third column and key of passes and products is checked. 3 divides no vector's length, so all lanes are checked.
 constexpr int64_t kCheckedStep = 3;
-// 2^x of f32 strips, and of pairs, whose probabilities are rounded to bf16.
+// Relative errors of 2^x in f32 strips, and in strips of pairs, which round probabilities to bf16.
 constexpr double kExp2Error = 4e-6, kRoundedError = 0x1p-8;
 
 bool MultipliesPairs(const StripKernels& kernels) { return kernels.operands == Operands::kBF16Pairs; }
@@ -101,7 +101,7 @@ struct OuterOperands {
   std::vector<float> panel;
 };
 
-/// kCount products of one call: one, or two that add to the same sums.
+/// Times a call of kCount outer products: one, or two that add to the same sums.
 template <int kCount>
 void Outer(benchmark::State& state, const KernelTable& table, const StripKernels& kernels, DType, int64_t d) {
   const RowKernels& rows = *table.rows;
@@ -139,7 +139,8 @@ void Outer(benchmark::State& state, const KernelTable& table, const StripKernels
   ReportBytes(state, static_cast<double>(c.size() * sizeof(float)), seconds);
 }
 
-/// Scores from 0 to 1 and a maximum of 1: what a pass leaves in their place, from 1/2 to 1, is as usual an input.
+/// Scores from 0 to 1 and a maximum of 1. A pass replaces the scores by numbers from 1/2 to 1, which are as usual an
+/// input, so that the call can be repeated.
 struct ScoreTile {
   explicit ScoreTile(const StripKernels& kernels)
       : s(RandomFloats(kKeys * kernels.width, 1, 0, 1)), before(s), one(static_cast<size_t>(kernels.width), 1.0f) {}

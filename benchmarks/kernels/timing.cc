@@ -15,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// One thread's unit for a type. Measured again in every round, but set up once.
+/// The peak of one thread's unit for a type. It is measured again in every round, but set up once.
 bench::PeakRate& PeakOf(Isa isa, DType dtype) {
   static std::map<std::pair<Isa, DType>, bench::PeakRate> peaks;
   return peaks.try_emplace({isa, dtype}, 1, isa, dtype).first->second;

@@ -12,16 +12,17 @@
 
 namespace fa::core::kernels {
 
-/// Adds a benchmark of that name. What `run` throws is its error.
+/// Adds a benchmark with this name. An exception that `run` throws becomes the benchmark's error.
 void Register(const std::string& name, std::function<void(benchmark::State&)> run);
 
-/// "BM_scores/f32_8x32_avx512/f32/d128".
+/// Returns the name of a benchmark, for example "BM_scores/f32_8x32_avx512/f32/d128".
 [[nodiscard]] std::string CaseName(const char* kernel, const std::string& set, DType dtype, int64_t d);
 
-/// A kernel's call. It adds, or replaces its operands by others that are as usual, so it can be repeated.
+/// A kernel's call. It adds to its result, or replaces its operands by equally usual numbers, so it can be repeated.
 using Call = std::function<void()>;
 
-/// Times a product next to the level's unit for the operands' type, and counts what part of the unit's rate it reaches.
+/// Times a product and, around it, the level's unit for the operands' type. Reports what part of the unit's rate the
+/// product reaches.
 /// @param unit   "GFLOP/s", or "GOP/s" of integers
 /// @param flops  per call
 /// @return seconds of the best call

@@ -16,7 +16,7 @@ class Kind:
 
     program: str  # in this folder if it ends in .py, else in the build folder
     arguments: tuple = ()
-    modules: tuple = ()  # that its Python imports
+    modules: tuple = ()  # modules that the peer's Python imports
     unlocks_mkl: bool = False  # whether it runs with MKL's fast kernels on a CPU that is not of Intel
 
 
@@ -35,7 +35,7 @@ KINDS = {
 PEERS = tuple(KINDS)
 # fa as compare.py --quick starts it: the installed package, nothing of the build folder.
 INSTALLED_FA = Kind("torch_peer.py", ("fa",), modules=("torch", "fa"))
-# Not started where MKL is not locked: they would measure another peer twice.
+# These peers are started only where MKL is locked, because elsewhere they would measure another peer twice.
 ONLY_UNLOCKED = ("torch_mkl",)
 LOCKED_VENDOR = "AuthenticAMD"
 PRELOAD = "LD_PRELOAD"
@@ -59,12 +59,12 @@ def command_of(name, build):
 
 
 def unlocking_library(build):
-    """What makes MKL take its fast kernels, to be preloaded."""
+    """The library to preload so that MKL takes its fast kernels."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
 
 
 def reading_library(build):
-    """With what peers in Python measure the read rate of their memory."""
+    """The library with which peers in Python measure how fast they read their memory."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libpeer_read_rate.so")
 
 
@@ -74,8 +74,8 @@ def is_unlocked():
 
 
 def restart_unlocked(program, build, vendor):
-    """Starts this Python program again with unlocking_library preloaded, where MKL is locked: MKL asks its question when
-    it is first used."""
+    """Where MKL is locked, starts this Python program again with unlocking_library preloaded. MKL asks whether it runs
+    on an Intel CPU when it is first used."""
     library = unlocking_library(build)
     if vendor == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
         if not os.path.exists(library):
@@ -84,7 +84,7 @@ def restart_unlocked(program, build, vendor):
 
 
 def why_missing(name, build, vendor):
-    """What a peer lacks to be started, or None. @param vendor  of the CPU, as /proc/cpuinfo has it"""
+    """Why a peer cannot be started, or None. @param vendor of the CPU, as /proc/cpuinfo has it"""
     kind = KINDS[name]
     if not is_python(kind):
         program = command_of(name, build)[0]
@@ -108,7 +108,8 @@ class Peer:
         # Every library's thread pool gets this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         environment = {**os.environ, **{pool: str(threads) for pool in pools}, **(variables or {})}
-        # PyPI's oneDNN runs CPU code through an OpenCL driver that comes with it, but that it does not find by itself.
+        # PyPI's oneDNN runs CPU code through an OpenCL driver. The driver comes with oneDNN, but oneDNN does not find
+        # it.
         libraries = os.path.join(sys.prefix, "lib")
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
             environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}
@@ -139,7 +140,8 @@ class Peer:
         return answer
 
     def read(self, seconds):
-        """@return GB/s at which the peer's threads read keys and values of its case where the call reads them"""
+        """@return GB/s at which the peer's threads read the keys and values of its case, at the addresses that its call
+        reads"""
         return self.ask("read", seconds=seconds, threads=self.threads, library=self.library)["gbytes"]
 
     def close(self):

@@ -1,5 +1,5 @@
-// fa itself as a peer: the one-call form, with everything that a user's call does. It also answers what the machine can
-// do at most, so that the peak is measured between the calls that are compared with it.
+// fa itself as a peer: the one-call form, with everything that a user's call does. This peer also measures the
+// machine's peak, so that the peak is measured between the calls that are compared with it.
 
 #include <memory>
 #include <optional>

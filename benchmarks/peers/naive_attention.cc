@@ -1,5 +1,5 @@
-// Built with -ffast-math and, where it computes exponentials, once per vector width, so that the compiler makes vectors
-// of them: the baseline shall lose by its memory traffic, not by its libm.
+// This file is built with -ffast-math. Functions that compute exponentials are built once per vector width, so that the
+// compiler vectorizes them: the baseline shall lose by its memory traffic, not by its libm.
 
 #include "peers/naive_attention.h"
 
@@ -51,8 +51,8 @@ FA_EVERY_WIDTH float SoftmaxRow(float* s, int64_t kept, int64_t keys) {
   return max + std::log(sum);
 }
 
-/// `p` holds `kept` scores before and probabilities after, `ds` their gradients before and after the softmax. All other
-/// elements become 0.
+/// Turns the `kept` scores in `p` into probabilities, and the probabilities' gradients in `ds` into gradients of the
+/// scores. All other elements become 0.
 FA_EVERY_WIDTH void GradientRow(float* p, float* ds, int64_t kept, int64_t keys, float lse, float delta) {
   for (int64_t j = 0; j < kept; ++j) {
     p[j] = std::exp(p[j] - lse);

@@ -1,7 +1,7 @@
-// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. The peer cuts
-// the query rows into chunks, so that with a causal mask oneDNN need not compute the keys after a chunk, which it
-// computes for all rows at once. Which chunk is the fastest depends on the case: all of kChunkRows and the whole are
-// tried, and the fastest is what is measured.
+// oneDNN's graph API as a peer: the scaled-dot-product pattern, which it compiles into one fused kernel. That kernel
+// computes all its keys for all its rows, also with a causal mask. So the peer cuts the query rows into chunks and
+// gives each chunk only the keys up to its last row. Which chunk size is the fastest depends on the case: all of
+// kChunkRows and the whole are tried, and the fastest is measured.
 
 #include <dlfcn.h>
 
@@ -37,7 +37,7 @@ using DimList = logical_tensor::dims;
 using Type = logical_tensor::data_type;
 
 constexpr std::array<int64_t, 3> kChunkRows = {128, 256, 512};
-// Each chunk size is tried so long after a first call, and at least kMinTries times.
+// After a first call, each chunk size is tried for kTrySeconds, and at least kMinTries times.
 constexpr double kTrySeconds = 0.1;
 constexpr int kMinTries = 2;
 
@@ -54,14 +54,14 @@ struct Sizes {
   int64_t batch, heads_kv, group, d;
 };
 
-/// Takes `rows` rows per head out of dense tensors with `of` rows per head.
+/// Describes `rows` rows per head of a dense tensor that has `of` rows per head.
 logical_tensor RowsOf(size_t id, Type type, const Sizes& sizes, int64_t group, int64_t rows, int64_t of) {
   const Dim head = of * sizes.d;
   return {id, type, DimList{sizes.batch, sizes.heads_kv, group, rows, sizes.d},
           DimList{sizes.heads_kv * group * head, group * head, head, sizes.d, 1}};
 }
 
-/// Memory that oneDNN allocates, which its runtime may insist on.
+/// Memory that oneDNN allocates, because its runtime may require that.
 class Memory {
  public:
   Memory(const dnnl::engine& engine, const tool::Tensor& contents) : Memory(engine, contents.array.size_bytes()) {
@@ -140,12 +140,12 @@ class ChunkKernel {
   compiled_partition kernel_;
 };
 
-/// Tensors of a case. A row of scores always keeps a key.
+/// The tensors of a case.
 struct Operands {
   Memory q, k, v, out, scale;
 };
 
-/// The case in chunks of a number of query rows.
+/// Attention of the case, cut into chunks of a number of query rows.
 class ChunkedAttention {
  public:
   ChunkedAttention(const dnnl::engine& engine, const PeerCase& bench, const Sizes& sizes, int64_t chunk_rows)
@@ -198,7 +198,7 @@ class ChunkedAttention {
   std::vector<Chunk> chunks_;
 };
 
-/// In words, the threads that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's has not.
+/// Returns the thread library that oneDNN was built for. Intel's and LLVM's OpenMP have a function that GNU's lacks.
 std::string RuntimeName(const dnnl_version_t& version) {
   switch (version.cpu_runtime) {
     case DNNL_RUNTIME_OMP: return dlsym(RTLD_DEFAULT, "__kmpc_global_thread_num") == nullptr ? "libgomp" : "libiomp5";
@@ -259,7 +259,7 @@ class OneDnnPeer : public Peer {
   }
 
  private:
-  /// Keeps the chunks of `rows` rows if a call takes less than `least` seconds, which it then lowers.
+  /// Keeps chunks of `rows` rows if a call with them takes less than `least` seconds, and lowers `least` to that time.
   void TryChunks(const Sizes& sizes, int64_t rows, double& least) {
     using Clock = std::chrono::steady_clock;
     auto attention = std::make_unique<ChunkedAttention>(engine_, *bench_, sizes, rows);

@@ -15,7 +15,8 @@ ELEMENT = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16}
 
 
 def model_of(operator, case, inputs, outputs, **attributes):
-    """One operator. @param inputs, outputs (name, element type, shape) in its order; None for an absent one"""
+    """A model of one operator. @param inputs, outputs (name, element type, shape) in the operator's order; None for an
+    absent one"""
     element = ELEMENT[case["dtype"]]
 
     def names(values):

@@ -12,8 +12,9 @@ from worker import Unsupported, serve
 TYPES = {"f32": (openvino.Type.f32, "f32"), "bf16": (openvino.Type.bf16, "bf16"), "f16": (openvino.Type.f16, "f32")}
 
 
-# With a causal mask the device computes every key for every row. Cut into chunks of query rows, each against the keys up to
-# its last, with its part of the mask, it does less: all of these and the whole are tried, and the fastest is measured.
+# With a causal mask the device computes every key for every row. It does less work if the query rows are cut into
+# chunks, each with the keys up to its last row and its part of the mask. All these sizes and the whole are tried, and
+# the fastest is measured.
 CHUNK_ROWS = (128, 256, 512, 1024)
 TRIES = 3
 NUMPY_TYPES = {"f32": np.float32, "f16": np.float16}
@@ -60,7 +61,8 @@ class OpenVinoPeer:
         return min(run() for _ in range(TRIES))
 
     def chunk(self, arrays, first, end, mask):
-        """Query rows [first, end) against the keys that they see, those of a group of heads as rows of one head."""
+        """Attention of query rows [first, end) to the keys that they see. The rows of a group of heads are rows of one
+        head."""
         case = self.case
         q, k, v = arrays
         keys = case["sk"] if mask is None else end
@@ -74,7 +76,7 @@ class OpenVinoPeer:
     def causal_mask(self, first, end, group):
         sees = np.arange(end)[None, :] <= np.arange(first, end)[:, None]
         mask = np.tile(np.where(sees, np.float32(0), np.float32(-np.inf)), (group, 1))
-        # Both numbers have no bits that bf16 lacks.
+        # Both values of the mask are exact in bf16.
         return (mask.view(np.uint32) >> 16).astype(np.uint16) if self.case["dtype"] == "bf16" else mask.astype(NUMPY_TYPES[self.case["dtype"]])
 
     def whole_causal(self, arrays):
@@ -90,7 +92,7 @@ class OpenVinoPeer:
         return self.compiled(arrays, attention)
 
     def compiled(self, arrays, attention):
-        """A request that computes attention(parameters) of the arrays, which it holds."""
+        """A request that computes attention(parameters) of the arrays. The request holds the arrays."""
         element, precision = TYPES[self.case["dtype"]]
         parameters = [opset13.parameter(array.shape, element) for array in arrays]
         settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": self.case["threads"], "NUM_STREAMS": 1,
@@ -122,7 +124,7 @@ class OpenVinoPeer:
         np.save(f"{case['folder']}/out.npy", data.view(np.uint16) if case["dtype"] == "bf16" else data)
 
     def memory(self):
-        """Of the first chunk, which is all of a case without a mask."""
+        """Addresses and bytes of the first chunk's keys and values; without a mask this chunk is the whole case."""
         tensors = [self.requests[0].get_input_tensor(index) for index in (1, 2)]
         return [(tensor.data.ctypes.data, tensor.byte_size) for tensor in tensors]
 

@@ -1,4 +1,4 @@
-// What calls of the peers in Python are compared with. They call it through ctypes.
+// Rates with which the calls of the peers in Python are compared. The peers call these functions through ctypes.
 
 #include <cstddef>
 #include <span>
@@ -7,8 +7,8 @@
 #include "peak/peak_rate.h"
 #include "peak/read_bandwidth.h"
 
-/// GB/s at which `threads` threads read `count` blocks of memory, the best round within `seconds`; 0 where they are too
-/// small (fa::bench::ReadRate).
+/// GB/s at which `threads` threads read `count` blocks of memory, the best round within `seconds`; 0 if the blocks are
+/// too small (fa::bench::ReadRate).
 extern "C" double fa_peer_read_rate(int threads, size_t count, const std::byte* const* data, const size_t* bytes,
                                     double seconds) {
   std::vector<std::span<const std::byte>> blocks;

@@ -21,7 +21,7 @@ if KERNEL == "fa":
 
 
 def flash(case, q, k, v):
-    """@return a function of no arguments that is the call"""
+    """@return a function without arguments that makes the call"""
     # Older versions have the kernel but not this parameter.
     grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     if case["mask"] not in ("full", "causal"):
@@ -95,7 +95,8 @@ class TorchPeer:
         return facts | ({"version": packages[KERNEL]()} if KERNEL in packages else {})
 
     def answer(self, request):
-        """What compare.py asks of fa alone. The rate stands for the peak, which takes a program in C++."""
+        """Answers the requests that compare.py sends to fa alone. The rate of a product stands for the peak, which only
+        a program in C++ can measure."""
         if request["do"] == "peak":
             return {"gflops": product_rate(request)}
         case = self.case
@@ -117,8 +118,8 @@ class TorchPeer:
         np.save(f"{self.case['folder']}/{name}.npy", array.reshape([self.case[size] for size in ("batch", heads, rows, "d")]))
 
     def load_queries(self, name):
-        """Rows of query heads. Without a mask, those that share a key head are the rows of one: PyTorch's operators then
-        need not know of groups, and decoding multiplies matrices."""
+        """Loads rows of query heads. Without a mask, the heads that share a key head become one head with all their
+        rows. PyTorch's operators then need not know of groups, and decoding multiplies matrices."""
         rows, joined = self.load(name), self.case["mask"] == "full" and KERNEL != "fa"
         return rows.flatten(1, 2).unflatten(1, (self.case["heads_kv"], -1)) if joined else rows
 

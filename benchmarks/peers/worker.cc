@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Seconds per call, sample by sample, for about `seconds` and at least one sample.
 std::vector<double> TimeCalls(Peer& peer, double seconds) {
-  // A sample much longer than the clock's resolution (some 25 ns) and its call.
+  // The least duration of a sample. It is much longer than the clock's resolution (some 25 ns) and a call of the clock.
   constexpr double kMinSampleSeconds = 20e-6;
   std::vector<double> samples;
   int64_t calls = 1;

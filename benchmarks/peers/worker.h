@@ -33,7 +33,7 @@ struct PeerCase {
 /// The memory of a tensor.
 [[nodiscard]] std::span<const std::byte> BytesOf(const tool::Tensor& tensor);
 
-/// The peer has no kernel for a case; what() says for which part of it.
+/// The peer has no kernel for a case; what() names the part of the case that is unsupported.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -42,7 +42,7 @@ class Unsupported : public std::runtime_error {
 class Peer {
  public:
   virtual ~Peer() = default;
-  /// "version" and other facts about the peer.
+  /// Returns "version" and other facts about the peer.
   virtual nlohmann::json About() = 0;
   /// Reads the inputs and replaces the previous case. For a backward, runs the forward. Throws Unsupported.
   virtual void Prepare(const PeerCase& prepared) = 0;
@@ -55,7 +55,7 @@ class Peer {
   virtual void Release() = 0;
   /// Keys and values of the case, where the call reads them.
   virtual std::vector<std::span<const std::byte>> Memory() = 0;
-  /// The answer to a request that only this peer knows.
+  /// Answers a request that only this peer knows.
   virtual nlohmann::json Answer(const nlohmann::json& request);
 };
 

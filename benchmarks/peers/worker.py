@@ -24,7 +24,7 @@ import time
 
 
 class Unsupported(Exception):
-    """The peer has no kernel for a case; the text says for which part of it."""
+    """The peer has no kernel for a case; the text names the part of the case that is unsupported."""
 
 
 def time_calls(call, seconds):
@@ -36,7 +36,7 @@ def time_calls(call, seconds):
             call()
         sample = time.perf_counter() - begin
         spent += sample
-        if sample < 20e-6:  # much longer than the clock's resolution and its call
+        if sample < 20e-6:  # much longer than the clock's resolution and a call of the clock
             calls *= 2
         else:
             samples.append(sample / calls)
@@ -44,7 +44,7 @@ def time_calls(call, seconds):
 
 
 def read_rate(blocks, request):
-    """GB/s of reading. @param blocks  (address, bytes) pairs"""
+    """@return GB/s at which the threads read the blocks. @param blocks  (address, bytes) pairs"""
     function = ctypes.CDLL(request["library"]).fa_peer_read_rate
     function.restype = ctypes.c_double
     addresses, sizes = zip(*blocks)

@@ -23,7 +23,7 @@ constexpr int kSteps = 150;
 
 using Weights = std::vector<Matrix<float>>;  // Wq, Wk, Wv
 
-/// Tokens: each has its position in the sentence as waves, and a random word in the second half.
+/// The tokens. Waves in the first half of a token tell its position in the sentence; the second half is a random word.
 Matrix<float> Tokens() {
   Matrix<float> x = RandomMatrix<float>(kRows, kSize, 1, 11);
   for (size_t i = 0; i < kRows; ++i) {

@@ -79,7 +79,7 @@ class Direction {
   fa::bench::PeakRate peak_;
   int layers_ = 0;
   double error_ = 0, of_bound_ = 0, gigaflops_ = 0, seconds_ = 0;
-  double peak_seconds_ = 0;  ///< that the unit needs for the same
+  double peak_seconds_ = 0;  ///< time that the unit needs at its peak for the same FLOPs
   bool quiet_ = true;        ///< every layer had a quiet round
 };
 

@@ -27,13 +27,13 @@
 /// Differences from the device:
 /// - There is one device, and every device number names it. Streams and memory belong to the process, not to a context.
 /// - Each stream has one thread; the work runs on the library's threads.
-/// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, aclrtDestroyStream for its own. Waiting for an
-///   event that was never recorded does not block.
+/// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, and aclrtDestroyStream waits for its own
+///   stream. Waiting for an event that was never recorded does not block.
 /// - Using or destroying a destroyed handle gives a return code.
 /// - exit waits for queued work. dlclose leaves the library in memory.
 /// - A forked child has a default stream of its own and may make others. Tensors, memory and executors of the parent
-///   keep working there. Calls with the parent's streams, or with events that those streams had not passed, return
-///   ACL_ERROR_INVALID_PARAM.
+///   keep working there. Calls with the parent's streams, or with events that those streams had not reached before the
+///   fork, return ACL_ERROR_INVALID_PARAM.
 #include "acl/acl_base.h"
 #include "acl/acl_rt.h"
 #include "aclnn/acl_meta.h"
@@ -43,7 +43,7 @@ extern "C" {
 #endif
 
 /// @param configPath  ignored
-/// @return ACL_ERROR_REPEAT_INITIALIZE if aclInit was called before, without aclFinalize since
+/// @return ACL_ERROR_REPEAT_INITIALIZE if aclInit was called before and aclFinalize has not been called since
 ACL_FUNC_VISIBILITY aclError aclInit(const char* configPath);
 /// Waits for every stream. @return ACL_ERROR_UNINITIALIZE if aclInit was not called before
 ACL_FUNC_VISIBILITY aclError aclFinalize(void);

@@ -71,8 +71,8 @@ ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
 /// Rounds to nearest even. A number beyond the largest, 65504, becomes infinite.
 ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
 
-/// Returns the text of the last failure that this thread was told of, or "". The text is valid until the thread's next
-/// call.
+/// Returns the text of the last failure that a call reported to this thread, or "". The text is valid until the
+/// thread's next call.
 ACL_FUNC_VISIBILITY const char* aclGetRecentErrMsg(void);
 
 #ifdef __cplusplus

@@ -43,8 +43,8 @@ ACL_FUNC_VISIBILITY aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t
 /// Makes a list of tensors. From then on the list owns its tensors.
 ACL_FUNC_VISIBILITY aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size);
 
-/// Destroys the object. Executors keep what they need, so an object may go as soon as the workspace size is known. A
-/// null handle gives ACLNN_ERR_PARAM_NULLPTR; a handle that is not alive gives ACLNN_ERR_PARAM_INVALID.
+/// Destroys the object. Executors keep what they need, so an object may be destroyed as soon as the workspace size is
+/// known. A null handle gives ACLNN_ERR_PARAM_NULLPTR; a handle that is not alive gives ACLNN_ERR_PARAM_INVALID.
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensor(const aclTensor* tensor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalar(const aclScalar* scalar);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyIntArray(const aclIntArray* array);
@@ -52,18 +52,18 @@ ACL_FUNC_VISIBILITY aclnnStatus aclDestroyFloatArray(const aclFloatArray* array)
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyBoolArray(const aclBoolArray* array);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensorList(const aclTensorList* array);
 
-/// @param viewDims  gets an array of new[]; the program frees it with delete[]
+/// @param viewDims  gets an array made by new[], which the program frees with delete[]
 ACL_FUNC_VISIBILITY aclnnStatus aclGetViewShape(const aclTensor* tensor, int64_t** viewDims, uint64_t* viewDimsNum);
 ACL_FUNC_VISIBILITY aclnnStatus aclGetDataType(const aclTensor* tensor, aclDataType* dataType);
 ACL_FUNC_VISIBILITY aclnnStatus aclGetIntArraySize(const aclIntArray* array, uint64_t* size);
 
-/// Makes the executor repeatable, so that it runs any number of times. Another executor runs once and is then
-/// destroyed.
+/// Makes the executor repeatable, so that it runs any number of times. An executor that is not repeatable runs once and
+/// is then destroyed.
 ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor);
 /// Gives a tensor of the executor another address, from the next run on.
 /// @param index  index of the tensor among those that the operator got, in the order of its parameters
-/// @param tensor  null, or the tensor that the operator got there; it gets the address too
+/// @param tensor  null, or the tensor that the operator got there; this tensor gets the address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
 

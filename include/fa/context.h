@@ -70,7 +70,7 @@ enum class Accumulation : uint8_t {
   kAtomicFree,     ///< sums may be reordered for speed; today no operator does
 };
 
-/// The nodes on which threads and packed panels live.
+/// The NUMA nodes on which threads run and packed keys and values lie.
 enum class NumaPolicy : uint8_t {
   kSpread,  ///< the tasks of one head stay on one NUMA node, and all nodes get equal shares
   kIgnore,  ///< one arena over all cores
@@ -95,8 +95,8 @@ struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, one thread per core
   int numa_nodes = 1;  ///< at most cores
-  /// Cache sizes of one core. 0 stands for the smallest server of the level: L1 and L2 have 32 KiB and 256 KiB
-  /// (portable, avx2), 32 KiB and 1 MiB (avx512), or 64 KiB and 512 KiB (neon; Kunpeng 920).
+  /// Cache sizes of one core. 0 stands for the size in the smallest server CPU of the level: L1 and L2 have 32 KiB and
+  /// 256 KiB (portable, avx2), 32 KiB and 1 MiB (avx512), or 64 KiB and 512 KiB (neon; Kunpeng 920).
   int64_t l1_bytes = 0, l2_bytes = 0;
   Accumulation accumulation = Accumulation::kDeterministic;
 };
@@ -143,8 +143,8 @@ class FA_API Context {
 };
 
 /// Computes small calls (attention and its gradients, decode, int8, the indexer) at `level` and at the level below it,
-/// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 never
-/// ran on a CPU of their own before they were published. So a process checks such a level when it first wants it.
+/// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 were
+/// published without a run on an aarch64 CPU. So a process checks such a level when it first wants to use the level.
 /// @return kInternal if outputs differ ("neon's dk of f32 is not portable's on this CPU"); kUnsupported if this CPU or
 /// this build lacks the level
 [[nodiscard]] FA_API Status CheckLevel(Isa level);
@@ -160,7 +160,7 @@ class FA_API Context {
 /// - calls of other threads of the program;
 /// - calls with another number of threads than OpenMP has, or on several NUMA nodes;
 /// - calls inside a parallel region, and calls of a forked child;
-/// - for a while, calls after OpenMP's threads came late because other processes had the cores.
+/// - for a while, all calls, if OpenMP's threads came late because other processes had the cores.
 /// @param runtime  soname or path of the runtime's shared library, which the process must have loaded: "libgomp.so.1".
 ///                 If it is empty, calls use the library's own threads again
 /// @return false, and nothing changes, if the process has not loaded that library or is a forked child;

@@ -92,8 +92,8 @@ struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
   int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};                   ///< counts in the lengths in use: Causal() lets the last query see the last key
-  float softcap = 0;                ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
+  Mask mask = {};     ///< rows and keys count within the lengths in use: with Causal() the last query sees the last key
+  float softcap = 0;  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
 };
 
@@ -108,7 +108,7 @@ struct DecodeAttentionOptions {
 /// once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need the scales
-/// of both products, and a row's keys are one part. With queries of i8, softcap, sink and lse are refused.
+/// of both products, and their keys are not cut into parts. With queries of i8, softcap, sink and lse are refused.
 ///
 /// Rows and pages that no query looks at are not read. A row without keys gives out = 0.
 /// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)") or kOutOfMemory. After an error nothing was

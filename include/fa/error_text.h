@@ -52,7 +52,7 @@ class ErrorText {
     return error;
   }
 
-  // Each of these functions adds what is wrong with the argument at the text's beginning: "keep_prob=2", "pse:
+  // Each of these functions adds what is wrong with the argument that the text begins with: "keep_prob=2", "pse:
   // missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }

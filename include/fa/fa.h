@@ -16,7 +16,7 @@
 /// }
 /// @endcode
 
-// The build makes fa/export.h: a program includes the headers of an installed fa, or links the CMake target fa::fa.
+// The build makes fa/export.h. So a program must use the headers of an installed fa, or link the CMake target fa::fa.
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/half.h"

@@ -44,7 +44,7 @@ struct AttentionArgs {
   TensorView dense_mask;
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
-  std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; leading 0: an empty sequence
+  std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; a leading 0 is an empty sequence
   /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences lie without gaps, so cu_kv
   /// cannot skip padding. Key lengths that differ from the query lengths also move the diagonal of Mask::Causal. To
   /// leave keys out, use Mask::Rows.

@@ -40,7 +40,7 @@ struct AttentionGradArgs {
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; summed over the query heads of a group
-  MutableTensorView dv;       ///< shape and type of v; summed as dk
+  MutableTensorView dv;       ///< shape and type of v; summed like dk
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
   /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. Dimensions that are

@@ -28,8 +28,8 @@ namespace fa {
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
-  // The sum adds half of the last kept place, or one less if that place is even. It carries into that place exactly
-  // when the value rounds up.
+  // The addend is half a unit of the last kept place, less 1 if that place is even. So the sum carries into that place
+  // exactly when the value rounds up.
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -59,8 +59,8 @@ namespace fa {
   }
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway to 2^16, and above
   if (magnitude < 0x38800000u) {
-    // Below 2^-14 the result is subnormal: a multiple of 2^-24. The significand of the f32 counts 2^-24 after a shift
-    // of 126 - exponent places. A shift of 25 places already gives 0 for every significand.
+    // Below 2^-14 the result is subnormal: a multiple of 2^-24. After a right shift by 126 - exponent places, the
+    // significand of the f32 is this multiple. A shift of 25 places already gives 0 for every significand.
     const uint32_t significand = (magnitude & 0x7FFFFFu) | 0x800000u;
     const uint32_t shift = magnitude < 0x32800000u ? 25 : 126 - (magnitude >> 23);
     const uint32_t rounded = significand + (1u << (shift - 1)) - 1 + ((significand >> shift) & 1u);

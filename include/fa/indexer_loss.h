@@ -51,9 +51,9 @@ struct SparseIndexerLossArgs {
   TensorView q_index, k_index;  ///< tensors of the indexer: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
-  TensorView softmax_max;       ///< result of SparseFlashAttention, may count sinks: f32 [B, 1, S1, N] (TND [1, T, N])
-  TensorView softmax_sum;       ///< result of SparseFlashAttention, f32 of the same shape
-  TensorView p_head_mean;       ///< optional result of SparseFlashAttention; with it, q, k and statistics are not read
+  TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
+  TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 of the same shape
+  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; with it, q, k and statistics are not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< as in SparseAttentionArgs
 
   MutableTensorView dq_index;  ///< shape and type of q_index

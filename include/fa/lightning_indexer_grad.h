@@ -32,7 +32,7 @@ namespace fa {
 /// LightningIndexerArgs has the shapes of the inputs; keys do not lie in pages. A tensor with null data is absent.
 struct LightningIndexerGradArgs {
   TensorView q, k, weights;
-  TensorView sparse_indices;  ///< i32 or i64 [B, S1, 1, K]; a row ends at its first -1 and at its limit-th entry
+  TensorView sparse_indices;  ///< i32 or i64 [B, S1, 1, K]; a row ends at its first -1, or else after limit(t) entries
   TensorView d_values;        ///< [B, S1, 1, K] or [B, S1, K], type of q or f32
   std::span<const int64_t> lengths_q, lengths_kv;
 

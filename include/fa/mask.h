@@ -42,7 +42,7 @@ class FA_API Mask {
     kCausalBandFirst,  ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
     kRows,             ///< row_begin[i] <= j < row_end[i], listed for every row
   };
-  /// A bound larger than any distance. It leaves its side of the window without a bound.
+  /// A value of `pre` or `next` that is larger than any distance, so the window is unbounded on that side.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
   Mask() = default;
@@ -98,9 +98,9 @@ class FA_API Mask {
   /// @endcode
   static Mask Prefix(std::vector<int64_t> prefix);
   /// Makes a mask that lists every row's keys: row i keeps row_begin[i] <= j < row_end[i]. Packed sequences, chunks and
-  /// padding are such lists, alone or together with a window or a causal rule. With a causal rule and `length` tokens
-  /// before the padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask share the
-  /// lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
+  /// padding can be written as such lists, alone or together with a window or a causal rule. With a causal rule and
+  /// `length` tokens before the padding, row_begin[i] is 0 and row_end[i] is i < length ? i + 1 : 0. Copies of the mask
+  /// share the lists. Rows({0, 0, 2, 2}, {2, 2, 6, 6}):
   /// @code{.unparsed}
   ///   x x . . . .
   ///   x x . . . .
@@ -108,10 +108,10 @@ class FA_API Mask {
   ///   . . x x x x
   /// @endcode
   /// Within a batch element or sequence, neither row_begin nor row_end may decrease from one row that keeps keys to the
-  /// next. After a row without keys, no row begins before the end of a row above. Keys outside 0..Sk-1 are dropped. The
-  /// lists have one entry per row of one batch element, and then hold for all elements. Or they have one entry per row
-  /// of all elements, element after element. With TND there is one entry per row of the whole tensor, and j counts
-  /// inside the sequence.
+  /// next. Rows below a row without keys must not begin before the end of any row above it. Keys outside 0..Sk-1 are
+  /// dropped. The lists either have one entry per row of one batch element and hold for all elements, or have one entry
+  /// per row of all elements, element after element. With TND there is one entry per row of the whole tensor, and j
+  /// counts inside the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
   /// Returns the rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode,

@@ -35,7 +35,7 @@ namespace fa::mpi {
 /// Makes a transport between the ranks of a duplicate of `communicator`, for the functions of fa/ranked_attention.h.
 /// The call is collective: every rank makes it. The transport frees the duplicate when it ends, so it must end before
 /// MPI_Finalize. One transport serves many plans and counts the bytes that their runs have moved.
-/// @return kInvalidArgument if MPI is not initialised or has no MPI_THREAD_FUNNELED; kOutOfMemory, on all ranks;
+/// @return kInvalidArgument if MPI is not initialised, or without MPI_THREAD_FUNNELED; kOutOfMemory, on all ranks;
 /// kInternal if MPI returned an error
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 

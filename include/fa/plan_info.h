@@ -22,7 +22,8 @@
 
 namespace fa {
 
-/// One block of work in a plan: rows of one query head (or of folded heads) against an interval of keys.
+/// One block of work in a plan: rows of one query head, or of several query heads that share the tile, against an
+/// interval of keys.
 struct PlanTile {
   int64_t batch = 0;
   int64_t head_kv = 0;
@@ -37,13 +38,13 @@ struct PlanTile {
 struct RanksInfo {
   std::string strategy;                             ///< "sequence" or "heads"
   bool as_one_process = true;                       ///< whether the bits equal the bits of one process
-  int64_t units = 0;                                ///< units of work, which follow each other
-  int64_t heads_in_flight = 0;                      ///< most kv heads of a unit, per rank
+  int64_t units = 0;                                ///< units of work, which run one after the other
+  int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
   std::vector<int64_t> sent_bytes, received_bytes;  ///< of the messages of one run (Transport::traffic)
-  std::vector<int64_t> staged_bytes;  ///< most workspace that rows of other ranks and sums of units in flight take
+  std::vector<int64_t> staged_bytes;  ///< largest workspace for rows of other ranks and sums of units in flight
   double seconds = 0;                 ///< predicted time of one run
-  double efficiency = 1;              ///< predicted share of products in the time of all ranks
-  double hidden = 1;                  ///< predicted share of the time of messages that passes during products
+  double efficiency = 1;              ///< predicted share of all ranks' time that products take
+  double hidden = 1;                  ///< predicted share of the messages' time that overlaps products
 };
 
 /// What a call will run, and why.
@@ -57,7 +58,7 @@ struct PlanInfo {
   int workers = 0;
   double flops = 0;          ///< floating-point operations of the kept pairs
   double flops_full = 0;     ///< the same if no pair were masked
-  double flops_visited = 0;  ///< the same for the pairs in visited blocks, after clipping
+  double flops_visited = 0;  ///< the same for all pairs that are computed, kept or not
   size_t workspace_bytes = 0;
   std::vector<double> load;  ///< predicted busy share of each worker; the busiest worker has 1
   double efficiency = 0;     ///< simulated: work / (workers * makespan)

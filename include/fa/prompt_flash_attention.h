@@ -72,7 +72,8 @@ struct PromptAttentionOptions {
   int64_t heads = 0;     ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   int64_t heads_kv = 0;  ///< checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};  ///< any mask. Mask::FromSparseMode must have had mode 0 to 4; its band is anchored at the lengths
+  Mask mask = {};  ///< any mask; a mask from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
+                   ///< lengths in use
   PseType pse_type = PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3
   float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
@@ -100,7 +101,7 @@ struct PromptAttentionOptions {
 ///
 /// @return kInvalidArgument ("quant_scale2: missing, want it (out.dtype=i8)") or kOutOfMemory. After an error nothing
 /// was written. As on the device, the call is refused if
-/// - there is an offset and the mask's rule leaves a row in use without keys: the offset would move its 0;
+/// - there is an offset and the mask's rule leaves a row in use without keys, whose result would be the offset, not 0;
 /// - the output is int8, the mode is 4, and pre or next is below 0;
 /// - a scale is not finite.
 /// The function is re-entrant. It follows PromptFlashAttention of CANN.

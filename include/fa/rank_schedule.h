@@ -37,7 +37,7 @@ struct RankMachines {
   int threads = 0;              ///< threads per rank; 0: the number of the context
   double flops_per_thread = 0;  ///< per second; 0: half the multiply-adds of a 2 GHz core of the context's level
   double network_bytes_per_s = 12.5e9;  ///< bytes that a rank can send and, at the same time, receive
-  double latency_s = 5e-6;              ///< time that one message takes besides its bytes
+  double latency_s = 5e-6;              ///< time that one message takes on top of the time for its bytes
 };
 
 /// One attention call over ranks as data, before the call runs. It says which rows each rank holds, what each rank
@@ -47,7 +47,7 @@ struct RankSchedule {
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< rows that the rank holds, in its order
     int64_t sent_bytes = 0, received_bytes = 0;            ///< bytes of the messages of one run
-    int64_t staged_bytes = 0;                              ///< most bytes of other ranks' rows and of sums at one time
+    int64_t staged_bytes = 0;                              ///< largest workspace for rows of other ranks and sums
     double flops = 0;
     double product_seconds = 0;
     double message_seconds = 0;  ///< time of the rank's messages; part of it overlaps products
@@ -55,12 +55,12 @@ struct RankSchedule {
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
-  bool as_one_process = true;  ///< whether the bits equal one process' bits: the cut is at multiples of row_unit
+  bool as_one_process = true;  ///< whether the cut is at multiples of row_unit, so the bits equal one process' bits
   int64_t row_unit = 0;
-  int64_t units = 0;  ///< units of work, which follow each other
+  int64_t units = 0;  ///< units of work, which run one after the other
   double seconds = 0;
-  double efficiency = 1;  ///< share of products in the time of all ranks
-  double hidden = 1;      ///< share of the time of messages that passes during products
+  double efficiency = 1;  ///< share of all ranks' time that products take
+  double hidden = 1;      ///< share of the messages' time that overlaps products
   std::vector<Rank> ranks;
   /// The schedule in the form of a plan. Its workers are ranks, and its tasks are units. Its tiles are rows of ranks
   /// with the keys that these rows see; only the first million tiles are listed.

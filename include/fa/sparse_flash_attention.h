@@ -42,8 +42,8 @@ struct SparseAttentionArgs {
   /// once.
   TensorView sink;
   /// The lists of keys, i32 or i64 [B, S1, 1, K]. An entry is the number of a block of
-  /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry b
-  /// stands for keys [b * block_size, min((b + 1) * block_size, limit)). At most ceil(limit / block_size) entries of a
+  /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry x
+  /// stands for keys [x * block_size, min((x + 1) * block_size, limit)). At most ceil(limit / block_size) entries of a
   /// row are read. An entry beyond the limit is skipped. An entry that stands twice counts twice. The order changes no
   /// bit.
   TensorView sparse_indices;

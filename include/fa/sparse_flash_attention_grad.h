@@ -37,14 +37,14 @@ struct SparseAttentionGradArgs {
   TensorView sink;
   TensorView sparse_indices;
   std::span<const int64_t> lengths_q, lengths_kv;
-  TensorView out;          ///< result of the forward output, rounded as the forward has rounded it
+  TensorView out;          ///< the forward's output, rounded as the forward has rounded it
   TensorView d_out;        ///< gradient of out, with its shape and type
   TensorView softmax_max;  ///< result of the forward
   TensorView softmax_sum;  ///< result of the forward; a row of sum 0 is skipped
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
-  MutableTensorView dv;       ///< shape and type of v; with v only
+  MutableTensorView dv;       ///< only if v is given: shape and type of v
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
   /// The gradient of sink, optional, only with sink: f32 [N], the sum over rows of -exp(sink - max) / sum *

@@ -21,7 +21,8 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// Stands for memory whose address does not matter: a plan does not read it, and an array without elements has none.
+// Stands for memory whose address does not matter: memory that a plan does not read, or the memory of an array without
+// elements.
 alignas(64) std::byte present;
 
 constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,

@@ -77,7 +77,8 @@ class PlanCache {
  private:
   using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // latest plan first
 
-  // The layers of a model have few different signatures. The signature of a decode changes with every token.
+  // This number is enough: the layers of a model have few different signatures. A decode's signature changes with every
+  // token, so its older plans are not used again.
   static constexpr size_t kPlans = 64;
 
   void Drop(typename Plans::iterator place) {

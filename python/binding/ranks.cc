@@ -79,8 +79,8 @@ constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionO
 /// The bytes of tensors that a run has sent and received, and then both numbers as its plan states them.
 using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
-/// Returns whether the tensor of such a mask is compressed to a triangle of fixed size, so that the mask's rule
-/// replaces the tensor.
+/// Returns whether the mask's tensor is compressed to a triangle of fixed size. The mask's rule then replaces the
+/// tensor.
 bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }

@@ -97,7 +97,7 @@ nb::object NewOutput(nb::handle query, const Inputs& in, Layout layout, Order or
   const Sizes& sizes = in.sizes;
   if (order == Order::kAsQuery && sizes.dv == in.q.shape[3]) {
     nb::object like = NewTensorLike(query);
-    if (Output(like).stride[3] == 1) return like;  // false if rows of the query overlap
+    if (Output(like).stride[3] == 1) return like;  // not 1 if rows of the query overlap
   }
   const Dims shape = sizes.shape(layout);
   return NewTensor(query, shape, order == Order::kByRow ? sizes.strides_by_row(layout) : DenseStride(shape));

@@ -25,7 +25,7 @@ struct ExchangeApi {
   void* allocate;
   void* export_owned;
   void* import_owned;
-  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< -1 with a Python error; the function may be null
+  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< may be null; returns -1 and sets an error if it fails
   void* stream;
 };
 constexpr uint32_t kMajor = 1;

@@ -56,7 +56,7 @@ def attention(
         p = p[..., :-1]
     if drop is not None:
         p = p * drop / keep_prob
-    # The device and the library do the same: P in the input's type, the product in float32.
+    # As on the device and in the library, P is rounded to the input's type, and the product is computed in float32.
     out = p.to(q.dtype).to(accumulate) @ v.to(accumulate)
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 
@@ -155,8 +155,8 @@ def tolerances(
 
 
 def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
-    """The bound of a gradient that is summed over broadcast dimensions. `size` is the number of terms, for the
-    additions."""
+    """Returns the bound of a gradient that is summed over broadcast dimensions. `size` has the magnitudes of the terms,
+    for the roundings of the additions."""
     terms = bound.numel() // max(shape.numel(), 1)
     return (bound + ROUNDOFF * 4 * terms**0.5 * size.abs()).sum_to_size(shape)
 
@@ -165,7 +165,7 @@ def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> N
     assert got.shape == want.shape, name
     assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
-    # Half the smallest number of a 16-bit type is added, which rounding may cost.
+    # A rounding to a 16-bit type may also be off by half the type's smallest number. One whole such number is allowed.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps
     assert off.numel() == 0 or off.max().item() <= smallest, f"{name}: {off.max().item():.3e} past its bound"
 
@@ -175,7 +175,8 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Checks the project's rule. Its errors are the largest of many, so it is for tensors of thousands of elements."""
+    """Checks the project's rule. The rule compares the largest errors of two results, so the tensors must have
+    thousands of elements."""
     assert got.shape == want.shape and got.numel() >= 4096, name
     assert error(got, want) <= factor * error(naive, want), (
         f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}"

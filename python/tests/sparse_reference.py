@@ -38,8 +38,8 @@ def indexer_size(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
 
 
 def kl_loss(p: Tensor, scores: Tensor, count: Tensor) -> Tensor:
-    """sum p ln(p / softmax(scores)) over the selected pairs. p [B,S1,S2] is a constant with one entry per key of the
-    list."""
+    """Returns the sum of p ln(p / softmax(scores)) over the selected pairs. p [B,S1,S2] is a constant with one entry
+    per key of the list."""
     selected = count > 0
     log_y = torch.log_softmax(torch.where(selected, scores, -torch.inf), -1)
     log_y = torch.where(selected, log_y, 0.0)

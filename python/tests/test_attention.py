@@ -85,7 +85,7 @@ def test_statistics_are_those_of_the_softmax():
     wide = [t.double() for t in inputs]
     _, want_top, want_total = attention(*wide, scale=SCALE)
     assert top.shape == (B, N, SQ) and top.dtype == torch.float32
-    # The bound is D products of f32 and Sk exponentials.
+    # The bound is the error of D products in f32 and of Sk exponentials.
     assert torch.allclose(top.double(), want_top, rtol=0, atol=D * 2**-23)
     assert torch.allclose(total.double(), want_total, rtol=(SK + D) * 2**-23)
 

@@ -1,4 +1,4 @@
-"""Errors of others, PyTorch for example, leave every function as they were raised, with their cause."""
+"""Errors that other packages raise, PyTorch for example, leave every function unchanged and with their cause."""
 
 import pytest
 import torch

@@ -11,7 +11,8 @@ ROOT = Path(fa.__file__).parent
 
 
 def imports_of(sources):
-    """By module, the modules that it imports. `sources` has the texts of modules by name; packages end in .__init__."""
+    """Returns for each module the modules that it imports. `sources` has the texts of modules by name; packages end in
+    .__init__."""
     modules = {name.removesuffix(".__init__"): name for name in sources}
     graph = {}
     for name, text in sources.items():
@@ -22,7 +23,7 @@ def imports_of(sources):
             elif isinstance(node, ast.ImportFrom):
                 above = ".".join(name.split(".")[: -node.level]) if node.level else ""
                 base = ".".join(filter(None, (above, node.module)))
-                for alias in node.names:  # a module of a package, or else a name in it; _fa is the extension
+                for alias in node.names:  # the name of a module, or else of something in `base`; _fa is the extension
                     given = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
                     found.update([modules[given]] if given in modules and alias.name != "_fa" else [])
         found.discard(name)
@@ -30,7 +31,7 @@ def imports_of(sources):
 
 
 def circle_of(sources):
-    """Returns the modules of a circle, or None."""
+    """Returns the modules of an import cycle, or None."""
     try:
         TopologicalSorter(imports_of(sources)).prepare()
     except CycleError as error:

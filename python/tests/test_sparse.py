@@ -198,7 +198,7 @@ def test_gradcheck_on_emulated_float64():
     weights = torch.rand((1, 3, 2), dtype=torch.float64, requires_grad=True)
 
     def scores(query, key, weights):
-        # All keys are chosen, in their order.
+        # All keys are chosen. Their scores are brought back to the order of the keys.
         chosen, values = torch_npu.npu_lightning_indexer(
             query.float(), key.float(), weights.float(), sparse_count=5, sparse_mode=0, return_value=True
         )

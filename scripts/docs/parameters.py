@@ -1,4 +1,5 @@
-"""Docstrings write `k, v: …` if two parameters mean the same. This gives each of them a row in the reference."""
+"""Docstrings write `k, v: …` if two parameters mean the same. This extension gives each of them a row in the
+reference."""
 
 import re
 
@@ -8,7 +9,7 @@ ENTRY = re.compile(r"^(?P<indent> +)(?P<names>\w+(?:, \w+)*)(?P<text>: .*(?:\n(?
 
 
 class OneRowPerParameter(griffe.Extension):
-    """Splits the entries of the section "Args", and adds the stars of `others`."""
+    """Splits the entries of the section "Args", and adds the stars of parameters such as `**others`."""
 
     def on_function(self, *, func, **_):
         if func.docstring is None or "Args:\n" not in func.docstring.value:

@@ -36,7 +36,7 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".inc": "cpp", ".py": "python", ".sh": "
 # An inline link of Markdown: its text, its target, the anchor in it.
 LINK = re.compile(r"(\]\()([^)#\s]*)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^ *```")
-# A folder's page shows at most so much of its files, and no longer file.
+# A folder's page shows at most this much of its files, and no file that is longer.
 MOST_SHOWN_BYTES = 40_000
 
 

@@ -79,7 +79,8 @@ std::optional<Layout> LayoutOf(std::string_view name) {
   return {};
 }
 
-// The documentation's number for "no bound" is 2147483647; the device's code has 214748647.
+// For "no bound" the device's documentation has 2147483647, but its code has 214748647. So every number from 214748647
+// on means no bound.
 int64_t Bound(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {

@@ -30,8 +30,8 @@ class FpEnvironment {
   static constexpr State kOwn = 0x1f80;  // exceptions masked, no flags, rounding to nearest, neither FTZ nor DAZ
   static bool Equal(State a, State b) { return a == b; }
   static State Read() { return _mm_getcsr(); }
-  // The clobber of memory keeps the compiler from moving loads and stores across this instruction. The arithmetic
-  // between them then stays on its side as well.
+  // The clobber of memory keeps the compiler from moving loads and stores across this instruction. Arithmetic on what
+  // they load and store then stays on its side of the instruction as well.
   static void Write(State state) {
     asm volatile("" ::: "memory");
     _mm_setcsr(state);

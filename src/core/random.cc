@@ -89,8 +89,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     const __m256i words23 = _mm256_blend_epi32(c2[i], _mm256_slli_epi64(c3[i], 32), 0xaa);
     const __m256i keep01 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words01, flip));
     const __m256i keep23 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words23, flip));
-    // Each lane of two blocks goes from words [0 1 0 1] and [2 3 2 3] to [0 1 2 3] for either block. Every byte is 0 or
-    // -1 and gives one bit.
+    // Each 128-bit lane holds words [0 1 0 1] and [2 3 2 3] of two blocks, which become [0 1 2 3] for each of the
+    // blocks. Every byte is 0 or -1 and gives one bit.
     const __m256i block_even = _mm256_unpacklo_epi64(keep01, keep23), block_odd = _mm256_unpackhi_epi64(keep01, keep23);
     const __m256i shorts = _mm256_packs_epi32(block_even, block_odd);
     const uint32_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(shorts, shorts)));

@@ -28,9 +28,9 @@ struct TaskGraph {
   /// are empty, and no range is cut. Such claims suit graphs in which edges, not ranges, decide which worker can run
   /// (the backward).
   bool shared_claims = false;
-  /// Whether workers take tasks that become ready after their claim in claim order. Otherwise they take the latest such
-  /// task first. Claim order helps if another process waits for the results of earlier tasks. Claim order is then the
-  /// order of the tasks' numbers (`order` is empty).
+  /// The order in which workers take claimed tasks that had to wait and have become ready. If true, it is claim order;
+  /// otherwise the task that became ready last comes first. Claim order helps if another process waits for the results
+  /// of earlier tasks. Claim order is then the order of the tasks' numbers (`order` is empty).
   bool earliest_first = false;
 
   /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). The successors of input a stand

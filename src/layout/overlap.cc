@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// This type holds sums of two spans and the distance of two addresses, which exceed 64 bits.
+// This type holds sums of two spans, and distances of two addresses, which may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {
@@ -29,9 +29,9 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// The search gives up after this number of tried values. The number is enough for all nested layouts: after merging,
-// their searches try 2 to 4 values, and at most two per level at 17 levels. With this limit, even a view that was made
-// to be slow costs less than a millisecond.
+// The search gives up after this number of tried values. Nested layouts need far fewer: after merging, their searches
+// try 2 to 4 values, and at most two at each of the 17 levels. With this limit, even a view that was made to be slow
+// costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
 // Puts the largest step first. There are only a few terms, so insertion sort serves.
@@ -64,8 +64,8 @@ class BoundedSum {
   }
 
  private:
-  // Expects the largest step first. If a step is a multiple m <= count + 1 of the next smaller step, it extends the
-  // range of that smaller step.
+  // Puts the largest step first, and merges steps: if a step is a multiple m <= count + 1 of the next smaller step, it
+  // extends the range of that smaller step.
   void Merge() {
     SortByStep(terms_.data(), size_);
     for (int k = size_ - 2; k >= 0; --k) {

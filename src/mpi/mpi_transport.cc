@@ -200,7 +200,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
   }
-  // MPI promises at least this many tags, and a plan counts on them.
+  // MPI promises at least kTags tags, and a plan counts on them.
   int* most_tag = nullptr;
   int has_most_tag = 0;
   FA_RETURN_IF_ERROR(

@@ -23,7 +23,7 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if only some are here
+  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if only some of these rows are here
 };
 
 /// A validated attention call as the planner sees it: sizes and the features that are on, but no pointers.
@@ -59,9 +59,9 @@ struct Machine {
 };
 
 /// Returns whether instructions bring rows of keys into L1 shortly before they are read. On a Zen 5, whose L1 has 48
-/// KiB, a decode gains 15 to 58 % of its speed, but nothing with keys in pages. A sparse forward gains 3 %. A Zen 4,
-/// whose L1 has 32 KiB, read more slowly with other ways of fetching (docs/decisions.md). Intel's CPUs with 48 KiB were
-/// not timed.
+/// KiB, a decode gains 15 to 58 % of its speed, but nothing with keys in pages. A sparse forward gains 3 %. On a Zen 4,
+/// whose L1 has 32 KiB, other ways of fetching made reads slower (docs/decisions.md). Intel's CPUs with 48 KiB were not
+/// timed.
 [[nodiscard]] constexpr bool BringsRows(const Machine& machine) { return machine.l1_bytes >= 48 << 10; }
 
 }  // namespace fa::tiling

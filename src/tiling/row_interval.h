@@ -63,10 +63,11 @@ struct RowRule {
   [[nodiscard]] Interval WithoutEmptyEnds(Interval rows) const;
 };
 
-/// Makes the rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose keys are not one interval
+/// Makes the rule that lists every row's keys. Keys outside 0..sk are dropped. A row whose end is not above its begin
 /// keeps no keys.
 /// @param wrong_row  gets the first wrong row, or -1 if there is none. A row with keys is wrong if its interval begins
-///                   or ends before the interval of a row above it with keys
+///                   or ends before the interval of a row above it, or, with an empty row between the two, begins
+///                   before that interval's end
 [[nodiscard]] RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> ends, int64_t sk,
                                     int64_t* wrong_row);
 

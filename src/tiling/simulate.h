@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// The most tasks of a simulation. With this number a simulation takes 20 ms (forward) to 40 ms. With more tasks, the
-/// time at the end of a run in which some workers wait is short compared with the whole run.
+/// The most tasks of a simulation. With this number a simulation takes 20 ms (forward) to 40 ms. Larger graphs are not
+/// simulated: the time in which some workers wait at the end of such a run is short compared with the whole run.
 inline constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 struct Simulated {
@@ -21,7 +21,7 @@ struct Simulated {
 
 /// Simulates a run of the graph. Every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
 /// and everything else takes no time. When a worker completes the last predecessor of claimed tasks, it runs the first
-/// of them next. The other tasks are queued and run before new claims, the task that was freed last first. The
+/// of them next. The other tasks are queued and run before new claims, beginning with the task that was freed last. The
 /// simulation goes from event to event and takes O((tasks + edges) log workers).
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 

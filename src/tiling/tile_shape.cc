@@ -92,7 +92,7 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// Returns the predicted share of products in the workers' time.
+// Returns the predicted share of the workers' time that products take.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
   const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile
@@ -100,8 +100,8 @@ double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs,
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds
   } else {
-    // Rounds of pairs: a worker runs a heavy tile and a light tile (claim_order.cc). Up to two rounds take as long as
-    // the heaviest tile.
+    // In each round a worker runs a pair of a heavy and a light tile (claim_order.cc), which takes as long as two mean
+    // tiles. No run is shorter than its heaviest tile.
     const double pair_rounds = std::ceil(tiles / (2 * workers));
     makespan = std::max(pair_rounds <= 1 ? tiles / workers : 2 * pair_rounds, heaviest);
   }

@@ -306,8 +306,8 @@ TEST(IncreBits, Int8ResultsOfScalesWithAnyStrides) {
   }
 }
 
-// kvPaddingSize ends keys before the end of their tensor. Such a call gives the bits of a list whose tensors begin at
-// the first key.
+// With kvPaddingSize the keys end that many rows before the end of their tensor. The call gives the bits of a call with
+// a list of tensors that begin at the first key.
 TEST(IncreBits, PaddedKeys) {
   constexpr int64_t kPadding = 3;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {

@@ -1,4 +1,4 @@
-// Parts of libfa's public interface that exist for the aclnn interface, which uses them first.
+// Tests parts of libfa's public interface that exist for the aclnn interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -106,7 +106,7 @@ TEST_F(UserPrograms, ReadBackTwiceTheBytesOfATensor) {
   ASSERT_EQ(program.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(program.Run(stream_), ACLNN_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
-  std::vector<float> result(kElements, NAN);  // float where the device has float16
+  std::vector<float> result(kElements, NAN);  // the program takes the device's float16 for float
   ASSERT_EQ(aclrtMemcpy(result.data(), result.size() * sizeof(float), program.out_memory(),
                         result.size() * sizeof(float), ACL_MEMCPY_DEVICE_TO_HOST),
             ACL_SUCCESS);

@@ -16,7 +16,7 @@ def nodes_of(path):
 
 
 def imported_by(path):
-    """Names of the modules that a file imports, inside its functions too."""
+    """Returns the names of the modules that a file imports, inside its functions too."""
     nodes = nodes_of(path)
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return names | {node.module for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -23,7 +23,7 @@ BUILD = os.environ["FA_BUILD"]
 
 
 def save(path, shape, values):
-    """Returns the bytes of an f32 .npy file."""
+    """Writes an f32 .npy file."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     with open(path, "wb") as file:
         file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())

@@ -36,7 +36,7 @@ class ReferenceTest(unittest.TestCase):
         return reference.Head(q, k, v, mask, "f32", self.d_out)
 
     def slope(self, which, row, mask):
-        """Returns the derivative of sum(out * d_out) by a row of an operand, by central differences."""
+        """Returns the derivative of sum(out * d_out) with respect to a row of an operand, from central differences."""
         tensors = {"q": self.q, "k": self.k, "v": self.v}
         step, slopes = 1e-5, []
         for column in range(3):

@@ -111,7 +111,7 @@ void CallOverACommunicator(int rank, int ranks) {
 
 /// A way in which the last rank's call differs from the others.
 struct Fault {
-  // The message on all ranks. In the message it follows the number of the last rank.
+  // The end of the message on all ranks. It follows the number of the last rank.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -235,8 +235,9 @@ template <typename Args>
 using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&, const SequenceShards&, MPI_Comm,
                                            Context*);
 
-/// Allocations of the library on rank 0 fail in turn during a run, the first sixteen one by one. The run's messages
-/// need no allocation. The rank computes without the threads for which there is no memory. So no rank is left waiting.
+/// Makes runs in which the library's allocations on rank 0 fail from one place on. The place moves on from run to run.
+/// The run's messages need no allocation. The rank computes without the threads for which there is no memory. So no
+/// rank is left waiting.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {

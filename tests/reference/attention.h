@@ -73,7 +73,7 @@ struct Problem {
 struct Magnitudes {
   std::vector<double> abs_out;     ///< sum_j P z |v|
   std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)
-  std::vector<double> score_out;   ///< sum_j P A z |v|, A = the score with every term's magnitude
+  std::vector<double> score_out;   ///< sum_j P A z |v|, where A is the sum of the magnitudes of a score's terms
   std::vector<double> score;       ///< sum_j P A
   std::vector<double> score_near;  ///< largest A of a score within 1 of the maximum
   std::vector<double> keys;        ///< keys seen

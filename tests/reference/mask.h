@@ -9,7 +9,7 @@ namespace reference {
 /// The rules of the structural masks, each given by the number of its sparse mode.
 struct MaskRule {
   int mode = 1;       ///< 0..8, or kRows
-  bool band = false;  ///< for mode 0 with a mask: pre and next hold
+  bool band = false;  ///< only for mode 0: whether pre and next hold, as they do with a mask
   int64_t pre = 0, next = 0;
   std::vector<int64_t> prefix = {};  ///< for modes 5 and 6, one entry per batch element
   static constexpr int kRows = 9;    ///< not a sparse mode: keeps row_begin <= j < row_end

@@ -15,7 +15,7 @@ struct ProductScales {
 
 struct PromptResult {
   std::vector<double> out;  ///< like out of Forward, before any rounding
-  // The largest distance from `out` of a result whose exponentials and sums are in f32.
+  // How far a result may be from `out` if its exponentials and sums are in f32.
   std::vector<double> slack;
 };
 

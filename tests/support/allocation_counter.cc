@@ -77,7 +77,7 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// The default nothrow forms call the functions above. Only the nothrow forms of AddressSanitizer do not, so the forms
+// The default nothrow forms call the functions above. Only the nothrow forms of AddressSanitizer do not, so these forms
 // are replaced too.
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept try {
   return operator new(bytes);

@@ -27,7 +27,7 @@ struct Placement {
 /// offset, in elements, from the first one.
 class Tensor {
  public:
-  Tensor() = default;  ///< absent
+  Tensor() = default;  ///< an absent tensor
   Tensor(DType dtype, Dims shape, Dims stride, Placement placement = {});
   Tensor(DType dtype, Dims shape, Dims stride, std::shared_ptr<GuardedBuffer> buffer, int64_t first_element);
 
@@ -80,8 +80,8 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// The elements that are left free after each head's row, where the layout has room. The same holds for each row of
-/// heads, and so on outwards.
+/// The elements that are left free: `inner` after each row of a head, `middle` after each group of such rows, and
+/// `outer` after each group of those groups. A layout ignores a member for which it has no room.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 

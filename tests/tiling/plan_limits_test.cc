@@ -184,7 +184,7 @@ TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
 
 TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
   const HangAlarm alarm;
-  Machine wide = MakeMachine(2);  // a tile holds a million heads, so few tiles hold 2^33
+  Machine wide = MakeMachine(2);  // a tile holds a million heads, so 2^33 heads need few tiles
   wide.strip_rows = 1 << 20;
   wide.l2_bytes = Power(50);
   const int64_t heads = Power(33) + 5;

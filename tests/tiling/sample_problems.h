@@ -31,7 +31,7 @@ struct Sizes {
 /// or listed rows. The problem may have GQA and may pack keys.
 [[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
 
-/// Returns an AVX-512 machine, or a synthetic one with more workers and nodes than any test machine has.
+/// Returns a synthetic AVX-512 machine, which may have more workers and nodes than any test machine.
 [[nodiscard]] Machine MakeMachine(int workers, int nodes = 1);
 
 /// Returns the sizes and the mask rule of a problem in words, for messages.

@@ -35,7 +35,7 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// Returns the function that lists the names which a command has besides those of all commands.
+/// Returns the function that lists the names that only some commands have, among them the command of this operator.
 template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;

@@ -43,7 +43,7 @@ class OwnTensors {
  public:
   explicit OwnTensors(const OwnRows& rows) : rows_(rows) {}
 
-  /// Take makes the view this rank's part of an input, with the rows copied from the whole tensor.
+  /// Take replaces the view of an input by this rank's part of the input, whose rows are copied from the whole tensor.
   void Take(TensorView& view, RowAxis axis) { view = Make(view, axis, /*copy=*/true).View(); }
   void Give(MutableTensorView& view, RowAxis axis) {
     std::byte* const whole = static_cast<std::byte*>(view.data);
@@ -79,7 +79,7 @@ class OwnTensors {
   std::vector<Output> outputs_;
 };
 
-/// A benchmark after planning and checking.
+/// A planned call over ranks that is to be measured.
 struct RankBench {
   const char* op;
   const RankBenchFlags& flags;

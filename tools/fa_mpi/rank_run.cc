@@ -30,7 +30,7 @@ struct BackwardRun {
   CutFlags cut;
 };
 
-/// The files of a call, of whose tensors this rank has rows.
+/// The files of a call. This rank has some rows of their tensors.
 struct RankFiles {
   std::unique_ptr<Context> context;
   SequenceShards shards;

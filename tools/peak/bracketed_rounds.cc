@@ -19,7 +19,7 @@ constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
 constexpr double kSlowestQuiet = 1.35;
 // This many rates are measured before the first round. If other programs take turns with this one on its CPUs, both
 // rates around a round may be equally low. At least one of the first rates is then likely to be undisturbed, and shows
-// that.
+// that the others are low.
 constexpr int kFirstRates = 20;
 
 // The length of a round in TimeInRounds, which is short enough for quiet moments and long against the clock's

@@ -34,7 +34,7 @@ struct Compared {
 
 struct BracketedTiming {
   double best = 0, median = 0;      ///< seconds per call, of the quiet rounds, or of all if none is quiet
-  std::optional<double> busy = {};  ///< the median of the other rounds, if there are quiet and other rounds
+  std::optional<double> busy = {};  ///< the median of the rounds that are not quiet, if there are both kinds of rounds
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
   int64_t above = 0;                        ///< rounds in which the call beat both references
@@ -82,7 +82,7 @@ struct TimingPlan {
   std::vector<Reference> references;
   std::function<void(int percent)> progress = [](int) {};
 };
-/// Calls first without timing, then times calls for about `seconds`, in at least three rounds.
+/// Makes some calls that do not count, then times calls for about `plan.seconds`, in at least three rounds.
 [[nodiscard]] BracketedTiming TimeInRounds(const TimingPlan& plan);
 
 }  // namespace fa::bench

@@ -31,7 +31,7 @@ PeakRate::PeakRate(int threads, Isa isa, DType dtype) : loop_(LoopFor(isa, dtype
 double PeakRate::Gflops(double seconds) {
   const double round = std::max(seconds / kRounds, team_.threads() == 1 ? kShortestRound : kShortestRoundTogether);
   const auto iterations = std::max<int64_t>(1, static_cast<int64_t>(round / seconds_per_iteration_));
-  // A round that has begun is finished, so the last round ends after this time.
+  // A round that has begun runs to its end, so the last round ends after this time.
   const double length = round * (kRounds - 1);
   const double shortest = team_.ShortestRound(length, [&](int) { loop_.run(iterations); });
   seconds_per_iteration_ = std::min(seconds_per_iteration_, shortest / static_cast<double>(iterations));

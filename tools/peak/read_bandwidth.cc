@@ -11,7 +11,7 @@
 namespace fa::bench {
 namespace {
 
-/// Page-aligned memory straight from the system.
+/// Page-aligned memory, mapped by the system.
 class Pages {
  public:
   explicit Pages(size_t bytes) : bytes_(bytes) {

@@ -40,7 +40,7 @@ from ._sparse import (
     sparse_lightning_indexer_grad_kl_loss,
 )
 
-# In the order of the reference.
+# This is the order of the names in the API reference.
 __all__ = [
     "flash_attention",
     "flash_attention_grad",

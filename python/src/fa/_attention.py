@@ -311,7 +311,7 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
 
 @functools.cache
 def _of_pytorch() -> Any:
-    """Returns the module of PyTorch's private interfaces. PyTorch is already imported when this function is called."""
+    """Returns fa's module of PyTorch's private interfaces. PyTorch is already imported when this function is called."""
     from . import _pytorch
 
     return _pytorch

@@ -79,7 +79,7 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
 
 _SEQUENCE = "collections.abc.Sequence"
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
-_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # the extension's conversions: float() would take strings
+_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # as strict as the extension is: float() would take strings
 _UNSIGNED = ("seed", "offset")
 
 
@@ -95,7 +95,7 @@ def _fits(value: Any, wanted: str) -> bool:
 def _converts(conversion: Callable[[Any], Any], value: Any) -> bool:
     try:
         conversion(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # PyTorch raises RuntimeError for many elements
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor of many elements raises RuntimeError
         return False
     return True
 

@@ -72,7 +72,7 @@ def share_openmp_threads(runtime: str) -> bool:
     """Runs calls on the threads of this OpenMP runtime from now on. Returns false if the runtime is not loaded."""
 
 def ranked_call_tags() -> int:
-    """The number of message tags that a call has for itself."""
+    """Returns the number of message tags that a call has for itself."""
 
 class PromptAttentionOptions:
     def __init__(self, *, layout: str, **others: Any) -> None: ...
@@ -190,9 +190,9 @@ def use_torch(
 
 # The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results and keep the plans
 # of small calls. They return None, without effect, for shapes and types that do not fit, for tensors that would have to
-# be copied, and for other classes.
-# `order` says how the output lies in memory. "by row" is [B, S, N, Dv], and "dense" is the order of the output's shape.
-# "as query" is the order of torch.empty_like(query) if value has the head size of query, else "dense".
+# be copied, and for objects of other classes. `order` says how the output lies in memory. "by row" is [B, S, N, Dv],
+# and "dense" is the order of the output's shape. "as query" is the order of torch.empty_like(query) if value has the
+# head size of query, else "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
     """Whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 
@@ -221,8 +221,8 @@ def attend_masked(
     order: str,
     context: Context | None,
 ) -> Any:
-    """The output in layout BNSD. mask has at most four dimensions, which broadcast to [B, N, S, Skv] except the last.
-    It is bool, where True drops the key, or a bias."""
+    """Returns the output in layout BNSD. mask has at most four dimensions. All but the last broadcast to [B, N, S,
+    Skv]. It is bool, where True drops the key, or a bias."""
 
 def attend_backward(
     query: Any,
@@ -255,5 +255,6 @@ def attend_cache(
     return_lse: bool,
     context: Context | None,
 ) -> Any:
-    """The output, or with return_lse (output, lse). Its memory has the order of its shape, or with by_row [B, S, N, D].
+    """Returns the output, or with return_lse (output, lse). Its memory has the order of its shape, or with by_row [B,
+    S, N, D].
     """

@@ -23,7 +23,8 @@ ARRAYS = {
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """Returns the type of the output: int8 with quant_scale2, otherwise float16 if q is int8 and q's type if not."""
+    """Returns the type of the output: int8 with quant_scale2. Without it the type is float16 if q is int8, and
+    otherwise q's type."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8

@@ -55,7 +55,7 @@ def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
 
 
 def version_of(tensor: Tensor) -> int:
-    """A number that grows whenever the tensor is written in place."""
+    """Returns a number that grows whenever the tensor is written in place."""
     return tensor._version
 
 

@@ -215,8 +215,7 @@ def sparse_flash_attention_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionGradients:
-    """Computes the gradients of `sparse_flash_attention`, which take its arguments and results. No bit depends on the
-    threads.
+    """Computes the gradients of `sparse_flash_attention` from its arguments and results. No bit depends on the threads.
 
     Args:
         out, softmax_max, softmax_sum: results of the forward call.
@@ -315,7 +314,7 @@ def lightning_indexer_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> IndexerGradients:
-    """Computes the gradients of the values of `lightning_indexer`, which take its arguments and its indices.
+    """Computes the gradients of the values of `lightning_indexer` from its arguments and its indices.
 
     Args:
         d_values: gradient of the values, [B, S1, 1, K] or [B, S1, K], type of q or float32.

@@ -148,8 +148,8 @@ def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Works like _bias, with keys side by side in memory. Layers share one tensor, so a copy is kept with it. No copy
-    is kept where gradients are recorded, because checkpoints compute layers again one by one."""
+    """Works like _bias, with keys side by side in memory. Layers share one bias tensor, so the copy is kept with this
+    tensor. No copy is kept where gradients are recorded, because checkpoints compute single layers again."""
     bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)

@@ -16,7 +16,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass
 class Case:
-    """Options as the package's functions take them, and tensors."""
+    """A call: its options as the package's functions take them, and its tensors."""
 
     dtype: torch.dtype
     heads: int
@@ -90,8 +90,8 @@ def expected(case: Case, dtype: torch.dtype, q, k, v, slopes, kept, **others: An
 
 
 def check(got: list[Tensor], sources: list[Tensor], reference: Any, d_out: Tensor | None, names: str = "") -> None:
-    """Compares `got`, the output, with reference(dtype), the output in that type as a function of `sources`, and
-    gradients for d_out."""
+    """Compares got[0], the output, and its gradients for d_out with reference(dtype), which computes the output from
+    `sources` in that type."""
     want, naive = reference(torch.float64), reference(got[0].dtype)
     assert_as_exact_as_naive(got[0], want, naive, FACTOR_OUT, f"{names} out")
     if d_out is None:

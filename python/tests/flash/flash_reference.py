@@ -87,9 +87,9 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_as_exact_as_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Asserts that errors are within a multiple of the naive ones. If values are few, the naive result may be exact by
-    chance. So a further error is allowed: a rounding of the result, and the error of a float32 sum of `terms` products.
-    Its roundings count as a random walk of six standard deviations."""
+    """Asserts that errors are within a multiple of the naive errors. If values are few, the naive result may be exact
+    by chance. So a further error is allowed: a rounding of the result, and the error of a float32 sum of `terms`
+    products. The roundings of this sum count as a random walk, bounded at six standard deviations."""
     terms, unit = 256, torch.finfo(torch.float32).eps / 2
     assert torch.isfinite(got).all(), name
     largest = max(want.detach().abs().max().item(), 1.0) if want.numel() else 1.0

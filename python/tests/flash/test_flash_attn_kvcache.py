@@ -360,7 +360,8 @@ def test_neither_pairs_nor_caches_are_copied():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=seconds(300))
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
-    # 16384 x 16384 bytes are 256 MiB. A cache takes 128 MiB, one of its sequences 32, and biases of 4 heads 3.
+    # 16384 x 16384 bytes are 256 MiB. A cache takes 128 MiB, one of its sequences 32 MiB, and the biases of 4 heads 3
+    # MiB.
     assert len(rises) == 7 and max(rises) < 24, rises
 
 

@@ -1,4 +1,4 @@
-"""fa.flash_attn's modules next to attention: padding, rotary embeddings, and the package under the name flash_attn."""
+"""fa.flash_attn's modules besides attention: padding, rotary embeddings, and the package under the name flash_attn."""
 
 import math
 import subprocess
@@ -80,7 +80,7 @@ def test_rotary(interleaved, inplace, dtype, rotary_dim):
     exact = [t.detach().double() for t in (x, cos, sin)]
     places = [[start + i for i in range(5)] for start in offsets.tolist()]
     want = torch.stack([turned(exact[0][b], *exact[1:], places[b], interleaved) for b in range(3)])
-    # The bound is two products and a sum in float32, and a rounding to the type.
+    # The bound covers the roundings of two products and a sum in float32, and of the result.
     bound = torch.finfo(dtype).eps / 2 * want.abs() + 2**-22 * exact[0].abs().max()
     assert out.dtype == dtype and ((out.double() - want).abs() <= bound).all()
     d_out = torch.randn_like(out)

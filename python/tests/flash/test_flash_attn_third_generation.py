@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def own_options(case):
-    """The options of a case that only the third generation has."""
+    """Returns the options of a case that the third generation takes."""
     return {name: case.options[name] for name in ("softmax_scale", "causal", "window_size", "softcap")}
 
 
@@ -92,7 +92,7 @@ def test_combine(packed):
     out_partial, lse_partial = torch.randn(parts, *shape, 4, 16), torch.randn(parts, *shape, 4)
     lse_partial[2:, :1] = -torch.inf
     lse_partial[:, :1, ..., 0] = -torch.inf
-    out_partial[2:, :1] = torch.nan  # no part without keys is read
+    out_partial[2:, :1] = torch.nan  # a part without keys is not read
     out, lse = flash_attn_combine(out_partial, lse_partial)
     exact = lse_partial.double()
     want_lse = torch.logsumexp(exact, 0)

@@ -13,7 +13,7 @@ from transformers.models.auto import modeling_auto as auto
 VOCABULARY = 128
 LARGEST = 20_000_000  # the most parameters of a model
 
-# The classes by which a type is built. The first that has the type counts.
+# The classes that build the models. The first class whose list has a model's type builds the model.
 _CLASSES = [
     ("AutoModelForCausalLM", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     ("AutoModelForSeq2SeqLM", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
@@ -208,7 +208,7 @@ def _shrunk(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def _layers(whole: dict[str, Any]) -> list[int]:
-    """Two layers at least, and the first one of each kind."""
+    """Returns the layers to keep: the first layer of each kind, and at least two layers."""
     number = whole.get("num_hidden_layers")
     if not isinstance(number, int) or number < 2:
         return []

@@ -151,7 +151,8 @@ def _distance(got: list[Tensor], want: list[Tensor]) -> float:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
-    """Compares the prompt with padding on its left, two greedy steps on the cache, and the last rows alone."""
+    """Compares the logits of the prompt with padding on its left, two greedy steps on the cache, and the last rows
+    alone."""
     if kind in LISTED:
         _check_that_it_is_not_run(kind)
         return

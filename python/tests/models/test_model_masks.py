@@ -138,7 +138,7 @@ def _layer(mask, rows=ROWS, keys=ROWS, heads=2) -> Tensor:
 @pytest.mark.parametrize("padding", [PADDING, GAPS], ids=["intervals", "pairs"])
 def test_a_layer_reads_a_cut_as_eagers_tensor(padding):
     mask, eager = _masks(padding)
-    kept = (eager == 0).any(-1)[:, 0]  # without keys, a row is 0 with a rule, and a mean with a tensor
+    kept = (eager == 0).any(-1)[:, 0]  # a row without keys is 0 under a rule, and a mean of V under a tensor
     for rows, keys in ((slice(None), ROWS), (slice(6, 8), ROWS), (slice(4, 9), 7)):
         number = len(range(ROWS)[rows])
         got = _layer(mask[:, :, rows], number, keys)

@@ -64,8 +64,8 @@ def _cases() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "padding"), _cases())
 def test_logits_and_gradients_are_eagers(name, padding):
-    """Compares errors against float64 with eager's in float32. They may be twice as large, for gradients three
-    times."""
+    """Compares errors against float64 with the errors of eager in float32. They may be twice as large, for gradients
+    three times."""
     model = model_of(name)
     inputs, kept = _inputs(name, padding)
     logits, gradients = _run(model, inputs, kept)

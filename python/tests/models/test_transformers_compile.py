@@ -11,7 +11,8 @@ LEFT = torch.tensor([[0] * 4 + [1] * 13, [1] * 17])
 
 
 def _compiled(model):
-    """With attention, masks and autograd in the graph; what PyTorch makes of the rest is not in question here."""
+    """Compiles a model into one graph with attention, masks and autograd. What PyTorch makes of other operators is not
+    tested here."""
     torch._dynamo.reset()
     return torch.compile(model, fullgraph=True, backend="aot_eager")
 

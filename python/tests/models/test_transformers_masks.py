@@ -150,7 +150,7 @@ def test_search_refuses_gaps():
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the most bytes that any operation allocates: results that lie in none of its arguments."""
+    """Notes the most bytes that an operation allocates. A result in the memory of an argument does not count."""
 
     def __init__(self):
         super().__init__()

@@ -109,7 +109,8 @@ def model(q, k, v, mask):
 
 
 def test_torch_compile_gives_eager_s_bits():
-    """The whole function in one graph; the backend differentiates it ahead of time and needs no compiler."""
+    """Compiles the whole function into one graph. The backend differentiates the graph ahead of time and needs no
+    compiler."""
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     mask = torch.randn(S, S)
     results = []

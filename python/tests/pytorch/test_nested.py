@@ -17,7 +17,7 @@ def jagged(lengths, heads=N, size=E, like=None):
 
 
 def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), size_v=E, **keywords):
-    """Compares output and gradients with one call per sequence. places has begin and length of each sequence; rows has
+    """Compares output and gradients with one call per sequence. places gives begin and length of each sequence, rows
     the numbers of rows."""
     sizes = zip((rows[0], rows[1], rows[1]), heads, (E, E, size_v), strict=True)
     leaves = [torch.randn(size, requires_grad=True) for size in sizes]
@@ -32,7 +32,7 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
     offsets, gaps, key = nested(leaves[1], places_kv)
     value = torch.nested.nested_tensor_from_jagged(leaves[2], offsets, gaps).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, **keywords)
-    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)  # with the query's j: they can be added
+    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)  # with the query's j, so both can be added
     got = out.transpose(1, 2).values()
     d_out = torch.randn_like(got)
     got = [got, *torch.autograd.grad(got, leaves, d_out)]

@@ -1,4 +1,5 @@
-"""In the forward, boolean masks of padding become intervals of keys: fewer pairs, and the bits of a mask in memory."""
+"""In the forward, boolean masks of padding become intervals of keys. Fewer pairs are computed, and the bits are those
+of a mask in memory."""
 
 import pytest
 import torch

@@ -61,8 +61,7 @@ def nested():
 
 
 def private_names(text):
-    """Returns the private names of PyTorch, in full, and private attributes of other objects, that a module's text
-    uses."""
+    """Returns what a module's text uses: private names of PyTorch, in full, and private attributes of other objects."""
     names, attributes, aliases = set(), set(), {}
     tree = ast.parse(text)
     for node in ast.walk(tree):

@@ -312,7 +312,8 @@ def test_no_elements_are_of_the_query_type():
 
 
 def test_a_module_of_torch_trains_with_it(forward_calls):
-    """nn.MultiheadAttention gives the same output and gradients in both ways except for rounding, and fa was called."""
+    """nn.MultiheadAttention gives the same output and gradients with fa as with PyTorch's function, except for
+    rounding. Forward calls are counted, to show that fa was called."""
     module = torch.nn.MultiheadAttention(32, 4, batch_first=True)
     x = torch.randn(2, 9, 32)
     mask = torch.nn.Transformer.generate_square_subsequent_mask(9)
@@ -349,7 +350,8 @@ def test_two_threads_train_at_once():
 
 @pytest.mark.parametrize("bias", [-1e4, -1e9, -1e30, torch.finfo(torch.float32).min, 1e9])
 def test_rows_whose_keys_all_have_a_large_bias_have_gradients(bias):
-    """Additive masks of models have rows of padding. Their probabilities follow from the scores as f32 rounds them."""
+    """Additive masks of models have rows in which every key has a large bias. Their probabilities follow from the
+    scores as f32 rounds them."""
     q, k, v = (t.requires_grad_() for t in random_qkv(heads=2, heads_kv=2, sq=150, sk=150))
     mask = torch.zeros(2, 1, 150, 150)
     mask[0, :, :70] = bias

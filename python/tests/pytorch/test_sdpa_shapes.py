@@ -94,7 +94,7 @@ def test_dimensions_broadcast_as_torch_s(name):
     batch = torch.broadcast_shapes(*BATCHES[name])
     assert_as_torch(*inputs)
     assert_as_torch(*inputs, is_causal=True)
-    # Masks of every number of dimensions, each of them whole or 1.
+    # Masks of every number of dimensions. Each dimension is whole or 1.
     for rank in range(2, len(batch) + 3):
         shape = (*batch, L, S)[-rank:]
         for ones in {0, 1, rank - 2, rank}:

@@ -166,7 +166,7 @@ def test_training_reads_tensors_where_they_lie_and_saves_no_copies(place, monkey
     own = [t.data_ptr() for t in leaves]
     assert [read[:3] for read in spy.read] == [own, own]
     assert [t.data_ptr() for t in saved[:4]] == [*own, out.data_ptr()]
-    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # the statistics of a row
+    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # two float32 statistics per row
     doubles = [t.detach().double().requires_grad_() for t in leaves]
     want = torch.autograd.grad(F.scaled_dot_product_attention(*doubles), doubles, d_out.double())
     for got, w in zip(gradients, want, strict=True):
@@ -186,7 +186,7 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
 
 
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
-    """Runs as before PyTorch 2.10, which does not say where its tensors lie."""
+    """Runs as with a PyTorch before 2.10, which does not say where its tensors lie."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)
     pages, table = torch.randn(6, 2, 4, E), torch.arange(6, dtype=torch.int32).view(2, 3)
 
@@ -210,7 +210,7 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
 
 
 def test_kept_plans_are_of_their_calls():
-    """Runs calls that differ in one argument in turn. Each gives the result that it gives alone."""
+    """Runs in turn calls that differ in one argument. Each gives the result that it gives alone."""
     q, k, v = qkv(rows=S)
     calls = [
         lambda i=i, scale=scale, causal=causal: scaled_dot_product_attention(
@@ -240,7 +240,7 @@ def test_kept_plans_are_of_their_calls():
     assert len(calls) > 64  # more plans than are kept
     alone = []
     for call in calls:
-        before = fa.set_default_context(fa.Context(threads=1))  # without plans
+        before = fa.set_default_context(fa.Context(threads=1))  # a new context, for which no plans are kept
         alone.append(call())
         fa.set_default_context(before)
     for _ in range(2):
@@ -263,7 +263,7 @@ def test_kept_plans_are_of_their_calls():
 def test_contexts_end_with_their_plans():
     q, k, v = qkv()
     want = scaled_dot_product_attention(q, k, v)
-    gc.freeze()  # collections pass over the modules
+    gc.freeze()  # later collections leave out the modules
     for threads in (1, 2, 3) * 10:  # a new context soon has the address of a deleted one
         context = fa.Context(threads=threads)
         before = fa.set_default_context(context)

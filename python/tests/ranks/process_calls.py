@@ -9,7 +9,7 @@ SEEDS = [1, 2, 3]
 
 
 def attention(seed):
-    """The result of an attention of several tasks, as bytes."""
+    """Returns the output of an attention call of several tasks, as bytes."""
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((2, 4, 150, 32), dtype=np.float32) for _ in range(3))
     out, _, _ = fa.flash_attention(q, k, v)

@@ -343,7 +343,7 @@ def npu_biases_of_all_queries(rank, ranks):
 
 
 def masks_in_memory(rank, ranks):
-    """Masks of own rows against all keys, bool and float with gradients, and a plane for all rows."""
+    """Masks of own rows against all keys, bool and float with gradients, and a mask of one row for all rows."""
     sq, sk = 600, 500
     tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
     d_out = torch.randn(2, N, sq, DV)
@@ -406,8 +406,8 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """Makes PyTorch compute products in one process by the blocks of rows of the ranks, because products of other sizes
-    may have other bits."""
+    """Makes PyTorch compute the products of one process in the blocks of rows that the ranks hold, because products of
+    other sizes may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))
@@ -497,7 +497,7 @@ def transformers_models(rank, ranks):
         raises_on_all(ValueError, text, llama, own, position_ids=cp.positions(own.shape[1])[None])
     with cp.enable(cut="contiguous"), torch.no_grad():
         own = cp.shard(tokens, 1, cut="contiguous")
-        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the model's default positions
+        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the default positions
     models_with_few_rows(llama, tokens[:, :100])
     chunks()
     assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]

@@ -117,7 +117,7 @@ def plane():
 
 @pytest.mark.parametrize("heads_kv", [1, 2, 4])
 def test_batch_and_heads_of_a_mesh_of_two_dimensions(plane, heads_kv):
-    """heads_kv: the heads of all ranks. A rank's own tensors are all that it needs."""
+    """heads_kv is the number of key heads of all ranks. A rank needs no tensors but its own."""
     both = [Shard(0), Shard(1)]
     q, k = torch.randn(1, 2, L, E), torch.randn(1, max(1, heads_kv // 2), S, E)
     keys = [Shard(0), Replicate()] if heads_kv == 1 else both

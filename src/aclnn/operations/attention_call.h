@@ -25,7 +25,7 @@ struct AttentionCall {
   const char* input_layout = nullptr;
   int64_t sparse_mode = 0;
   int64_t pse_type = 1;
-  const char* softmax_layout_name = "";  ///< the operator's name of `softmax_layout`
+  const char* softmax_layout_name = "";  ///< what the operator calls `softmax_layout`
   const char* softmax_layout = nullptr;  ///< null means ""
 };
 
@@ -39,8 +39,8 @@ struct AttentionSettings {
 /// @param mask_given  whether there is a mask tensor; without a mask tensor the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// Returns whether [T,N,8] statistics lie as blocks by sequence, for which "" and null stand. "same_as_input" stands
-/// for the order [T,N,8].
+/// Returns whether [T,N,8] statistics lie as blocks by sequence. "" and null mean such blocks, "same_as_input" means
+/// the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
 /// Returns the form of the position bias for the library. In TND a flat bias may come in any shape.

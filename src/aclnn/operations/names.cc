@@ -79,8 +79,8 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
-// The names of the whole family. If a single operator has another name for an argument, one of the later tables has
-// that name.
+// The names that all sparse operators share. If a single operator has another name for an argument, one of the later
+// tables has that name.
 constexpr Rename kSparseNames[] = {
     {"q", "query"},
     {"k", "key"},

@@ -129,7 +129,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       int64_t keys = 0;
       if (args.block_table.data != nullptr) {
         const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        // No sequence has more keys, even if the table has room for more.
+        // A sequence has at most this many keys, even if the table has room for more.
         return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }

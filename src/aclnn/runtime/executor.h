@@ -12,7 +12,8 @@
 
 namespace fa::aclnn {
 
-/// One operator call, checked and planned. Immutable: the runs of a repeatable executor may be queued on any streams.
+/// One operator call, checked and planned. An object is immutable: the runs of a repeatable executor may be queued on
+/// any streams.
 class Operation {
  public:
   explicit Operation(Operands operands) : operands_(std::move(operands)) {}
@@ -23,7 +24,7 @@ class Operation {
   /// Runs the operation on the stream's thread. On failure nothing was written.
   [[nodiscard]] virtual Status Run(const CallMemory& memory) const = 0;
   [[nodiscard]] const Operands& operands() const { return operands_; }
-  /// Returns the addresses of the tensors. Called once, for the executor.
+  /// Returns the addresses of the tensors. The executor calls this function once.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return operands_.TakeAddresses(); }
 
  protected:

@@ -12,9 +12,9 @@ namespace fa::aclnn {
 /// threads. If an object was made at another fork depth, the object's thread does not exist in this process.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
-/// A mutex that fork waits for. So no thread that is missing in the child holds the mutex there, and the data that the
-/// mutex guards is complete. Use this class for objects that live as long as the process, and for sections that neither
-/// block nor take another ForkSafeMutex.
+/// A mutex that is free when the process forks, because fork waits for it. So in a forked child no missing thread holds
+/// the mutex, and the data that it guards is complete. Use this class for objects that live as long as the process, and
+/// for sections that neither block nor take another ForkSafeMutex.
 class ForkSafeMutex {
  public:
   constexpr ForkSafeMutex() = default;

@@ -59,7 +59,7 @@ void LogRecentMessage(aclError code) {
   const long microseconds = now.tv_nsec / 1000;
   std::printf("[ERROR] FA(%d,%s):%s.%03ld.%03ld %d: %s\n", getpid(), program_invocation_short_name, date,
               microseconds / 1000, microseconds % 1000, code, recent_message);
-  std::fflush(stdout);  // The program may end by a signal next.
+  std::fflush(stdout);  // A signal may end the program next, and the output must not be lost.
 }
 
 aclError Keep(aclError code, std::string_view message) {

@@ -40,8 +40,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  /// Lends an object. If all objects are lent, it calls `make()`, which returns a std::unique_ptr<T> to a new object.
-  /// It throws what `make` throws.
+  /// Lends an object. If all objects are lent, Borrow calls `make()`, which returns a std::unique_ptr<T> to a new
+  /// object. Borrow throws what `make` throws.
   template <typename Make>
   [[nodiscard]] Lease Borrow(Make&& make) {
     Objects& objects = ObjectsOfThisProcess();

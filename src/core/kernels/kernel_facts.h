@@ -127,8 +127,8 @@ struct LevelFacts {
     return line.kind == RegisteredKernels::Kind::kStrip;
   });
 }
-/// Returns whether a level has kernels of few rows with `attend` in f32, which replace the few rows of the f32 level
-/// below.
+/// Returns whether a level has kernels of few rows with `attend` in f32, which replace the kernels of few rows of the
+/// f32 level below.
 [[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
   return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);
 }

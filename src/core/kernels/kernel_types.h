@@ -47,7 +47,7 @@ struct FetchList {
 enum class RowForm : uint8_t {
   kApart,   ///< from `data` on, `stride` elements apart
   kListed,  ///< at the addresses in `rows`
-  kPaired,  ///< from `data` on, in groups as pair_rows lays them; a group has `stride` columns of words
+  kPaired,  ///< from `data` on, in the groups that pair_rows writes; a group has `stride` columns of words
 };
 
 /// Rows of K, of V or of queries. StripFacts and RowFunctions say which forms and types a kernel takes.
@@ -79,7 +79,7 @@ struct RowTarget {
   int64_t stride = 0;
 };
 
-/// One row per lane, where the caller's memory has the rows: `rows[i]` points at the first element of lane i's row.
+/// One row per lane, in the caller's memory: `rows[i]` points at the first element of lane i's row.
 struct LaneRows {
   const void* const* rows = nullptr;
   DType dtype = DType::kF32;
@@ -171,7 +171,7 @@ struct AttendArgs {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
 
-  RowBlock k, v;  ///< both by address and fetched ahead, or neither
+  RowBlock k, v;  ///< both are read by address and fetched ahead, or neither is
   int64_t keys = 0;
   const float* panel = nullptr;  ///< the queries as pack_queries packs them, from rows of K's type
   int64_t d = 0, dv = 0;
@@ -201,7 +201,7 @@ struct StripFacts {
   const char* name = nullptr;  ///< for example "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
   int64_t width = 0;       ///< lanes of its tiles
-  int64_t rows = 0;        ///< query rows that it computes: `width`, or the first few lanes; other lanes score 0
+  int64_t rows = 0;        ///< query rows of a call: `width`, or the first few lanes; other lanes get scores of 0
   bool any_dtype = false;  ///< few rows: K and V may have every float type
   Operands operands = Operands::kF32;
   /// Pairs: the number of columns that lie together in a panel. A panel whose columns are a multiple of this number can
@@ -240,11 +240,11 @@ struct StripFacts {
       default: return false;
     }
   }
-  /// Returns the rows of `width` floats that a panel of d columns takes.
+  /// Returns how many rows of `width` floats a panel of d columns takes.
   [[nodiscard]] constexpr int64_t PanelRows(int64_t d) const {
     return operands == Operands::kBF16Pairs ? CeilDiv(d, 2) : d;
   }
-  /// Returns the floats per key of a tile, as `outer` reads it.
+  /// Returns how many floats per key a tile has when `outer` reads it.
   [[nodiscard]] constexpr int64_t OuterWidth() const { return operands == Operands::kBF16Pairs ? width / 2 : width; }
 };
 
@@ -261,8 +261,11 @@ struct ScorePasses {
                      float* row_max);
   /// s = fill where key is outside [begin[lane], end[lane]).
   void (*mask_interval)(float* s, int64_t keys, const int32_t* begin, const int32_t* end, float fill);
-  /// s = fill where byte `key` of drop(lane) is not 0. Returns whether there is such a byte in any lane.
-  bool (*mask_bytes)(float* s, int64_t keys, const LaneRows& drop, float fill, float* row_max);
+  /// Sets bit key % kKeepBits of words[key / kKeepBits][lane] where byte `key` of drop(lane) is not 0. All other bits
+  /// of the words, also the words of lanes that are not in use, are 0. Returns whether a bit is set.
+  bool (*drop_words)(const LaneRows& drop, int64_t keys, uint32_t* words);
+  /// s = fill where bit key % kKeepBits of words[key / kKeepBits][lane] is set.
+  void (*mask_words)(float* s, int64_t keys, const uint32_t* words, float fill, float* row_max);
   /// row_max[lane] = max(row_max[lane], s[.][lane]).
   void (*block_max)(const float* s, int64_t keys, float* row_max);
 
@@ -291,16 +294,16 @@ struct PairTiles {
   void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
 };
 
-/// Loops that only few rows have. A loop is null on levels that lack it.
+/// Loops that only kernels of few rows have. A loop is null on levels that lack it.
 struct FewRowLoops {
   /// Computes scores that do not accumulate and, in the same loop, a product of rows of the same type. So memory is
   /// read at all times. Scores and product have the bits that they have when they are computed alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
-  /// Computes scores, online softmax and product of keys that every row sees and no pass changes. It walks through the
-  /// keys in steps of its own. StripFacts::attended says for which heads. With pairs of bf16 it rounds probabilities as
-  /// strips of pairs do.
+  /// Computes scores, online softmax and product of keys that every row sees and whose scores no pass changes. It walks
+  /// through the keys in steps of its own. StripFacts::attended says for which heads. With pairs of bf16 it rounds
+  /// probabilities as strips of pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
 
   /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
@@ -379,14 +382,14 @@ struct OuterArgs {
   float* c = nullptr;
   int64_t c_stride = 0;
   bool accumulate = false;  ///< whether products are added to c; else c starts at 0
-  /// Instead of c and c_stride, the row of c of each key. No two keys share a row.
+  /// If not null, it replaces c and c_stride: the address of each key's row of c. No two keys share a row.
   float* const* c_rows = nullptr;
 };
 
-/// The number of rows of the largest group that pair_rows of any level lays.
+/// The number of rows of the largest group that pair_rows of any level writes.
 inline constexpr int64_t kMostPairGroup = 32;
-/// The number of elements of the depth that one instruction over blocks of pairs adds. pair_rows of such a level lays
-/// groups of as many rows.
+/// The number of elements of the depth that one instruction over blocks of pairs adds. On such a level, pair_rows
+/// writes groups of as many rows.
 inline constexpr int64_t kPairBlockDepth = 4;
 /// The words of a row of a tile of the tile unit.
 inline constexpr int64_t kTileLanes = 16;
@@ -400,11 +403,11 @@ struct RowFacts {
   [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
   /// Returns `rows`, rounded up to a whole group.
   [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
-  /// Returns the floats that `rows` rows take when pair_rows lays them.
+  /// Returns how many floats pair_rows writes for `rows` rows.
   [[nodiscard]] int64_t PairedFloats(int64_t rows, int64_t columns) const { return PairedRows(rows) / 2 * columns; }
-  /// Returns the floats from the first column of a group to column `column`.
+  /// Returns the distance in floats from the first column of a group to column `column`.
   [[nodiscard]] int64_t PairedColumn(int64_t column) const { return column * (pair_group / 2); }
-  /// Returns a RowBlock for the rows that pair_rows has laid at `words`.
+  /// Returns a RowBlock for the rows that pair_rows has written at `words`.
   [[nodiscard]] RowBlock Paired(const float* words, int64_t columns, int64_t fetch_ahead = 0) const {
     RowBlock rows{words, DType::kBF16, columns, fetch_ahead, true};
     rows.group = pair_group;
@@ -481,9 +484,9 @@ struct KernelTable {
   [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
-  /// Returns the kernels of the fewest rows that take `count` rows at once, or null where there are none. Kernels of
-  /// few rows add along the head in another order than strips. So a caller may choose them only by properties of the
-  /// sequence itself.
+  /// Of the kernels that take at least `count` rows at once, returns those for the fewest rows, or null if there are
+  /// none. Kernels of few rows add along the head in another order than strips. So a caller may choose them only by
+  /// properties of the sequence itself.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
       if (few[i].rows >= count) return &few[i];

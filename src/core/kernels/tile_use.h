@@ -6,7 +6,7 @@
 /// The state of the tile unit (AMX) that the calling thread holds. A kernel that finds its thread without a
 /// configuration loads one. Loading costs some 200 cycles, as much as a dozen tile products, so the configuration stays
 /// until the thread ends its tasks. Then the tiles are released, because switching a thread with live tiles moves 8 KiB
-/// more. A caller's other libraries also have tile configurations of their own.
+/// more. Moreover, other libraries in the program may use tile configurations of their own.
 ///
 /// Only UseTiles of vec/vec_amx.h configures the unit, and only ReleaseConfiguredTiles releases it
 /// (scripts/check_tile_instructions.sh). Other code that uses the unit, as tools/peak does, calls these functions in a

@@ -15,7 +15,7 @@
 
 namespace fa::core {
 
-/// Where memory was short, for the error text when a task throws std::bad_alloc.
+/// The place where memory was short, as the error text names it when a task throws std::bad_alloc.
 inline constexpr std::string_view kInsideATask = "inside a task";
 
 /// The first failure of a run. The thread that fails first stores its failure here.

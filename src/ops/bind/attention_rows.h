@@ -13,9 +13,9 @@
 
 namespace fa::ops {
 
-// The tensors of a dense call in a run, as its tiles read and write them. They join the layouts that a plan keeps
-// (BoundAttention) with the addresses of the arguments. The tiles and the code below them see these structs, and no
-// argument structs. An absent tensor has null data.
+// The structs below are the tensors of a dense call in a run, as its tiles read and write them. They join the layouts
+// that a plan keeps (BoundAttention) with the addresses of the arguments. The tiles and the code below them see these
+// structs, and no argument structs. An absent tensor has null data.
 
 /// A tensor with a value per pair of a row and a key. Row i of head n of sequence b lies at Of(b).At(0, n, i).
 struct PairView {
@@ -48,7 +48,7 @@ struct ScoreInputs : ScoreNumbers {
   const uint8_t* keep_bits = nullptr;                    ///< one dropout bit per pair, least significant bit first
   /// Generator that draws the dropout bits if there are no keep_bits.
   const PhiloxState* philox = nullptr;
-  std::span<const int64_t> dropout_offset = {};  ///< per sequence, the number of its first pair
+  std::span<const int64_t> dropout_offset = {};  ///< flat index of each sequence's first pair
 
   [[nodiscard]] bool has_pse() const { return pse.data != nullptr; }
   [[nodiscard]] bool has_slopes() const { return slopes.data != nullptr; }

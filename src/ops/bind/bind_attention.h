@@ -34,8 +34,8 @@ struct PairRows {
 
 /// The layout of the position bias, or of its gradient.
 struct PseRows : PairRows {
-  bool shared_batch = false;  ///< one bias for a batch of another size than 1; its gradient is a sum over b
-  bool shared_rows = false;   ///< one bias row for all of several rows; its gradient is a sum over i
+  bool shared_batch = false;  ///< whether a batch of another size than 1 shares one bias; dpse is a sum over b
+  bool shared_rows = false;   ///< whether several rows share one bias row; dpse is a sum over i
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
   /// the stored row m = i mod 1024. The read is shifted by sk - 1024 + m - i columns, where the row finds the value at
   /// the same distance from the diagonal.
@@ -71,8 +71,9 @@ struct BoundAttention : ScoreNumbers {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
-  int64_t padded_rows = 0;  ///< rows of every batch element, if the lengths say that fewer are in use; rows that are
-                            ///< not in use are written as 0
+  /// Rows of every batch element if the call says how many of them are in use, else 0. Rows that are not in use are
+  /// written as 0.
+  int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums

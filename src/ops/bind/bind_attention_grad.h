@@ -39,7 +39,7 @@ struct GradRows {
   layout::MutableRowsView dq = {}, dq_rope = {}, dk = {}, dk_rope = {}, dv = {};
   MutablePseView dpse = {};
   bool dpse_of_one_row = false;
-  /// Gradients of slopes, addressed as (b, n, 0); one row of them if the batch shares them.
+  /// Gradients of slopes, addressed as (b, n, 0); a single row [N] if the batch shares the slopes.
   layout::MutableStatsView dslopes = {};
   bool dslopes_shared = false;
   float* dsink = nullptr;

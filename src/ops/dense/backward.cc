@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "core/context/context_impl.h"
 #include "fa/flash_attention_grad.h"
 #include "ops/bind/bind_attention_grad.h"
 #include "ops/dense/backward_buffers.h"
 #include "ops/dense/backward_program.h"
 #include "ops/dense/gradient_sums.h"
+#include "ops/dense/mask_words.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
@@ -16,7 +18,11 @@ namespace {
 class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
  public:
   BackwardPlanImpl(Context& context, ops::BoundAttentionGrad bound)
-      : ImplFor(context), program_(context, std::move(bound)) {}
+      : ImplFor(context),
+        program_(context, std::move(bound)),
+        mask_words_(program_.bound().forward, core::ImplOf(context).workers()) {
+    mask_words_.Book(program_);
+  }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
@@ -24,7 +30,8 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
   [[nodiscard]] Status Run(const AttentionGradArgs& args, std::byte* workspace) const override {
     const ops::BoundAttentionGrad& bound = program_.bound();
     FA_RETURN_IF_ERROR(ops::CheckGradRunArgs(bound, args));
-    const ops::GradRows rows = ops::RowsOf(bound, args);
+    ops::GradRows rows = ops::RowsOf(bound, args);
+    FA_RETURN_IF_ERROR(mask_words_.Make(*this, workspace, &rows.scores));
     ops::WriteTailGradients(bound.forward.problem, rows);
     FA_RETURN_IF_ERROR(program_.Run(*this, rows, workspace));
     if (bound.has_dpse && bound.forward.problem.sequences.empty()) ops::ClearBiasGradient(args.dpse);
@@ -34,6 +41,7 @@ class BackwardPlanImpl final : public Plan::ImplFor<AttentionGradArgs> {
 
  private:
   ops::BackwardProgram program_;
+  ops::MaskWords mask_words_;
 };
 
 }  // namespace

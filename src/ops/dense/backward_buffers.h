@@ -56,7 +56,7 @@ class BackwardBuffers {
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
-  /// Returns the floats per row of a panel of pack_rows, which suffice on any level.
+  /// Returns how many floats a row takes, at most on any level, in a panel that pack_rows writes.
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }

@@ -67,8 +67,8 @@ struct BackwardTile::Tile {
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
-  /// Whether K of the column, and whether Q and dO of the rows, have only finite values that masked pairs may meet.
-  /// Each is empty until a strip asks for it.
+  /// Whether the column's K has only finite values, and whether the rows' Q and dO have. Masked pairs may meet these
+  /// values. Each member is empty until a strip asks for it.
   std::optional<bool> keys_finite = {}, rows_finite = {};
   float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
@@ -96,7 +96,7 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  // An item past the last tile is a join, which does no work.
+  // A task past the last item is a join, which does no work.
   if (task >= static_cast<int64_t>(plan_.items.size())) return;
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
@@ -153,7 +153,7 @@ void BackwardTile::OpenRows(Tile& tile) const {
                           .dv = problem_.dv,
                           .keys = plan_.block_k};
   CutGradStrips(problem_, table_, rows, panels, tile.strips,
-                [&](ColumnStrip& strip) { strip.keys = strip.KeysIn(tile.column); });
+                [&](ColumnStrip& strip) { strip.keys = score_tile_.KeptKeys(strip, tile.column); });
   tile.q = tile.slot.q + tile.slot_row * buffers_.PanelColumns(problem_.d);
   tile.q_rope = tile.slot.q_rope + tile.slot_row * buffers_.PanelColumns(problem_.d_rope);
   tile.d_out = tile.slot.d_out + tile.slot_row * buffers_.PanelColumns(problem_.dv);
@@ -269,7 +269,7 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
       break;
   }
   if (lines == 0) return;
-  // The products for scores, dP and dQ of every strip each fetch a share of the lines.
+  // Each strip has three products, for scores, dP and dQ. Each of these products fetches an equal share of the lines.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
     rows_of->fetch = &tile.fetch;
     rows_of->fetch_lines = lines / (3 * tile.strips.size()) + 1;
@@ -350,7 +350,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     kernels.passes.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
-      if (rows_.scores.has_dense_mask()) passes.MaskDense(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
+      passes.MaskDense(kernels, strip.lanes, strip.keys, 0.0f, dp);
     }
   }
   if (exact_dq) {
@@ -491,8 +491,8 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       const Interval keys = tile.strips[s].keys;
       return keys.begin <= key && key < keys.end;
     };
-    // Strips of another width have tiles of another shape. A strip whose rows have no keys has no tile. With listed
-    // rows, such a strip may stand between others.
+    // A product takes only strips of one width, because strips of another width have tiles of another shape. A strip
+    // whose rows have no keys has no tile. With listed rows, such a strip may stand between others.
     for (int64_t first = from, end = from; first < to; first = end) {
       if (!visits(first)) {
         ++end;

@@ -39,7 +39,7 @@ struct MergeRows {
 /// except with the previous partial result that it replaces.
 [[nodiscard]] Status CheckMergeRunArgs(const BoundMerge& bound, const MergeArgs& args);
 
-/// Returns the rows of checked arguments.
+/// Returns the tensors of checked arguments.
 [[nodiscard]] MergeRows RowsOf(const BoundMerge& bound, const MergeArgs& args);
 
 }  // namespace fa::ops

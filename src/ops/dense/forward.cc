@@ -3,10 +3,12 @@
 #include <string>
 #include <utility>
 
+#include "core/context/context_impl.h"
 #include "fa/flash_attention.h"
 #include "ops/bind/attention_rows.h"
 #include "ops/bind/bind_attention.h"
 #include "ops/dense/forward_program.h"
+#include "ops/dense/mask_words.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 
@@ -16,18 +18,25 @@ namespace {
 class ForwardPlanImpl final : public Plan::ImplFor<AttentionArgs> {
  public:
   ForwardPlanImpl(Context& context, ops::BoundAttention bound)
-      : ImplFor(context), program_("forward", context, std::move(bound)) {}
+      : ImplFor(context),
+        program_("forward", context, std::move(bound)),
+        mask_words_(program_.bound(), core::ImplOf(context).workers()) {
+    mask_words_.Book(program_);
+  }
 
   [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return program_.workspace(); }
   [[nodiscard]] tiling::PlanFacts Facts() const override { return program_.Facts(); }
 
   [[nodiscard]] Status Run(const AttentionArgs& args, std::byte* workspace) const override {
     FA_RETURN_IF_ERROR(ops::CheckRunArgs(program_.bound(), args));
-    return program_.Run(*this, ops::RowsOf(program_.bound(), args), workspace);
+    ops::ForwardRows rows = ops::RowsOf(program_.bound(), args);
+    FA_RETURN_IF_ERROR(mask_words_.Make(*this, workspace, &rows.scores));
+    return program_.Run(*this, rows, workspace);
   }
 
  private:
   ops::ForwardProgram program_;
+  ops::MaskWords mask_words_;
 };
 
 }  // namespace

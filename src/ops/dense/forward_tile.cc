@@ -18,6 +18,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <ranges>
 
 #include "core/integer.h"
 #include "ops/tile/tile_fetch.h"
@@ -118,6 +119,8 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
   const int64_t first = keys.empty() ? keys.end : keys.begin / block_k * block_k;
   for (int64_t begin = first; begin < keys.end; begin += block_k) {
     const Interval block{std::max(begin, keys.begin / kKeyStep * kKeyStep), std::min(begin + block_k, keys.end)};
+    const auto keeps = [&](int64_t s) { return !strips_.score_tile().KeptKeys(strips[s], block).empty(); };
+    if (problem_.dense_mask && std::ranges::none_of(std::views::iota(int64_t{0}, count), keeps)) continue;
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       if (anew && !strips[s].skips_masked) continue;
@@ -135,7 +138,7 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
 }
 
 /// Visits the only key block of a short sequence. It fetches O of this tile, and Q, K and V of the next tile. Each of
-/// them is too short for the hardware's streams to start.
+/// them is too short for the hardware's prefetchers to start.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;

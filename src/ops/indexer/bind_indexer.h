@@ -29,13 +29,13 @@ struct IndexerInputs {
   SparseMask mask;
 };
 
-/// These inputs in a run, with their layouts and addresses.
+/// The inputs of an indexer in a run, with their layouts and addresses.
 struct IndexerRows {
   layout::RowsView q, weights;
   layout::StoredRows k;
 };
 
-/// The checked inputs, without addresses. The forward and the gradients share them.
+/// The checked inputs of an indexer, without addresses. The forward and the gradients share them.
 struct IndexerShape {
   SparseSequences sequences;
   DType dtype = DType::kF32;
@@ -71,7 +71,7 @@ struct SelectionProblem {
   int64_t entries;  ///< keys selected per token
 };
 
-/// A validated forward.
+/// A validated call of the lightning indexer.
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values;

@@ -29,7 +29,7 @@ struct SelectionGradRows {
   IndexerGradViews gradients;
 };
 
-/// Returns the rows of checked arguments.
+/// Returns the tensors of checked arguments.
 [[nodiscard]] SelectionGradRows RowsOf(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.
@@ -37,7 +37,7 @@ struct SelectionGradRows {
                                                        const LightningIndexerGradOptions& options);
 
 /// Checks in Run that tensors and lengths are the planned ones, and that no output shares an element with another
-/// tensor. If the caller wants it, also checks that indices are keys.
+/// tensor. If check_indices is set, also checks that indices are keys.
 [[nodiscard]] Status CheckIndexerGradRunArgs(const BoundIndexerGrad& bound, const LightningIndexerGradArgs& args);
 
 }  // namespace fa::ops

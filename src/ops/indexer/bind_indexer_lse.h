@@ -25,7 +25,7 @@ struct StatisticsRows {
   layout::MutableStatsView max, sum;
 };
 
-/// Returns the rows of checked arguments.
+/// Returns the tensors of checked arguments.
 [[nodiscard]] StatisticsRows RowsOf(const BoundIndexerLse& bound, const DenseIndexerLseArgs& args);
 
 /// Finds every user error of the call that does not depend on addresses or contents.

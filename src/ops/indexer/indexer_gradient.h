@@ -23,13 +23,13 @@ struct IndexerGradients {
   const MutableTensorView &dq, &dk, &dweights;
 };
 
-/// The layouts of these gradients after their checks. Their types are the types of the inputs.
+/// The layouts of an indexer's gradients after their checks. The gradients have the types of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
   layout::Rows dweights;  ///< layout of dweights; the values of a query token are the row at (b, 0, s)
 };
 
-/// The gradients in a run.
+/// The gradients of an indexer in a run.
 struct IndexerGradViews {
   layout::MutableRowsView dq, dk, dweights;
 };
@@ -50,7 +50,7 @@ class IndexerGradient {
  public:
   IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
 
-  /// One token's memory.
+  /// The memory for one token's gradient.
   struct Token {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);

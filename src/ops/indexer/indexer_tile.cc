@@ -3,9 +3,9 @@
 // heads products, only S2 scores are ever stored.
 //
 // With many tokens, keys lie along the lanes. They are packed once per group of tokens, and q is broadcast from where
-// it lies. With one or two tokens, as in decode, packing does not pay (20 % of one token's products). Then heads lie
-// along the lanes, and keys are broadcast. Either way a product adds along d in one order, and a score adds its heads
-// in ascending order, so the bits are the same.
+// it lies. With one or two tokens, as in decode, packing does not pay: it takes 20 % of the time of one token's
+// products. Then heads lie along the lanes, and keys are broadcast. Either way a product adds along d in one order, and
+// a score adds its heads in ascending order, so the bits are the same.
 #include "ops/indexer/indexer_tile.h"
 
 #include <algorithm>

@@ -68,7 +68,8 @@ class IndexerTile {
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< rows of the tokens of an item; scores of cut keys lie in the workspace
+    float* scores;   ///< score rows of an item's tokens; if keys are cut into parts, the scores lie in the workspace
+                     ///< instead
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]

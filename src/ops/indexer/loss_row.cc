@@ -44,7 +44,7 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
     max = std::max(max, scores[i]);
     has_nan |= std::isnan(scores[i]);
   }
-  // The maximum may be -0 or +0 among equal scores; adding 0 makes it +0.
+  // If the largest scores include both -0 and +0, the maximum may be either one. Adding 0 makes it +0.
   max = has_nan ? std::numeric_limits<float>::quiet_NaN() : max + 0.0F;
   Exponentials(kernels, scores, n, max, scores);
   return {max, static_cast<float>(RowSum(scores, n))};

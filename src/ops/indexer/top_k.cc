@@ -41,8 +41,8 @@ constexpr int32_t kReach = 16 << 23;
 // Up to this number of entries, a sort by comparisons is faster than clearing and summing up the counters.
 constexpr int64_t kFewEntries = 64;
 
-// The number of registers that entries pass. Runs of up to one entry more come out in order. With 2 or 4 registers,
-// 2048 of 8192 normal scores took 5 to 15 % longer.
+// The number of registers that entries pass. Runs of at most kRegisters + 1 entries come out in order. With 2 or 4
+// registers, 2048 of 8192 normal scores took 5 to 15 % longer.
 constexpr int kRegisters = 3;
 constexpr int64_t kRun = kRegisters + 1;
 
@@ -67,8 +67,9 @@ class ScoreSample {
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// Returns a rank below which `wanted` of `count` scores lie, except in one case in a thousand for independent
-  /// scores. The rank is three standard deviations above the mean number of samples among the wanted scores.
+  /// Returns a rank in the sample below which `wanted` of all `count` scores lie, except in one case in a thousand for
+  /// independent scores. The rank is three standard deviations above the mean number of samples among the wanted
+  /// scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;
@@ -101,9 +102,9 @@ class ScoreSample {
 
 namespace {
 
-/// Makes the buckets, which are equal steps of the bits of `score - floor + rise`. So the buckets widen with the
-/// distance of scores from the floor. That suits scores above a cut, which thin out. With the rise of half the
-/// candidates, half of them lie in the first doubling.
+/// Makes the buckets. A bucket is a step of the bits of `score - floor + rise`, so buckets widen with the distance of
+/// scores from the floor. That suits scores above a cut, which become rarer upwards. `rise` is the distance from the
+/// floor to the middle candidate, so half of the candidates lie in the first doubling.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   // If all scores are wanted, one in 64 of them shares the last bucket, so that no outlier stretches the buckets of the
   // other scores.

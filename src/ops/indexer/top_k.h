@@ -10,8 +10,8 @@ namespace fa::ops {
 
 class ScoreSample;
 
-/// Finds the largest of a row of scores, exactly and in order, with the memory of one worker. Scores descend; equal
-/// scores have ascending indices. -0 counts as +0, and NaN comes after -inf.
+/// Finds the largest scores of a row, exactly and in order, with the memory of one worker. Scores descend; equal scores
+/// have ascending indices. -0 counts as +0, and NaN comes after -inf.
 class TopK {
  public:
   /// Makes a search in rows of at most max_scores scores, of which the k largest are wanted. If the carver has null

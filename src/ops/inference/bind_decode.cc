@@ -307,8 +307,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// Returns the pages whose rows have an influence on the result. A pack of floats may begin some rows earlier. Those
-/// rows have no influence, and HeadRows::Page keeps their pages in range.
+/// Returns the pages whose rows have an influence on the result. A task that packs floats may begin some rows earlier.
+/// Those rows have no influence, and HeadRows::Page keeps their pages in range.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

@@ -12,7 +12,7 @@
 
 namespace fa::ops {
 
-/// Packs K and V of one head once, into a slot of the workspace. Beside K lies a start per key: the value from which
+/// Packs K and V of one head once, into a slot of the workspace. Next to K lies a start per key: the value from which
 /// the score of the key is summed.
 class Int8Panels {
  public:

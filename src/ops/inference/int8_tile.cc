@@ -77,8 +77,8 @@ const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::In
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes run along f32 score tiles, which strips of any operands have. A level with a tile unit has strips of
-  // these widths among the strips of pairs.
+  // The passes work on f32 score tiles, so the strips of any type will do. On a level with a tile unit, strips of pairs
+  // have the widths of the strips of words.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 
@@ -139,7 +139,7 @@ void Int8Tile::RunTile(const tiling::ForwardItem& item, const Int8Scratch& scrat
 void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& words, int32_t slot,
                         const Int8Scratch& scratch) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const Interval keys = strip.KeysIn({0, sequence.sk});
+  const Interval keys = score_tile_.KeptKeys(strip, {0, sequence.sk});
   const ScoreScale& scale = score_tile_.passes().scale();
   LaneArray<float> row_max, row_sum = {};
   if (!keys.empty()) {

@@ -59,7 +59,7 @@ class Plan::Impl : public ops::GraphRunner {
   Context& context_;
 };
 
-/// A plan for calls with `Args`. Only such an Impl makes a public PlanFor<Args>, so it gets arguments of that type.
+/// A plan for calls with `Args`. Only such an Impl makes a public PlanFor<Args>, so RunAny gets arguments of that type.
 template <typename ArgsOfCall>
 class Plan::ImplFor : public Plan::Impl {
  public:

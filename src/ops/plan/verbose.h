@@ -6,7 +6,7 @@
 
 namespace fa::ops {
 
-/// Returns whether environment FA_VERBOSE was 1 when the first plan of the process ran.
+/// Returns whether the environment variable FA_VERBOSE was 1 when the first plan of the process ran.
 [[nodiscard]] bool Verbose() noexcept;
 /// Replaces, for tests, the value that the environment gave.
 void SetVerbose(bool verbose) noexcept;

@@ -52,7 +52,7 @@ struct ProvenIsa {
                               std::string (*difference)(Isa level, Isa below) = DifferenceOf);
 
 /// Returns `settings` at the level `proven`. If this changes the level of `settings`, isa_note says why.
-/// @return kUnsupported if the options or the environment ask for a level by name that is wrong
+/// @return kUnsupported if the options or the environment name a level that is wrong
 [[nodiscard]] Result<ContextSettings> AtProvenLevel(ContextSettings settings, const ContextOptions& options,
                                                     const ContextEnvironment& environment, const ProvenIsa& proven);
 /// Calls ResolveContext for this CPU, at a proven level. Prove runs once per process and level. `unproven` counts only

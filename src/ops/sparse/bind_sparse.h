@@ -49,7 +49,7 @@ struct BoundSparseGrad {
                                                      const SparseAttentionOptions& options);
 
 /// Checks in Run that tensors and lengths are the planned ones, that no output shares an element with another tensor,
-/// and that pages exist. If the caller wants it, the check also covers the indices.
+/// and that pages exist. If check_indices is set, also checks that indices are blocks of keys.
 [[nodiscard]] Status CheckSparseRunArgs(const BoundSparse& bound, const SparseAttentionArgs& args);
 [[nodiscard]] Status CheckSparseGradRunArgs(const BoundSparseGrad& bound, const SparseAttentionGradArgs& args);
 

@@ -31,7 +31,7 @@ struct SparseBackwardScratch {
   float *shift, *delta;                        ///< shift and delta of each lane
   float *q, *q_rope, *d_out;                   ///< panels in the form of pack_rows
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
-  /// Memory to list lines to fetch: these sums and, if rows are gathered, the rows of the next block.
+  /// Memory to list the cache lines to fetch: of the sums of keys and, if rows are gathered, of the next block's rows.
   std::span<FetchRuns::Run> runs;
 };
 
@@ -46,7 +46,7 @@ struct SparseBackwardBuffers {
   int64_t dv_column;
   KeySumTasks sums;
   const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
-  GatherShape gather;                           ///< `block` is 0 if those kernels read keys in place
+  GatherShape gather;                           ///< `block` is 0 if the kernels `in_place` read keys in place
   size_t scratch, scratch_bytes;                ///< scratch_bytes are per worker
   size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
 };

@@ -52,7 +52,7 @@ struct SparseBackwardTile::TokenStrip : GradStrip {
   bool skips = false;            ///< whether some row has no keys
 };
 
-/// Some heads of a token and its keys.
+/// Some heads of a token, and the token's keys.
 struct SparseBackwardTile::Tile {
   const SparseToken& token;
   const SparseSequence& sequence;

@@ -43,7 +43,8 @@ void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const 
 }  // namespace
 
 /// Ends the online softmax of one row.
-/// @param with_lse  if false, the returned lse has no meaning, which saves a logarithm: it takes as long as the rest
+/// @param with_lse  if false, lse is not computed, which saves a logarithm: that takes as long as the rest of the
+///   function
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinishRow(float row_max, float row_sum,
                                                                                  float unit, bool no_keys,
                                                                                  const float* sink, bool with_lse) {
@@ -105,7 +106,7 @@ void ForwardStrips::Open(const FoldedRows& rows, const StripKernels* few, const 
 
 void ForwardStrips::VisitBlock(RunningStrip& strip, Interval block, const KeyRows& rows, const TileScratch& scratch,
                                float* raw_scores) const {
-  const Interval keys = strip.KeysIn(block);
+  const Interval keys = score_tile_.KeptKeys(strip, block);
   if (keys.empty()) return;
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -243,7 +244,7 @@ void ForwardStrips::MultiplyRuns(ProductKernel* product, const RunningStrip& str
 
 void ForwardStrips::VisitBlockInFlight(RunningStrip& strip, Interval block, const KeyRows& rows,
                                        const TileScratch& scratch, BlocksInFlight& flight, float* raw_scores) const {
-  const Interval keys = strip.KeysIn(block);
+  const Interval keys = score_tile_.KeptKeys(strip, block);
   if (keys.empty()) return;
   assert(!strip.skips_masked && !score_tile_.passes().has_dropout());
   const StripKernels& kernels = *strip.kernels;

@@ -28,7 +28,7 @@ struct RunningStrip : Strip {
 };
 
 /// The blocks that one loop works on at the same time, each a strip with a block of keys. The loop computes the scores
-/// of a new block beside the work on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities
+/// of a new block while it works on earlier blocks. With `overlapped`, the tile unit also multiplies the probabilities
 /// of the oldest block. Meanwhile the vector unit turns the scores of the block between the two into probabilities.
 /// With `scores_beside`, the loop multiplies the probabilities of the previous block.
 class BlocksInFlight {
@@ -46,7 +46,7 @@ class BlocksInFlight {
     LaneArray<float> alpha;
   };
   std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< number of the block whose scores come next, and of the tile for these scores
+  int next_ = 0;              ///< index of the block whose scores come next, and of the score tile for it
   Block* softmax_ = nullptr;  ///< the block that has scores, or null
   Block* product_ = nullptr;  ///< the block that has probabilities, or null
   const core::kernels::StripKernels* kernels_ = nullptr;

@@ -31,7 +31,7 @@ struct GradTiles {
 
   float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS. With pairs, only the current strip's
   float *p, *ds;   ///< P and dS in the form for `outer`: equal to s and dp, or with pairs words [row][keys / 2]
-  float* ds_keys;  ///< dS of the current strip in pairs of keys, only with pairs
+  float* ds_keys;  ///< dS of the current strip in pairs of keys, if the kernels take pairs
 };
 
 /// The memory for the panels of a tile's strips, one strip after the other, beginning with row 0 of the tile.
@@ -65,7 +65,7 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
-  /// Whether in far rows the shift is for scores less the row's maximum (CentreFarRows).
+  /// Whether the shift of a far row fits scores from which CentreFarRows has subtracted the row's maximum.
   bool centred = false;
   bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever the dO of the row holds
 };

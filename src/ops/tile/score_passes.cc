@@ -1,6 +1,7 @@
 #include "ops/tile/score_passes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -62,14 +63,12 @@ void ScorePasses::Locate(const StripRows& strip, PassRows& rows) const {
 }
 
 void ScorePasses::ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const {
-  const auto add = [&](const LaneArray<const std::byte*>& begin, int64_t element) {
-    for (int64_t i = 0; i < strip.count; ++i) {
-      if (i > 0 && begin[i] == begin[i - 1]) continue;  // one row stands for all queries or heads
-      runs.AddLines(begin[i] + keys.begin * element, keys.size() * element);
-    }
-  };
-  if (reads_pse()) add(rows.pse, static_cast<int64_t>(SizeOf(inputs_.pse.Of(strip.sequence).rows.dtype)));
-  if (inputs_.has_dense_mask()) add(rows.dense_mask, 1);
+  if (!reads_pse()) return;
+  const auto element = static_cast<int64_t>(SizeOf(inputs_.pse.Of(strip.sequence).rows.dtype));
+  for (int64_t i = 0; i < strip.count; ++i) {
+    if (i > 0 && rows.pse[i] == rows.pse[i - 1]) continue;  // one row stands for all queries or heads
+    runs.AddLines(rows.pse[i] + keys.begin * element, keys.size() * element);
+  }
 }
 
 void ScorePasses::BiasAndCap(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
@@ -90,7 +89,7 @@ void ScorePasses::AddPse(const core::kernels::StripKernels& kernels, const Strip
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.sequence)];
   const auto element = static_cast<int64_t>(SizeOf(pse.rows.dtype));
   const bool compressed = inputs_.compressed_pse;
-  // A part of a sequence has the rule of all its rows.
+  // Rows of a strip count from the first row of their part, but rule.sq counts all rows of the sequence.
   const int64_t first_row = inputs_.q_start.empty() ? 0 : inputs_.q_start[static_cast<size_t>(strip.sequence)];
   LaneArray<const void*> lanes;
   for (int64_t i = 0; i < strip.count; ++i) {
@@ -152,18 +151,98 @@ void ScorePasses::MaskInterval(const core::kernels::StripKernels& kernels, const
   kernels.passes.mask_interval(s, keys, begin, end, fill);
 }
 
-bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
-                            int64_t key_begin, int64_t keys, float fill, float* s, float* row_max) const {
-  LaneArray<const void*> lanes;
-  for (int64_t i = 0; i < strip.count; ++i) lanes[i] = rows.dense_mask[i] + key_begin;
-  return kernels.passes.mask_bytes(s, keys, {lanes, DType::kU8, strip.count}, fill, row_max);
+/// Returns the bits of at most 64 pairs from the words of a row. Bit 0 is the pair of keys.begin.
+uint64_t ScorePasses::WordAt(const std::byte* row, tiling::Interval keys) {
+  const int64_t shift = keys.begin % 64;
+  uint64_t word, next;
+  row += keys.begin / 64 * 8;
+  std::memcpy(&word, row, sizeof word);
+  word >>= shift;
+  if (shift + keys.size() > 64) {
+    std::memcpy(&next, row + sizeof word, sizeof next);
+    word |= next << (64 - shift);
+  }
+  return word & ~uint64_t{0} >> (64 - keys.size());
 }
 
-bool ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin,
-                            int64_t keys, float fill, float* s) const {
+bool ScorePasses::LoadDropped(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                              tiling::Interval keys, DroppedPairs& dropped) const {
+  assert(!keys.empty() && keys.size() <= DroppedPairs::kKeys);
+  uint32_t* words = dropped.words_;
+  if (inputs_.dense_mask.where->dtype != DType::kI64) {
+    LaneArray<const void*> lanes;
+    for (int64_t i = 0; i < strip.count; ++i) lanes[i] = rows.dense_mask[i] + keys.begin;
+    return kernels.passes.drop_words({lanes, DType::kU8, strip.count}, keys.size(), words);
+  }
+  uint64_t any = 0;
+  for (int64_t i = 0; i < strip.count; ++i) {
+    const uint64_t word = WordAt(rows.dense_mask[i], keys);
+    any |= word;
+    words[i] = static_cast<uint32_t>(word);
+    words[strip.width + i] = static_cast<uint32_t>(word >> 32);
+  }
+  for (int64_t i = strip.count; i < strip.width; ++i) words[i] = words[strip.width + i] = 0;
+  return any != 0;
+}
+
+void ScorePasses::MaskDropped(const core::kernels::StripKernels& kernels, const DroppedPairs& dropped, int64_t keys,
+                              float fill, float* s, float* row_max) {
+  kernels.passes.mask_words(s, keys, dropped.words_, fill, row_max);
+}
+
+void ScorePasses::MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, tiling::Interval keys,
+                            float fill, float* s) const {
+  if (!inputs_.has_dense_mask()) return;
   PassRows rows;
   Locate(strip, rows);
-  return MaskDense(kernels, strip, rows, key_begin, keys, fill, s);
+  DroppedPairs dropped;
+  for (tiling::Interval part = keys; !(part.end = std::min(part.begin + DroppedPairs::kKeys, keys.end), part.empty());
+       part.begin = part.end) {
+    if (!LoadDropped(kernels, strip, rows, part, dropped)) continue;
+    MaskDropped(kernels, dropped, part.size(), fill, s + (part.begin - keys.begin) * strip.width, nullptr);
+  }
+}
+
+tiling::Interval ScorePasses::KeptKeys(const core::kernels::StripKernels& kernels, const StripRows& strip,
+                                       tiling::Interval keys) const {
+  if (!inputs_.has_dense_mask() || keys.empty()) return keys;
+  PassRows rows;
+  Locate(strip, rows);
+  DroppedPairs dropped;
+  // Returns a bit per key of `part` that some row keeps.
+  const auto kept = [&](tiling::Interval part) {
+    const uint64_t inside = ~uint64_t{0} >> (64 - part.size());
+    if (inputs_.dense_mask.where->dtype == DType::kI64) {
+      uint64_t by_all = inside;
+      for (int64_t i = 0; i < strip.count && by_all != 0; ++i) by_all &= WordAt(rows.dense_mask[i], part);
+      return ~by_all & inside;
+    }
+    if (!LoadDropped(kernels, strip, rows, part, dropped)) return inside;
+    const uint32_t* low = dropped.words_;
+    const uint32_t* high = part.size() > kKeepBits ? low + strip.width : low;
+    uint32_t all_low = ~0u, all_high = ~0u;
+    for (int64_t i = 0; i < strip.count; ++i) {
+      all_low &= low[i];
+      all_high &= high[i];
+    }
+    return ~(uint64_t{all_high} << kKeepBits | all_low) & inside;
+  };
+  tiling::Interval hull = keys;
+  for (; hull.begin < keys.end; hull.begin += DroppedPairs::kKeys) {
+    const uint64_t bits = kept({hull.begin, std::min(hull.begin + DroppedPairs::kKeys, keys.end)});
+    if (bits == 0) continue;
+    hull.begin = std::max(keys.begin, (hull.begin + std::countr_zero(bits)) / kKeyStep * kKeyStep);
+    break;
+  }
+  while (hull.begin < hull.end) {
+    const int64_t begin = std::max(hull.begin, (hull.end - 1) / DroppedPairs::kKeys * DroppedPairs::kKeys);
+    const uint64_t bits = kept({begin, hull.end});
+    hull.end = begin;
+    if (bits == 0) continue;
+    hull.end += 64 - std::countl_zero(bits);
+    break;
+  }
+  return hull;
 }
 
 core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
@@ -173,7 +252,7 @@ core::kernels::KeepArgs ScorePasses::DrawKeepBits(const core::kernels::StripKern
   const int64_t base = inputs_.dropout_offset[static_cast<size_t>(strip.sequence)];
   const int64_t count = core::CeilDiv(keys, kKeepBits);
   uint32_t* words = bits.words_;
-  LaneArray<int64_t> first = {};  // the number of each lane's first pair; unused lanes draw anything
+  LaneArray<int64_t> first = {};  // flat index of each lane's first pair; nobody reads what unused lanes draw
   int64_t inside_block = 0;
   for (int64_t i = 0; i < strip.count; ++i) {
     assert(strip.head[i] < problem_.heads && strip.row[i] < sequence.rule.sq);

@@ -17,8 +17,8 @@
 
 namespace fa::ops {
 
-/// The factors that turn raw inner products into the base-2 exponent. They follow, once per call, from scale, softcap
-/// and pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are positive.
+/// The factors that turn raw inner products into the base-2 exponent. They are computed once per call, from scale,
+/// softcap and pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are positive.
 /// `q_multiplier` is the sign of scale, or 0 if scale is 0.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);
@@ -52,6 +52,17 @@ struct PassRows {
   LaneArray<const std::byte*> pse, dense_mask;
 };
 
+/// The pairs of a strip that a dense mask drops among at most kKeys keys. Bit key % kKeepBits of words[key /
+/// kKeepBits][lane] is set if the pair is dropped. The memory stays uninitialised until ScorePasses::LoadDropped.
+class DroppedPairs {
+ public:
+  static constexpr int64_t kKeys = 64;
+
+ private:
+  friend class ScorePasses;
+  alignas(64) uint32_t words_[kKeys / core::kernels::kKeepBits * kMaxStripWidth];
+};
+
 /// The passes: each changes a score tile s[keys][width] while the tile lies in cache, by one indirect call. Forward and
 /// backward run the same passes.
 class ScorePasses {
@@ -66,11 +77,11 @@ class ScorePasses {
   [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
   [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
-  /// Finds the addresses of the rows of pse and mask that BiasAndCap and MaskDense read.
+  /// Finds the addresses of the rows of pse and mask that BiasAndCap and LoadDropped read.
   void Locate(const StripRows& strip, PassRows& rows) const;
   /// The most runs that ListRows adds.
-  static constexpr int64_t kMostRuns = 2 * kMaxStripWidth;
-  /// Adds to `runs` the memory that the other passes will read for these keys.
+  static constexpr int64_t kMostRuns = kMaxStripWidth;
+  /// Adds to `runs` the rows of pse that AddPse will read for these keys.
   void ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const;
   /// Applies softcap, then pse or slopes, to the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, for a compressed pse
@@ -83,19 +94,27 @@ class ScorePasses {
   /// Sets s = fill outside the row intervals of the strip.
   void MaskInterval(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
                     float fill, float* s) const;
-  /// Sets s = fill where the dense mask drops. Returns whether it drops any of these pairs.
+  /// Finds the pairs that the dense mask drops among at most DroppedPairs::kKeys keys. Returns whether it drops any.
+  bool LoadDropped(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
+                   tiling::Interval keys, DroppedPairs& dropped) const;
+  /// Sets s = fill at the dropped pairs.
   /// @param row_max  optional: raised to the largest score that is left
-  bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
-                 int64_t key_begin, int64_t keys, float fill, float* s, float* row_max = nullptr) const;
-  /// Works like MaskDense above, and first locates the rows.
-  bool MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,
-                 float fill, float* s) const;
+  static void MaskDropped(const core::kernels::StripKernels& kernels, const DroppedPairs& dropped, int64_t keys,
+                          float fill, float* s, float* row_max);
+  /// Sets s = fill where the dense mask, if there is one, drops.
+  void MaskDense(const core::kernels::StripKernels& kernels, const StripRows& strip, tiling::Interval keys, float fill,
+                 float* s) const;
+  /// Returns the smallest interval that holds all keys of `keys` that the dense mask keeps for some row. The interval
+  /// begins at keys.begin or at a multiple of kKeyStep. Without a dense mask it is `keys`.
+  [[nodiscard]] tiling::Interval KeptKeys(const core::kernels::StripKernels& kernels, const StripRows& strip,
+                                          tiling::Interval keys) const;
   /// Draws the bits of the probabilities that dropout keeps, for the kernels that apply it. The result points into
   /// `bits`.
   [[nodiscard]] core::kernels::KeepArgs DrawKeepBits(const core::kernels::StripKernels& kernels, const StripRows& strip,
                                                      int64_t key_begin, int64_t keys, KeepBits& bits) const;
 
  private:
+  static uint64_t WordAt(const std::byte* row, tiling::Interval keys);
   void AddPse(const core::kernels::StripKernels& kernels, const StripRows& strip, const PassRows& rows,
               int64_t key_begin, int64_t keys, float* staging, float* s, float* row_max) const;
   void AddSlopes(const core::kernels::StripKernels& kernels, const StripRows& strip, int64_t key_begin, int64_t keys,

@@ -72,7 +72,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
     const int64_t end = rows.KRunEnd(key, keys.end);
     float *to = s + (key - keys.begin) * strip.lanes.width, *max = rope ? nullptr : row_max;
     core::kernels::RowBlock k = rows.K(key);
-    // The share of this run in the lines to fetch.
+    // This run fetches its share of the lines.
     k.fetch_lines = core::CeilDiv(k.fetch_lines * (end - key), keys.size());
     scores({k, end - key, strip.panel, d, false, to, max});
     key = end;
@@ -89,9 +89,7 @@ void ScoreTile::InnerProducts(const Strip& strip, Interval keys, const KeyRows& 
 void ScoreTile::MarkMasked(const Strip& strip, Interval keys, float* x) const {
   const StripKernels& kernels = *strip.kernels;
   passes_.MaskInterval(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
-  if (passes_.inputs().has_dense_mask()) {
-    passes_.MaskDense(kernels, strip.lanes, keys.begin, keys.size(), kMaskedProbability, x);
-  }
+  passes_.MaskDense(kernels, strip.lanes, keys, kMaskedProbability, x);
 }
 
 }  // namespace fa::ops

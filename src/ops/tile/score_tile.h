@@ -52,12 +52,17 @@ class ScoreTile {
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;
 
+  /// Returns the keys of an interval that the strip must visit: the part of its hull there, without keys at both ends
+  /// that the dense mask drops for every row.
+  [[nodiscard]] tiling::Interval KeptKeys(const Strip& strip, tiling::Interval block) const {
+    return passes_.KeptKeys(*strip.kernels, strip.lanes, strip.KeysIn(block));
+  }
   /// Sets x = kMaskedProbability at every masked pair, which the exact products then skip.
   void MarkMasked(const Strip& strip, tiling::Interval keys, float* x) const;
 
  private:
-  /// The number of keys per step of the passes, a multiple of the keys in a word of the mask.
-  static constexpr int64_t kPassKeys = 64;
+  /// The number of keys per step of the passes.
+  static constexpr int64_t kPassKeys = DroppedPairs::kKeys;
 
   void InnerProducts(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* s, float* row_max,
                      const BesideScores* beside, FetchRuns* reads) const;
@@ -85,36 +90,55 @@ bool ScoreTile::Fill(const Strip& strip, tiling::Interval keys, const Products& 
   if (middle.empty()) middle = {keys.end, keys.end};
   const Interval left{keys.begin, middle.begin}, right{middle.end, keys.end};
 
-  const bool has_dense_mask = passes_.inputs().has_dense_mask();
-  if (has_dense_mask || passes_.changes_scores()) {
-    // The loop works on one part of the keys at a time, whose scores stay in L1 from pass to pass. The memory that the
-    // passes read is fetched during the products.
+  const bool has_dense_mask = passes_.inputs().has_dense_mask(), changes_scores = passes_.changes_scores();
+  if (has_dense_mask || changes_scores) {
+    // The loop works on one part of the keys at a time, whose scores stay in L1 from pass to pass. The rows of pse are
+    // fetched during the products. Neighbouring parts that no pass changes are one part.
     bool masks = false;
     PassRows rows;
     passes_.Locate(strip.lanes, rows);
-    // The list of a part has room for the rows that the passes read, and for the rows of K that the products fetch. Its
-    // memory stays uninitialised, since most lists are short.
+    DroppedPairs dropped;
+    const auto has_edge = [&](Interval part) { return part.begin < left.end || part.end > right.begin; };
+    const auto drops = [&](Interval part) {
+      return has_dense_mask && passes_.LoadDropped(kernels, strip.lanes, rows, part, dropped);
+    };
+    // The list of a part has room for the rows of pse, and for the rows of K that the products fetch. Its memory stays
+    // uninitialised, since most lists are short.
     constexpr int64_t kRoom = ScorePasses::kMostRuns + kPassKeys;
     alignas(FetchRuns::Run) std::byte memory[kRoom * sizeof(FetchRuns::Run)];
     for (Interval part{keys.begin, keys.begin}; part.begin < keys.end; part.begin = part.end) {
       part.end = std::min(part.begin + kPassKeys, keys.end);
       float* to = at(part.begin);
-      FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kRoom});
-      passes_.ListRows(strip.lanes, rows, part, reads);
-      products(part, to, nullptr, &reads);
+      const bool edge = has_edge(part), masked = drops(part);
       // The last pass finds the maximum, unless an edge's mask comes after it.
-      const bool has_edge = part.begin < left.end || part.end > right.begin;
-      float* row_max = has_edge ? nullptr : block_max;
-      passes_.BiasAndCap(kernels, strip.lanes, rows, part.begin, part.size(), staging,
-                         capped == nullptr ? nullptr : capped + (to - s), to, has_dense_mask ? nullptr : row_max);
-      if (has_dense_mask) {
-        masks |= passes_.MaskDense(kernels, strip.lanes, rows, part.begin, part.size(), kMaskedScore, to, row_max);
+      float* row_max = edge ? nullptr : block_max;
+      if (changes_scores) {
+        FetchRuns reads({reinterpret_cast<FetchRuns::Run*>(memory), kRoom});
+        passes_.ListRows(strip.lanes, rows, part, reads);
+        products(part, to, nullptr, &reads);
+        passes_.BiasAndCap(kernels, strip.lanes, rows, part.begin, part.size(), staging,
+                           capped == nullptr ? nullptr : capped + (to - s), to, masked ? nullptr : row_max);
+      } else if (edge || masked) {
+        products(part, to, nullptr);
+      } else {
+        while (part.end < keys.end) {
+          const Interval next{part.end, std::min(part.end + kPassKeys, keys.end)};
+          if (has_edge(next) || drops(next)) break;
+          part.end = next.end;
+        }
+        products(part, to, row_max);
+        continue;
       }
-      if (!has_edge) continue;
+      if (masked) {
+        ScorePasses::MaskDropped(kernels, dropped, part.size(), kMaskedScore, to, row_max);
+        masks = true;
+      }
+      if (!edge) continue;
       for (const Interval whole_edge : {left, right}) {
-        const Interval edge{std::max(part.begin, whole_edge.begin), std::min(part.end, whole_edge.end)};
-        if (edge.empty()) continue;
-        passes_.MaskInterval(kernels, strip.lanes, edge.begin, edge.size(), kMaskedScore, at(edge.begin));
+        const Interval edge_part{std::max(part.begin, whole_edge.begin), std::min(part.end, whole_edge.end)};
+        if (edge_part.empty()) continue;
+        passes_.MaskInterval(kernels, strip.lanes, edge_part.begin, edge_part.size(), kMaskedScore,
+                             at(edge_part.begin));
       }
       if (block_max != nullptr) kernels.passes.block_max(to, part.size(), block_max);
     }

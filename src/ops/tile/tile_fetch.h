@@ -15,8 +15,8 @@
 
 namespace fa::ops {
 
-/// Rows of tensors that a tile fetches while it multiplies, because each is too short for the hardware's streams to
-/// start.
+/// Rows of tensors that a tile fetches while it multiplies, because each row is too short for the hardware's
+/// prefetchers to start.
 class TileFetch {
  public:
   TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}

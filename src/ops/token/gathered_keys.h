@@ -44,7 +44,7 @@ struct GatherShape {
   int64_t d = 0, d_rope = 0;
   int64_t dv = 0;         ///< columns of V; 0 if there are no values
   bool shared_v = false;  ///< whether V is the first dv columns of K
-  /// With pairs: whether V is unchanged, as the backward needs it, which multiplies V as the scores multiply K.
+  /// With pairs: whether V is unchanged. The backward needs this, because it multiplies V as the scores multiply K.
   bool natural_v = false;
   bool pair_k = false;       ///< with pairs: whether K becomes pairs of rows too, for the backward's product with dS
   int64_t block = 0;         ///< even number of keys that are gathered at a time; 0 if rows are read in place

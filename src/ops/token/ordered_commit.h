@@ -54,7 +54,7 @@ class OrderedCommit {
 
  private:
   int64_t* finished_;  ///< per sequence, how many of its tokens, from the first on, are known to be finished
-  int32_t* progress_;  ///< per token, the number below which the token has added to all its keys
+  int32_t* progress_;  ///< per token, the key below which the token has added to all its keys
 };
 
 /// Lets tasks of one phase wait until all tasks of an earlier phase have finished. Both phases are parts of one list of

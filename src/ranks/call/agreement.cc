@@ -159,8 +159,8 @@ Status WrongForm(Gathering& all, size_t rank) {
                                  words(all.RecordOf(other).pse_forms) + " (rank " + std::to_string(other) + ")");
 }
 
-/// Returns the mention of an argument, from the name of a line of a description. "pse.shape[0]" is a member of the
-/// argument pse, and "mask.pre" is an argument by itself.
+/// Returns an ErrorText that mentions the argument of a description's line, given the line's name. "pse.shape[0]" is a
+/// member of the argument pse, and "mask.pre" is an argument by itself.
 ErrorText ArgumentOf(std::string_view line_name) {
   for (const std::string_view member : {".shape", ".dtype"}) {
     const size_t at = line_name.find(member);

@@ -72,8 +72,8 @@ bool HasOneRow(const tiling::AttentionProblem& problem) {
                      [](const tiling::Sequence& sequence) { return sequence.sq == 1 || sequence.sk == 0; });
 }
 
-/// Returns the layout of dpse if it is a sum over rows. For whole sequences the backward program keeps these sums. For
-/// parts of sequences the caller of the program keeps them.
+/// Returns the layout of dpse for the case that dpse is a sum over rows. For whole sequences the backward program keeps
+/// these sums. For parts of sequences the caller of the program keeps them.
 PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
   PseRows sums = bound.dpse;
   sums.shared_batch = false;

@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  /// The numbers of tiles, one tile for each (kv head, column of a chunk).
+  /// Indices of tiles, one tile for each (kv head, column of a chunk).
   using Columns = std::vector<int32_t>;
 
   core::TaskGraph& graph() { return result_.plan.graph; }
@@ -63,7 +63,7 @@ class Maker {
     return plan;
   }
 
-  /// Appends the items and edges of `tiles`. Returns the number of the first new item.
+  /// Appends the items and edges of `tiles`. Returns the index of the first new item.
   int32_t Append(const BackwardPlan& tiles, int64_t first_head, int32_t block) {
     const auto first = static_cast<int32_t>(result_.plan.items.size());
     for (BackwardItem item : tiles.items) {
@@ -197,7 +197,7 @@ class Maker {
   const ChainCall& call_;
   BackwardCut cut_;
   ChainGraph result_;
-  std::vector<int64_t> row_group_of_;  // for each part: the number of its first row group
+  std::vector<int64_t> row_group_of_;  // for each part: the index of its first row group
   int64_t row_groups_ = 0;
   std::vector<int32_t> last_of_rows_;  // for each (query head of the unit, row group): its last tile so far
   std::vector<int32_t> last_block_;    // for each chunk: its last block so far

@@ -16,9 +16,9 @@ namespace fa::tiling {
 struct ChainBlock {
   SumBlock of;
   int32_t tiles = 0;
-  int32_t arrival = -1;  ///< number of the block's sums among the graph's arrivals; -1: the sums are here
+  int32_t arrival = -1;  ///< index of the block's sums among the graph's arrivals; -1: the sums are here
   int32_t before = -1;   ///< this rank's previous block of the same chunk, with the same memory for sums; -1: none
-  int32_t copy = 0;      ///< number of the copy that keeps K and V of the chunk, if tiles copy K and V
+  int32_t copy = 0;      ///< index of the copy that keeps K and V of the chunk, if tiles copy K and V
 
   [[nodiscard]] bool receives() const { return arrival >= 0; }
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }

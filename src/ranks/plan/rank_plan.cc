@@ -20,8 +20,8 @@ using Strategy = SequenceShards::Strategy;
 // kGoodEfficiency. Further heads that gain less than a hundredth (kWorthwhile) are not worth their memory.
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
-// The memory per thread of a rank that the chosen heads may use. It is a quarter of 2 GiB, which servers have at least
-// per core.
+// The memory per thread of a rank that the chosen heads may use. Servers have at least 2 GiB per core; this is a
+// quarter of that.
 constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
 // The memory in bytes that a rank needs for a unit's description: its part of the call, its messages and its plan.
@@ -92,8 +92,8 @@ RowBytes RowBytesOf(const RankCall& call) {
           .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Returns the bytes per key and kv head of sums that are sent: dK, dV, and the gradient of a bias. They have one query
-/// head of the group at a time.
+/// Returns the bytes per key and kv head of sums that are sent: dK, dV, and the gradient of a bias. They are the sums
+/// of one query head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});

@@ -39,7 +39,7 @@ struct RankCall {
   /// Otherwise 0.
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: whether a bias with one row for all queries has a gradient
-  int64_t summed_rows = 1;  ///< backward: number of rows, from a sequence's first on, whose products are added at once
+  int64_t summed_rows = 1;  ///< backward: how many rows one instruction adds up (RowsSummedAtOnce)
   /// In a backward: whether another rank can compute a rank's rows. It can if no bias and no mask has its own rows on
   /// each rank.
   bool rows_may_move = false;

@@ -9,7 +9,8 @@
 namespace fa::tiling {
 namespace {
 
-/// Returns the rows of chunk `chunk` of `chunks` equal chunks, in units of `unit` rows except at the end of the axis.
+/// Cuts the axis into `chunks` equal chunks of whole units, and returns chunk `chunk`. A unit has `unit` rows; the last
+/// unit may have fewer.
 Interval Chunk(int64_t rows, int64_t unit, int64_t chunk, int64_t chunks) {
   const int64_t units = core::CeilDiv(rows, unit);
   const auto end_of = [&](int64_t c) {

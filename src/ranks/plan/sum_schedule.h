@@ -23,7 +23,7 @@ struct SumChunk {
   Interval keys;               ///< keys of the sequence; they begin at a multiple of kColumnKeys
   int64_t at = 0;              ///< place of the chunk's sums among the unit's sums, in keys
   int last = -1;               ///< the rank that adds last; -1: no row keeps any of the keys
-  int32_t travel_number = -1;  ///< number of the chunk among the chunks that travel; -1: one rank adds all its blocks
+  int32_t travel_number = -1;  ///< index among the chunks that travel; -1: one rank adds all blocks of the chunk
 };
 
 /// Rows of one rank against the keys of a chunk.

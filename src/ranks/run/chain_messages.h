@@ -50,7 +50,7 @@ class ChainMessages final : public core::Arrivals {
       const tiling::SumChunk& of = chunks[static_cast<size_t>(chunk)];
       return {data + of.at * floats_per_key, static_cast<size_t>(of.keys.size() * floats_per_key)};
     }
-    /// Returns the number of `chunk` among the chunks that travel.
+    /// Returns the index of `chunk` among the chunks that travel.
     [[nodiscard]] int32_t TravelNumberOf(int32_t chunk) const {
       return chunks[static_cast<size_t>(chunk)].travel_number;
     }
@@ -85,7 +85,7 @@ class ChainMessages final : public core::Arrivals {
   [[nodiscard]] Transport::Request& LastSend(int32_t chunk) {
     return leaving_[static_cast<size_t>(sums_.TravelNumberOf(chunk))];
   }
-  /// Sets *left to whether the sums of the chunk that this rank sent last have left.
+  /// Sets *left to whether the sums that this rank sent last for the chunk have left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
   /// Tests the message, or waits for it if `may_wait`. Sets *done to whether the message has ended.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);

@@ -14,7 +14,7 @@
 
 namespace fa::ops {
 
-/// Adds dsink and dslopes of a call over ranks. As in one process, each is a chain of additions in double, over rows
+/// Sums dsink and dslopes of a call over ranks. As in one process, each is a chain of additions in double, over rows
 /// and then over the batch. The rank at the end of a chain stores the chain's result. Then all ranks share their
 /// results.
 class ParameterSums {

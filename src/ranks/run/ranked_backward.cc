@@ -197,7 +197,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return Status::Ok();
   }
 
-  /// When the results of a unit are back, takes the sums for a bias over the rows of all ranks.
+  /// When the results of a unit are back, writes the sums for a bias to dpse, or adds them to the sums over the batch.
   void TakeBias(size_t u, const AttentionGradArgs& args, std::byte* workspace) const {
     if (!HasKeyBias(bound_)) return;
     const tiling::RankUnit& unit = plan_.units[u];
@@ -212,7 +212,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
       }
     }
   }
-  /// Takes the sums for a bias of one head.
+  /// Does the work of TakeBias for one head.
   /// @param arrived  GradUnit::ArrivedBias of the unit
   void TakeBiasOfHead(const tiling::RankUnit& unit, int64_t head, const float* arrived, const AttentionGradArgs& args,
                       std::byte* workspace) const {

@@ -91,7 +91,7 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
   using Planned = PlanFor<typename Impl::Args>;
   return core::GuardedCall("the plan", [&]() -> Result<Planned> {
     if (transport == nullptr) return Status::InvalidArgument(ErrorText::Argument("transport").Says("null"));
-    // Behind this line, no rank returns before all ranks have agreed.
+    // From here on, no rank returns before all ranks have agreed.
     Context* own = context;
     std::optional<std::invoke_result_t<const Bind&, Transport&>> bound;
     RankFacts facts;

@@ -28,7 +28,7 @@ class RowMoves {
 
   /// Returns the messages of one exchange. No other messages are under way during an exchange.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
-  /// `args` with the copies in place of the rank's own rows.
+  /// Returns `args` with the copies in place of the rank's own rows.
   [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;
   /// Makes the copies. All ranks must call this function, and also TakeBack.
   [[nodiscard]] Status Bring(Transport& transport, const AttentionGradArgs& args, std::byte* workspace) const;
@@ -39,7 +39,7 @@ class RowMoves {
  private:
   using Input = TensorView AttentionGradArgs::*;
   using Output = MutableTensorView AttentionGradArgs::*;
-  /// A tensor of the rank's own rows, and the copy of it.
+  /// A tensor of the rank's own rows, and its copy.
   template <typename Tensor>
   struct Copied {
     Tensor tensor;

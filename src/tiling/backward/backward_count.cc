@@ -1,5 +1,5 @@
-// This file counts a pair's tiles in closed form, so that a plan which is too large is refused before a single tile is
-// made.
+// This file counts the tiles of a (sequence, kv head) pair in closed form. So a plan that is too large is refused
+// before a single tile is made.
 //
 // The columns that some row visits are one interval. The rows of column c end at min(sq, its last key + 1 - lo) and
 // begin at max(0, its first key - hi). So both ends are linear in c on one side of some column and constant on the

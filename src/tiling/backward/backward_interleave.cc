@@ -8,8 +8,8 @@
 //   in the worker's L2: 79 to 97 % of the tiles follow their column's last tile on the same worker. The band still
 //   levels the unequal columns of a causal head. 8 heads of 8K on 64 workers have an efficiency of 94.8 %. The
 //   efficiency is 90.2 % with bands of one column, 91.8 % with 4 columns and 92.4 % with 16. Short columns come first,
-//   so bands of one column leave the longest to the end. One head of 8K on 2 workers has an efficiency of 99.9 %,
-//   against 98.5 % with bands of one column.
+//   so bands of one column leave the longest columns to the end. One head of 8K on 2 workers has an efficiency of
+//   99.9 %, against 98.5 % with bands of one column.
 // - Bands of all columns have the same simulated efficiency, but no worker keeps a column. With bands of all columns,
 //   one causal head of 8K on one worker costs 18 % more CPU time. Bands of 1 to 4 columns cost the same time; bands of
 //   8 columns cost 1 % more. With a full mask the band does not matter: columns follow each other whatever the order of

@@ -17,13 +17,13 @@ struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
-  int32_t key_sums = 0;                ///< number of the tile's sums of keys, if these sums outlive the graph
-  int32_t slot = 0;                    ///< number of the buffers of the tile's (sequence, kv head)
+  int32_t key_sums = 0;                ///< if sums of keys outlive the graph: index of the tile's sums
+  int32_t slot = 0;                    ///< index of the slot, which has the buffers of the tile's (sequence, kv head)
   int64_t row_begin = 0, row_end = 0;  ///< empty: no row visits the column, whose dK and dV are written 0
   int64_t key_begin = 0, key_end = 0;  ///< empty: the rows have no keys, and their dQ is written 0
   bool first_of_rows = false, last_of_rows = false;
   bool first_of_column = false, last_of_column = false;
-  int64_t cost = 0;  ///< visited (strip, 8 keys) groups
+  int64_t cost = 0;  ///< visited groups of 8 keys, summed over strips
 };
 
 /// The plan of the dense backward as plain data. It is a pure function of (AttentionProblem, Machine). Bits depend on
@@ -36,7 +36,7 @@ struct BackwardItem {
 /// Edges:
 /// - The tiles of a column follow each other in the order of (head, rows), so dK and dV have one order of additions.
 /// - The tiles of a row group follow each other in the order of its columns, so dQ has one order too.
-/// - With head_by_head, the first tile of a row group waits for the last tile of these rows of the head before.
+/// - With head_by_head, the first tile of a row group waits for the previous head's last tile of the same rows.
 ///
 /// Columns descend if the mask cuts the first row's keys (causal, bands). Row block i then takes columns i, i-1, ...,
 /// 0, so every column can start at its own diagonal at once. Otherwise columns ascend. All workers claim from one list

@@ -26,8 +26,8 @@ constexpr int64_t kMinBlockK = 32;
 constexpr double kMinTileFlops = 5e6;
 
 // A column keeps K, V, dK, dV and a tile's P and dS in L2 while a worker walks it. These bytes take half of the 1 MiB
-// of L2 of Zen 4 and of server cores with AVX-512. Zen 2 and 3 have only 512 KiB of L2. On them, a limit of 192 KiB
-// loses 2 % of the speed at D 64 and 128, and 6 % at D 256.
+// of L2 of Zen 4 and of server cores with AVX-512. Zen 2 and 3 have only 512 KiB of L2. But even there, a limit of 192
+// KiB instead loses 2 % of the speed at D 64 and 128, and 6 % at D 256.
 constexpr int64_t kMaxColumnBytes = 512 << 10;
 
 int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
@@ -43,8 +43,8 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   return block_k;
 }
 
-// Returns the predicted share of products in the workers' time. `workers` workers walk one pair together, and its rows
-// add their columns in ascending order. Each worker starts one row group after the previous worker.
+// Returns the predicted share of the workers' time that products take. `workers` workers walk one pair together, and
+// its rows add their columns in ascending order. Each worker starts one row group after the previous worker.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));

@@ -59,7 +59,8 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// Finds the row groups that columns before the made columns visit, and those that columns after them visit.
+  /// Finds the row groups that columns before columns_made_ visit, and the row groups that columns after columns_made_
+  /// visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
@@ -148,8 +149,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// Lets the tile that was made last wait for the head before. That tile is the first tile of its rows, and it takes
-  /// over the slot rows of that head.
+  /// Makes the newest tile, which is the first tile of its rows, wait for the previous head's last tile of these rows.
+  /// The tile's head takes over the previous head's rows of the slot.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);
@@ -157,7 +158,7 @@ class TileMaker {
     WaitFor(before);
   }
 
-  // Lets the tile that was made last wait for tile `before`.
+  // Makes the newest tile wait for tile `before`.
   void WaitFor(int32_t before) {
     result_.tiles.back().waits = true;
     if (before < result_.band_begin.back()) return;

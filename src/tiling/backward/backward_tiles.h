@@ -33,7 +33,7 @@ struct BackwardCut {
   ColumnOrder order = ColumnOrder::kOfRule;
 };
 
-/// One tile of a (sequence, kv head) pair, with the pair's own numbers.
+/// One tile of a (sequence, kv head) pair. Tiles are numbered within the pair.
 struct PairTile {
   static constexpr int32_t kNone = -1;
 
@@ -63,8 +63,8 @@ struct PairTiles {
 /// Returns whether row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
-/// Returns the number of tiles of a pair with all its columns, including tiles that only write. The number may exceed
-/// the tiles for which there is memory.
+/// Returns the number of tiles of a pair with all its columns, including tiles that only write zeros. The number may
+/// exceed the tiles for which there is memory.
 [[nodiscard]] double CountPairTiles(const RowRule& rule, const BackwardCut& cut);
 
 [[nodiscard]] PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut);

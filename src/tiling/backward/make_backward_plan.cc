@@ -82,11 +82,11 @@ class PairMaker {
   const Machine& machine_;
   const BackwardCut& cut_;
   BackwardPlan& plan_;
-  std::deque<PairTiles> made_;  // a deque, since the addresses of its elements must stay
+  std::deque<PairTiles> made_;  // a deque, since the addresses of its elements must not change
   std::vector<HeadPair> pairs_;
 };
 
-// Returns the time that a run takes at least because of the edges, with any number of workers.
+// Returns the shortest time that the edges allow a run, with any number of workers.
 int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durations) {
   std::vector<int64_t> start(durations.size(), 0);
   int64_t longest = 0;
@@ -140,8 +140,8 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
   BackwardPlan plan;
   const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
   BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
-  // One head at a time has smaller panels, which leave room in the caches, and a smaller slot. Workers that share a
-  // pair need the longer columns of all heads.
+  // If heads are computed one at a time, panels are smaller and leave room in the caches, and a slot is smaller. But
+  // workers that share a pair need the longer columns of all heads.
   plan.head_by_head = interleave.band == 1 && problem.group() > 1;
   plan.block_q = shape.block_q;
   plan.block_k = shape.block_k;

@@ -152,7 +152,7 @@ class ItemMaker {
     for (size_t block = 0; block < blocks_.size(); ++block) {
       const int64_t row = static_cast<int64_t>(block) * cut_.rows;
       const Interval rows{row, std::min(row + cut_.rows, sequence.sq)};
-      // The last chunk of a group may hold fewer folded heads than the measured one.
+      // The last chunk of a group may hold fewer folded heads than the chunk that blocks_ measures.
       const TileWork work = heads_here == cut_.heads
                                 ? blocks_[block]
                                 : MeasureTile(sequence.rule, rows, heads_here, strip_rows_, plan_.shape.block_k);

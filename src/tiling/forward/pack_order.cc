@@ -7,8 +7,8 @@
 // other worker.
 //
 // A range's last head may go on in the next worker's range. That worker runs its part of the head last, when its own
-// heads are done. At about that time the head is packed. A head that fills whole ranges cannot wait until then. It is
-// packed before everything else, into the slot of a worker whose range it fills and which needs no slot for itself.
+// heads are done. By about that time the head has been packed. A head that fills whole ranges cannot wait so long. It
+// is packed before everything else, into the slot of a worker whose range it fills and which needs no slot for itself.
 #include "tiling/forward/pack_order.h"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   return tasks;
 }
 
-// Returns the time of packing `rows` rows, in strips * keys like TileWork::weight. A strip of 32 rows multiplies 32 * 2
-// * (d + dv) per key, which takes some 0.14 us at d = dv = 128 and 117 GFLOP/s. Widening a row of K and a row of V
+// Returns the time of packing `rows` rows, in strips * keys like TileWork::weight. A strip of 32 rows takes 32 * 2 * (d
+// + dv) flops per key, which last some 0.14 us at d = dv = 128 and 117 GFLOP/s. Widening a row of K and a row of V
 // writes 1 KiB, which takes 0.1 us at 10 GB/s.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);

@@ -21,14 +21,14 @@ struct IndexerGradProblem {
   int64_t heads = 0, d = 0;     ///< heads and columns of the indexer
   int64_t entries = kEveryKey;  ///< most keys per token
   int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention that a loss multiplies; 0: no attention
-  bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before it uses them
+  bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before their use
 };
 
 /// The plan by which gradients of the indexer are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block
 /// of keys at a time.
 struct IndexerGradPlan {
   const char* op = "";
-  int64_t block_k = 0;             ///< keys of one step, in which a task takes their rows, products and gradients
+  int64_t block_k = 0;             ///< keys that a task multiplies and differentiates at a time
   int64_t tokens_per_task = 1;     ///< most tokens of a task
   std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, as one task; empty: one token per task
   int64_t units = 0;               ///< tasks of tokens

@@ -33,7 +33,7 @@ int64_t Groups(const SparseSequences& sequences, int64_t group) {
   return groups;
 }
 
-/// Adds groups of tokens with all keys that they may see, cut into `parts` that begin at multiples of the width.
+/// Adds groups of tokens with all keys that they may see, cut into `parts` parts that begin at multiples of `width`.
 void AddItems(const SparseSequences& sequences, int64_t group, int64_t parts, int64_t width, IndexerPlan& plan) {
   for (size_t b = 0; b < sequences.list.size(); ++b) {
     const SparseSequence& sequence = sequences.list[b];

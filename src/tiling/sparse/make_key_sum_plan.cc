@@ -12,7 +12,7 @@ using core::CeilDiv;
 // Bytes of sums that one task clears or writes. Such a task takes some microseconds.
 constexpr int64_t kSummedBytes = 128 << 10;
 
-// The most tasks that clear, or that write. Task ids have 32 bits.
+// The most tasks that clear sums, and the most that write sums. Task ids have 32 bits.
 constexpr int64_t kMaxKeyTasks = int64_t{1} << 20;
 
 }  // namespace

@@ -17,7 +17,7 @@ inline constexpr int64_t kMaxTileHeads = 144;
 /// of a token is the length of its list of keys, which only Run knows.
 struct SparsePlan {
   const char* op = "";
-  int64_t block_k = 0;     ///< keys gathered at a time: a constant, twice the keys of one step
+  int64_t block_k = 0;     ///< keys gathered at a time, a constant
   int64_t tile_heads = 0;  ///< heads that go through a token's keys together
   /// The number of rows by which a product of few heads fetches values ahead into L1. Such a product reads keys in
   /// place. 0 means that the product does not fetch ahead.

@@ -27,7 +27,8 @@ class Statistics {
 
   [[nodiscard]] aclTensor* Tensor(Handles& handles);
   void Fill(float value) { values_.assign(values_.size(), value); }
-  /// Writes each of `values`, which come in the order sequence, head, row, eight times to its place, and 0 elsewhere.
+  /// Writes each of `values` eight times to its place, and 0 elsewhere. The values come in the order sequence, head,
+  /// row.
   void Set(const std::vector<double>& values);
   /// Returns whether the statistics are exactly what Set(values) would write.
   [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;

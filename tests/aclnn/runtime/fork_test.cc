@@ -64,7 +64,7 @@ class LargeCall {
   ForwardParameters p_;
 };
 
-/// A stream with enough work for many forks, which goes on meanwhile.
+/// A stream with enough work for many forks: it goes on while the test forks.
 class BusyStream {
  public:
   BusyStream() {

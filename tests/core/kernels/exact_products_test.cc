@@ -182,7 +182,7 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
-  if (GetParam().by_row()) return;  // the strips of the level have the same outer product
+  if (GetParam().by_row()) return;  // other strips of the level have this outer product
   std::mt19937 random(2);
   const int64_t width = kernels().width;
   int64_t same = 0, spoilt = 0;

@@ -317,7 +317,7 @@ TEST_P(FewRowAttendTest, OneKeyGivesItsRowOfV) {
     const Rows q(rows(), kD, kD, dtype(), seed), k(1, kD, kD, dtype(), 100 + seed), v(1, kD, kD, dtype(), 200 + seed);
     State state(kernels(), kD);
     Attend(k.From(0), v.From(0), 1, Pack(q, kD, 1), kD, kD, false, state);
-    // The exponent of pairs keeps a rounding error: half an ulp of a score of at most 64.
+    // Kernels of pairs keep a rounding error in the exponent: half an ulp of a score of at most 64.
     const double error = kernels().attended.pairs ? 64 * kEps : 0;
     for (int64_t row = 0; row < rows(); ++row) {
       ASSERT_LT(std::fabs(state.row_max[static_cast<size_t>(row)]), 64);

@@ -21,7 +21,7 @@ class OnPairs : public testing::TestWithParam<int> {
       GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
     }
   }
-  static constexpr int kStrips = 3;  // numbers per table; the strips of the next table follow
+  static constexpr int kStrips = 3;  // test numbers per table; the numbers of the next table follow
   [[nodiscard]] static const KernelTable& table() {
     switch (GetParam() / kStrips) {
       case 0: return Kernels(DetectIsa(), DType::kBF16);

@@ -1,6 +1,5 @@
 // Compares the strips of pairs that keep their output state by rows, bit by bit, with the same strips that keep it
-// along the lanes. The test file exact_products_test.cc tests the exact products of these strips, which look at each
-// pair.
+// along the lanes. These strips have exact products too, which look at each pair. exact_products_test.cc tests them.
 
 #include <bit>
 #include <string>

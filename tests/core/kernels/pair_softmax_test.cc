@@ -57,8 +57,8 @@ TEST_P(PairSoftmaxTest, OfLargeScoresIsRelativeToTheMaximum) {
   }
 }
 
-// The exponent of pairs keeps the rounding error of factor * max. This error moves a bf16 result by less than 2^-9,
-// which is the result's own rounding.
+// In kernels of pairs the exponent keeps the rounding error of factor * max. This error moves a bf16 result by less
+// than 2^-9, which is the result's own rounding.
 TEST_P(PairSoftmaxTest, OfTheLargestScoreIsOneForAResultOfSixteenBits) {
   constexpr int64_t kKeys = 3;
   std::mt19937 random(63);

@@ -172,7 +172,7 @@ TEST(RowSources, FetchingFromAListChangesNothing) {
         k.fetch = v.fetch = &list;
         k.fetch_lines = v.fetch_lines = 60;
         EXPECT_EQ(Multiply(*kernels, k, v, keys, panel), plain) << kernels->name << " keys " << keys;
-        // OpenBLAS fetches nothing.
+        // Kernels on OpenBLAS fetch no rows ahead.
         if (keys == 64 && &table != &PortableBlasKernels()) {
           EXPECT_EQ(list.run, list.end) << kernels->name << ": half of 120 lines each, of 76";
         }

@@ -141,7 +141,7 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;
-      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 all the same
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 over the NaN
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
       // The bytes between and after the rows are unchanged.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});

@@ -245,12 +245,13 @@ TEST_P(StripKernelsTest, MasksSelect) {
       rows.push_back(row.data());
     }
     bytes[0][0] = 2;
+    std::vector<uint32_t> words(static_cast<size_t>((keys + 31) / 32 * width()), ~0u);
     Matrix interval = before;
     kernels().passes.mask_interval(interval.data(), keys, begin.data(), end.data(), kMaskedProbability);
     for (const bool raises : {false, true}) {
       Matrix masked = before, row_max = RowOf(width(), -0.5f);
-      ASSERT_TRUE(kernels().passes.mask_bytes(masked.data(), keys, {rows.data(), DType::kU8, count}, -kInf,
-                                              raises ? row_max.data() : nullptr));
+      ASSERT_TRUE(kernels().passes.drop_words({rows.data(), DType::kU8, count}, keys, words.data()));
+      kernels().passes.mask_words(masked.data(), keys, words.data(), -kInf, raises ? row_max.data() : nullptr);
       for (int64_t r = 0; r < keys; ++r) {
         for (int64_t lane = 0; lane < width(); ++lane) {
           const auto i = static_cast<size_t>(lane);
@@ -266,8 +267,9 @@ TEST_P(StripKernelsTest, MasksSelect) {
     }
     for (std::vector<uint8_t>& row : bytes) std::fill(row.begin(), row.end(), uint8_t{0});
     Matrix unmasked = before, row_max = RowOf(width(), -0.5f);
-    ASSERT_FALSE(
-        kernels().passes.mask_bytes(unmasked.data(), keys, {rows.data(), DType::kU8, count}, -kInf, row_max.data()));
+    ASSERT_FALSE(kernels().passes.drop_words({rows.data(), DType::kU8, count}, keys, words.data()));
+    for (const uint32_t word : words) ASSERT_EQ(word, 0u);
+    kernels().passes.mask_words(unmasked.data(), keys, words.data(), -kInf, row_max.data());
     ExpectRaised(row_max, -0.5f, before, keys, width());
     for (int64_t r = 0; r < keys; ++r) {
       for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(unmasked.at(r, lane), before.at(r, lane));
@@ -441,7 +443,7 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    // Any number of rows takes as many strips as it would take of the widest strip.
+    // Any number of rows takes as many strips as if every strip were the widest.
     for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;

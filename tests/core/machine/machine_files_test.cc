@@ -120,7 +120,7 @@ TEST(ReadMachine, IsOneNodeOfCoresWhereTheFilesAreMissing) {
   EXPECT_EQ(machine.l1_bytes, 0);
 }
 
-// The files are damaged: nodes overlap, and some numbers are not numbers.
+// The files are damaged: nodes overlap, and some entries are no numbers.
 TEST(ReadMachine, CountsEachHardwareThreadOnce) {
   FakeKernel kernel;
   kernel.Put("/sys/devices/system/node/online", "0-1").Node(0, "0-2").Node(1, "1-3");

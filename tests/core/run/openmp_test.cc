@@ -109,7 +109,7 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
   EXPECT_EQ(executor.in_a_region.load(), tasks);
 }
 
-/// Has one input, which arrives at the second poll after `first` has run.
+/// Arrivals with one input, which arrives at the second poll after `first` has run.
 class ArrivesAfter final : public Arrivals {
  public:
   explicit ArrivesAfter(const std::atomic<bool>& first) : first_(first) {}

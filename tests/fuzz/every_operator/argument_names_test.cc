@@ -92,7 +92,7 @@ TEST_P(ArgumentNames, OfLengthsThatAreNone) {
   EXPECT_EQ(names.refused, names.given);
 }
 
-// The last family is left out. It makes dropout masks, which are no tensors with a type.
+// The last family is left out. It makes dropout masks, whose bits are no tensor with a type.
 INSTANTIATE_TEST_SUITE_P(All, ArgumentNames, ::testing::ValuesIn(kFamilies, kFamilies + std::size(kFamilies) - 1),
                          FamilyName);
 

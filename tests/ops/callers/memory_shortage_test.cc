@@ -88,7 +88,8 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
 // has done neither. So no other test of this program may run before this one and the next.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
-  // The kernels of an unproven level are tried first, which has a test of its own.
+  // At an unproven level the first call also tries the kernels. Another test covers that, so this test uses the
+  // portable level.
   const Isa isa = ops::IsUnproven(DetectIsa()) ? Isa::kPortable : DetectIsa();
   int64_t processes = 0;
   ASSERT_NO_FATAL_FAILURE(FirstCalls(OperatorOf("Forward", ValueKind::kNormal), isa, 1, &processes));

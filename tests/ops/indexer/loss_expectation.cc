@@ -19,8 +19,8 @@ struct RowErrors {
 /// The error of the exponentials. All types take the exponential of degree 5 in exp2.inc, which is off by at most 1.9
 /// ulp.
 constexpr double kExpRelative = 4 * kUnit;
-/// The error of exponentials over arguments of all fractions. Its mean is 0.4 u (2.2e-8). Six standard deviations are
-/// 8.7 u, which come from the polynomial (6.2e-8) and from its evaluation (about u).
+/// The error of exponentials whose arguments have all fractional parts. Its mean is 0.4 u (2.2e-8). Six standard
+/// deviations are 8.7 u, which come from the polynomial (6.2e-8) and from its evaluation (about u).
 constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
 
 /// Returns six standard deviations of a sum of n terms in f32, given the sum of their squares. Each addition is off by

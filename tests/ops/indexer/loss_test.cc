@@ -180,7 +180,7 @@ TEST(SparseIndexerLoss, UncheckedInvalidEntriesAreSkipped) {
   EXPECT_TRUE(LossIsTheReference(LossCall(c, std::move(values))));
 }
 
-// With p_head_mean the attention's tensors are not read: they may be absent or anything.
+// With p_head_mean the attention's tensors are not read: they may be absent or hold anything.
 TEST(SparseIndexerLoss, TheHeadMeanReplacesTheAttention) {
   LossCase c = Usual(false);
   c.head_mean = true;

@@ -116,8 +116,8 @@ TEST(TopK, FewFiniteScores) {
 }
 
 TEST(TopK, ScoresThatTheSampleDoesNotShow) {
-  // All large scores lie in one place, or at equal distances. The result must be right however far apart the samples
-  // are.
+  // All large scores lie in one place, or at equal distances. The result must be right however far apart the sampled
+  // scores are.
   for (const size_t distance : {1, 16, 17, 33}) {
     std::vector<float> scores = Normal(16000, 5);
     for (size_t i = 1; i < scores.size() && i < 500 * distance; i += distance) scores[i] += 100;

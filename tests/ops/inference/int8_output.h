@@ -18,7 +18,7 @@ struct OutputScaleForm {
 
 class OutputScales {
  public:
-  OutputScales() = default;  ///< absent
+  OutputScales() = default;  ///< absent scales
   OutputScales(const OutputScaleForm& form, uint64_t seed, int64_t heads, int64_t dv, Placement placement);
 
   [[nodiscard]] const Tensor& scale() const { return scale_; }

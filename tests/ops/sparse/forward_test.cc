@@ -71,7 +71,7 @@ TEST(SparseForward, EveryNumberOfHeads) {
   }
 }
 
-// The limit cuts the tail block, which stands anywhere in the list, and even more than once.
+// The limit cuts the tail block. This block stands anywhere in the list, even more than once.
 TEST(SparseForward, EveryBlockSize) {
   for (const int64_t block_size : {1, 2, 3, 8, 16, 64, 100, 128}) {
     for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {

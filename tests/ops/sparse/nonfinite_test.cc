@@ -78,8 +78,8 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
-/// Returns a case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys, or with more than
-/// two heads two blocks of 128.
+/// Returns a case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys. With more than
+/// two heads they have two blocks of 128 keys.
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;
@@ -108,7 +108,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // Takes one key from each block of the list, which the other token does not name.
+    // Takes from each block of the list one key that the other token does not name.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NonfiniteName);
-// These head counts read keys in place where the level has kernels for it.
+// With these numbers of heads, keys are read in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NonfiniteName);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),

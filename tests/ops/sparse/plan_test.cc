@@ -25,7 +25,7 @@ std::vector<SparseCase> Cases() {
     cases.push_back(c);
   }
   c.tokens.dtype = DType::kBF16;
-  for (const int64_t heads : {12, 16}) {  // these counts read keys in place where the level has kernels for it
+  for (const int64_t heads : {12, 16}) {  // so many heads read keys in place where the level has kernels for it
     c.heads = heads;
     cases.push_back(c);
   }

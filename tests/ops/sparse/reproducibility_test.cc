@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NameOf);
-// These head counts read keys in place where the level has kernels for it.
+// With these numbers of heads, keys are read in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBits,
                          ::testing::Combine(::testing::ValuesIn(IsaLevels()), ::testing::Values(DType::kBF16),
                                             ::testing::Values(12, 16)),

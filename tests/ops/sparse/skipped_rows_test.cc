@@ -38,7 +38,7 @@ struct Call {
                 reinterpret_cast<uint8_t*>(&value) + sizeof(float) - size);
     return value;
   }
-  /// Makes a row of a head one without keys, and puts NaN and infinities into its inputs.
+  /// Makes a head's row a row without keys, and puts NaN and infinities into its inputs.
   void Skip(int64_t token, int64_t head) {
     const int64_t row = token * heads + head;
     sum[static_cast<size_t>(row)] = 0;
@@ -115,7 +115,7 @@ TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
   }
 }
 
-// Up to 16 heads of bf16 read keys in place where the level has kernels for it.
+// With up to 16 heads of bf16, keys are read in place where the level has kernels for it.
 INSTANTIATE_TEST_SUITE_P(Isa, SparseSkippedRows,
                          testing::Combine(testing::ValuesIn(test::IsaLevels()), testing::Values(12, 16, 20)),
                          [](const auto& info) {

@@ -25,7 +25,7 @@ reference::Problem DenseOf(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// Adds a key of zeros for the heads of a token, whose bias is their sinks.
+/// Adds a key of zeros for the heads of a token. The sinks of the heads become the bias of this key.
 void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Problem* dense) {
   dense->k.insert(dense->k.end(), static_cast<size_t>(p.d), 0);
   dense->v.insert(dense->v.end(), static_cast<size_t>(p.dv), 0);

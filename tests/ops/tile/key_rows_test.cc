@@ -51,7 +51,7 @@ TEST(KeyRows, NoEntryLeadsOutOfThePages) {
       EXPECT_EQ(at % kPageStride, key % kPageRows * kRowColumns) << key;
       const int32_t page = kTable[static_cast<size_t>(key / kPageRows)];
       EXPECT_TRUE(page != 3 || at / kPageStride == 3) << key;
-      // The row that it fetches ahead lies in the pages too.
+      // The row that is fetched ahead lies in the pages too.
       const int64_t ahead = at + row.fetch_ahead * kRowColumns;
       EXPECT_GE(ahead, 0) << key;
       EXPECT_LE(ahead + kRowColumns, std::ssize(pages)) << key;

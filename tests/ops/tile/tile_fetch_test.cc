@@ -36,7 +36,7 @@ CallShape ShapeOf(Layout layout) {
   if (layout != Layout::kTND) return {.layout = layout};
   return {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
 }
-/// Returns the interval of rows of the second sequence. In packed layouts they follow the rows of the first sequence.
+/// Returns where `rows` of the second sequence lie. In packed layouts they follow the rows of the first sequence.
 tiling::Interval OfSecond(Layout layout, tiling::Interval rows, int64_t rows_of_first) {
   const int64_t before = layout == Layout::kTND ? rows_of_first : 0;
   return {before + rows.begin, before + rows.end};

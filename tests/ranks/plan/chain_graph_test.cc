@@ -129,7 +129,7 @@ class Ranks {
   [[nodiscard]] int64_t messages() const { return messages_; }
 
  private:
-  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // at, number, rank, task (-1: an arrival), arrival
+  using Event = std::tuple<double, int64_t, int, int32_t, int32_t>;  // time, number, rank, task (-1: none), arrival
   struct Rank {
     const ChainGraph* graph = nullptr;
     std::vector<int32_t> waits, left;
@@ -252,9 +252,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// The tiles take any times and run in any order. Every column has the additions of one process all the same: heads
-// first, then rows ascending, on one rank after another. Every row group takes its columns in one direction. Only one
-// chunk at a time uses a copy of K and V.
+// The tiles take any times and run in any order. The additions to every column are those of one process all the same:
+// head by head, each with ascending rows, on one rank after another. Every row group takes its columns in one
+// direction. Only one chunk at a time uses a copy of K and V.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   for (const Case& of : SmallCases()) {
     const Chains chains(of);
@@ -348,7 +348,7 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
       const Chains chains(masked);
       constexpr double kGroupPairs = 32.0 * 8;  // pairs per unit of BackwardItem::cost
       constexpr double kTileGroups = 2;
-      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the model's rate includes this share
+      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the model's rate includes these kTileGroups
       Ranks ranks(
           chains, of.workers,
           [&](const BackwardItem& item) { return (static_cast<double>(item.cost) + kTileGroups) * kGroupPairs / all; },

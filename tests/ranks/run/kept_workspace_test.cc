@@ -22,8 +22,8 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
 
-/// The transport of rank 0 in a call in which all ranks send the same. Its messages arrive late, which is when Arrive
-/// is called.
+/// The transport of rank 0 in a call in which all ranks send the same data. Its messages arrive only when Arrive is
+/// called.
 class Late final : public Transport {
  public:
   [[nodiscard]] int rank() const override { return 0; }

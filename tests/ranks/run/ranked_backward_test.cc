@@ -37,8 +37,8 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   }
 }
 
-// A transport that can only wait delivers messages between blocks, another one at any time. Both are tested on one
-// thread and on several.
+// A transport that can only wait delivers messages between blocks; other transports deliver them at any time. Both
+// kinds are tested on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const BackwardCase c = LongCase(dtype, 3);

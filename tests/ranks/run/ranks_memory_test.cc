@@ -157,7 +157,7 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
 TEST_P(RanksMemory, EveryRankOfAForwardGetsAStatus) { EveryRankGetsAStatus<Forward>(); }
 TEST_P(RanksMemory, EveryRankOfABackwardGetsAStatus) { EveryRankGetsAStatus<Backward>(); }
 
-/// The transport of rank 0 in a call in which all ranks send the same. Its collectives allocate no memory.
+/// The transport of rank 0 in a call in which all ranks send the same data. Its collectives allocate no memory.
 class Echo final : public Transport {
  public:
   explicit Echo(int ranks) : ranks_(ranks) {}

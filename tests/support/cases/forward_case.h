@@ -42,7 +42,7 @@ struct ForwardCase {
   reference::PseType pse_type = reference::PseType::kNone;
   bool pse_broadcast_batch = false;  ///< shape [1,N,..], or [N] for slopes
   bool pse_f32 = false;              ///< f32 pse with 16-bit q
-  double pse_minus_inf_share = 0;    ///< for a float mask: this share of pse is -inf
+  double pse_minus_inf_share = 0;    ///< the share of pse that is -inf, as in a float mask
   int64_t q_start = 0, kv_start = 0;
   float softcap = 0;
   std::optional<float> scale = {};

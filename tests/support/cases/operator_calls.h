@@ -32,7 +32,7 @@ class CallTensors {
   TensorView Input(const Dims& shape);
   /// Returns an f32 tensor with the same value everywhere.
   TensorView Constant(const Dims& shape, float value);
-  /// Returns i32 lists [..., K]. Each list has K different ones of the keys 0 .. keys - 1. K divides `keys`.
+  /// Returns i32 lists [..., K]. Each list has K different keys below `keys`. K divides `keys`.
   TensorView Lists(const Dims& shape, int64_t keys);
   /// Returns an f32 or i32 tensor that the call writes.
   MutableTensorView Output(const Dims& shape, DType dtype = DType::kF32);

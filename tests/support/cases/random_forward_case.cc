@@ -111,7 +111,8 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks listed rows. Both bounds grow from row to row. Some rows keep no key, which any pair of bounds may express.
+/// Picks listed rows. Both bounds grow from row to row. Some rows keep no key: their bounds are any pair whose end is
+/// not above the begin.
 void PickRows(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = reference::MaskRule::kRows;

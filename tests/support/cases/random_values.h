@@ -29,7 +29,7 @@ enum class Tag : uint8_t {
 /// Returns 64 random bits that depend on the arguments alone. So the value of an element depends on its logical place,
 /// and never on layout, batch size or order.
 [[nodiscard]] uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
-/// Returns a number of mean 0 and variance 1, which is the sum of four uniform numbers.
+/// Returns a scaled sum of four uniform numbers, which has mean 0 and variance 1.
 [[nodiscard]] double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 /// Returns a uniform number in [0, 1).
 [[nodiscard]] double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);

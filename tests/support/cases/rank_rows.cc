@@ -77,7 +77,7 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
   // Axes behind the cut axis that are packed in both tensors form one run of bytes. If the cut axis is packed in both
-  // tensors too, its neighbours form a run with them.
+  // tensors too, neighbouring indices on this axis belong to the same run.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
@@ -175,7 +175,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
     return layout != Layout::kTND && whole.shape[2] == args.q.shape[AxisOf(layout)] ? tensors.Part(whole, 2, true)
                                                                                     : whole;
   }
-  if (args.cu_q.empty()) return whole;  // slopes
+  if (args.cu_q.empty()) return whole;  // slopes [N]
   const int64_t heads = args.q.shape[1];
   if (whole.shape[0] != Pairs(heads, args.cu_q, args.cu_kv)) return whole;
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));
@@ -203,7 +203,7 @@ bool SameBytes(const TensorView& a, const TensorView& b) {
 
 Isa LowestOf(Isa a, Isa b) {
   if (Includes(a, b)) return b;
-  return Includes(b, a) ? a : Isa::kPortable;  // levels of different processor families
+  return Includes(b, a) ? a : Isa::kPortable;  // levels of different processor families have only kPortable in common
 }
 
 bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport) {

@@ -18,8 +18,8 @@ constexpr double kFlushed = static_cast<double>(FLT_MIN);
 /// Returns the error of a sum of n products, relative to the sum of their magnitudes.
 double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
 
-/// The errors of a factor of products. They are its own error with the errors of the additions, and its rounding to a
-/// 16-bit type.
+/// The errors of a factor of products: `systematic` is its own error with the errors of the additions, `rounding` its
+/// rounding to a 16-bit type.
 struct Factor {
   double systematic = 0;
   double rounding = 0;

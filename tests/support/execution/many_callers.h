@@ -11,7 +11,8 @@ namespace fa::test {
 
 constexpr int kCallers = 6;
 
-/// For each caller, whether it saw what it expected. There is one byte per caller, so that callers may write at once.
+/// Says for each caller whether it saw what it expected. There is one byte per caller, so that callers may write at
+/// once.
 using GoodCallers = std::vector<char>;
 
 inline void ExpectAll(const GoodCallers& good) {

@@ -170,7 +170,7 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    if (plan.head_by_head) {  // a head takes over the rows of the previous head
+    if (plan.head_by_head) {  // the next query head of a group continues with the rows of the head before it
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {
         const auto [sequence, head, row] = RowsOf(plan.items[static_cast<size_t>(chain.front())]);
@@ -252,7 +252,7 @@ TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
   });
 }
 
-// Returns the chains of a plan without task ids, which are the terms of every sum in order.
+// Returns the chains of a plan without task ids: the terms of every sum, in order.
 template <typename Chains>
 auto Contents(const BackwardPlan& plan, const Chains& chains) {
   using Tile = std::tuple<int32_t, int32_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool>;

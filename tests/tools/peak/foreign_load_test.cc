@@ -59,7 +59,7 @@ TEST(ForeignLoad, DoesNotCountThisProgram) {
   const std::optional<double> cpus = load.Cpus();
   ASSERT_TRUE(cpus);
   const double own = (own_seconds() - before) / SecondsSince(begin);
-  const double ticks = 0.02 / kSeconds * count;  // the CPUs that one tick of 10 ms at both ends can add
+  const double ticks = 0.02 / kSeconds * count;  // how many CPUs a tick of 10 ms at each end can add
   EXPECT_LE(*cpus, count - own + ticks);
 }
 

@@ -30,7 +30,7 @@ namespace emulated {
 }  // namespace emulated
 
 struct Bf16Tiles {
-  uint16_t a[2][16][32], b[2][16][32];  // b: words of two rows, by columns
+  uint16_t a[2][16][32], b[2][16][32];  // words of b: two rows, column by column
 };
 
 TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {

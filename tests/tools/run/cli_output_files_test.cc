@@ -91,7 +91,7 @@ TEST_F(LongOutputs, LeaveNothingWhenAReaderGoes) {
 }
 
 TEST_F(LongOutputs, BeyondTheLimitOnFileSizesAreAnError) {
-  // The limit is 64 KiB, in units of 512 bytes. stderr is smaller.
+  // The limit is 64 KiB, in units of 512 bytes. The text on stderr is shorter.
   const CliResult result = RunCli("run forward" + call_.flags + " --out " + Path("out.npy"), "ulimit -f 128;");
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
@@ -110,7 +110,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// numpy.save and a shell's `>` treat such a link in the same way.
+// numpy.save and a shell's `>` treat a link to a missing file in the same way.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));

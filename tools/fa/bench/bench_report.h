@@ -44,7 +44,7 @@ struct BenchSubject {
 };
 [[nodiscard]] BenchSubject SubjectOf(const ForwardCase& forward);
 
-/// A call to measure.
+/// A call that a benchmark measures.
 struct BenchCall {
   const char* op = "";
   const MeasureFlags& flags;

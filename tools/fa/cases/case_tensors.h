@@ -23,7 +23,7 @@ void FillRandom(Tensor& tensor, uint64_t seed);
 
 /// A row of a result as it should be. `bound` has one entry per column.
 struct ExpectedRow {
-  std::string name;  ///< "out[batch 0, head 1, row 2"
+  std::string name;  ///< "out[batch 0, head 1, row 2"; CheckRow adds the column
   const std::vector<double>& value;
   const std::vector<double>& bound;
 };

@@ -20,7 +20,7 @@ struct CacheFacts {
 
 [[nodiscard]] nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches);
 
-/// The operating system's facts of this machine. A fact that the system does not give is empty.
+/// Facts about this machine that the operating system gives. A fact that the system does not give is empty.
 struct MachineFacts {
   std::string cpu;
   std::vector<CacheFacts> data_caches;

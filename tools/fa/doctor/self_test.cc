@@ -53,8 +53,8 @@ void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall&
 }
 
 void Test(const Subject& subject, Context& context, double seconds, SelfTestResult& result) {
-  // There is one head per thread, and at least four heads, which take one thread at the portable level about 10 ms. 250
-  // rows and keys end in a part of a tile.
+  // There is one head per thread, but at least four heads. Four heads take one thread about 10 ms at the portable
+  // level. 250 rows and keys end in a part of a tile.
   const ForwardCase sizes({.shape = fmt::format("1,{0},{0},250,250,64", std::max(4, context.threads())),
                            .dtype = subject.dtype,
                            .takes_int8 = true,

@@ -10,7 +10,7 @@ namespace fa::tool {
 void NoteFileRead(const char* flag, const std::string& path);
 /// Returns the flag that read the file at `path`. Returns null if no flag read the file, or if there is no such file.
 [[nodiscard]] const char* FlagThatRead(const std::string& path);
-/// Forgets all files. Called before each command.
+/// Forgets all files. The program calls this function before each command.
 void ForgetFilesRead();
 
 }  // namespace fa::tool

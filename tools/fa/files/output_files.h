@@ -49,7 +49,7 @@ class OutputFiles {
   };
   static void WriteTo(std::FILE* stream, const File& file);
   static void Write(File& file);
-  std::deque<File> files_;  // a deque, because staged files do not move
+  std::deque<File> files_;  // a deque, because a staged file cannot be moved
 };
 
 }  // namespace fa::tool

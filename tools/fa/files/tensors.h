@@ -30,7 +30,7 @@ struct Tensor {
 [[nodiscard]] DType DTypeOf(const char* flag, npy::ElementType type, std::optional<DType> dtype);
 /// Throws UsageError unless LoadActivations would take this element type for a query, key or value.
 void CheckActivations(const char* flag, npy::ElementType type, std::optional<DType> dtype, bool int8_too = false);
-/// Returns the file's type for elements of this type.
+/// Returns the type that a file has for elements of `dtype`.
 [[nodiscard]] npy::ElementType ElementTypeOf(DType dtype);
 /// Returns a tensor that is not initialised.
 [[nodiscard]] Tensor NewTensor(DType dtype, std::vector<int64_t> shape);

@@ -19,9 +19,9 @@ struct FlagName {
 [[nodiscard]] std::span<const FlagName> InferenceFlagNames();
 [[nodiscard]] std::span<const FlagName> SparseFlagNames();
 
-/// Returns the flag of an argument in `names` or in SharedFlagNames(), or null if neither has the argument.
+/// Returns the flag that `names` or SharedFlagNames() has for an argument, or null if neither has the argument.
 [[nodiscard]] const char* FindFlag(std::string_view argument, std::span<const FlagName> names = {});
-/// Returns the flag of an argument by FindFlag, or if there is none, the argument's name with hyphens.
+/// Returns FindFlag of an argument, or the argument's name with hyphens if FindFlag finds none.
 [[nodiscard]] std::string FlagOf(std::string_view argument, std::span<const FlagName> names = {});
 
 }  // namespace fa::tool

@@ -13,10 +13,10 @@ struct TensorSizes {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
 };
 
-/// Returns the shape of such a tensor in the layout. For BNSD_BSND the shape of an input is returned.
+/// Returns the shape of a tensor with these sizes in the layout. For BNSD_BSND the shape of an input is returned.
 [[nodiscard]] std::vector<int64_t> ShapeOf(Layout layout, const TensorSizes& sizes);
-/// Returns the sizes of such a shape. BSH and SBH need `heads`; other layouts ignore `heads`. Throws UsageError naming
-/// the flag.
+/// Returns the sizes of a tensor from its shape. BSH and SBH need `heads`; other layouts ignore `heads`. Throws
+/// UsageError naming the flag.
 [[nodiscard]] TensorSizes SizesOf(const char* flag, Layout layout, const std::vector<int64_t>& shape, int64_t heads);
 
 /// Returns the layout of the output that belongs to inputs of `layout`.

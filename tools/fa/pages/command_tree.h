@@ -12,7 +12,7 @@ namespace fa::tool {
 
 struct OptionEntry {
   std::string name;                  ///< "--layout", or "SHELL" for an argument without a flag
-  std::string short_name;            ///< "-h"; mostly empty
+  std::string short_name;            ///< "-h"; empty for most options
   std::string value;                 ///< "BSND|TND", "NPY"; empty for a flag without a value
   std::vector<std::string> choices;  ///< the words between the bars of `value`
   std::string text;

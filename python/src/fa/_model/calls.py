@@ -26,7 +26,8 @@ def report(model: Module) -> str:
     """Returns which attention modules of `model` have run on `fa` so far: one line per class, with modules and calls.
 
     Modules whose class name contains "Attention" and that never called `fa` have lines of their own. Calls inside
-    torch.compile are not counted: run the model once as it is. Raises TypeError for anything but a module.
+    torch.compile are not counted: run the model once without torch.compile. Raises TypeError for anything but a
+    module.
     """
     if not isinstance(model, Module):
         raise TypeError(f"model: want a torch.nn.Module, got {type(model).__name__}")

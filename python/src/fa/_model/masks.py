@@ -86,7 +86,7 @@ def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -
     `position` [B|1, Sq] in their own sequence."""
     kind, held = parts_of(function)
     every = _Interval(torch.full_like(place, size.kv_offset), torch.full_like(place, size.kv_offset + size.keys - 1))
-    back = place - position  # added to a position, gives a place
+    back = place - position  # added to a position, this gives a place
     match kind:
         case "all":
             return every

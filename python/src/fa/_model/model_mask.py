@@ -117,8 +117,8 @@ def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> Mode
 
 
 def _expanded(mask: ModelMask, shape: list[int], implicit: bool = False) -> ModelMask | None:
-    """Returns the mask expanded to `shape`. Returns None if the number of keys changes, because one key for all would
-    be no rule."""
+    """Returns the mask expanded to `shape`. Returns None if the number of keys changes, because a rule cannot repeat
+    one key's value for all keys."""
     _, heads, _, keys = mask.shape
     if len(shape) != 4 or shape[3] not in (-1, keys) or (heads != 1 and shape[1] not in (-1, heads)):
         return None

@@ -81,7 +81,7 @@ class ModelCall(NamedTuple):
 
 
 _TENSORS = tensors_of(ModelCall)
-_ROWS_OF_DECODE = 16  # the most rows for which keys are cut into parts; fewer rows use the same kernels
+_ROWS_OF_DECODE = 16  # the most query rows whose keys the library cuts into parts
 _EVERY_KEY, _CAUSAL = Mask.none(), Mask.causal_top_left()
 
 
@@ -223,8 +223,8 @@ def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, w
     fake=lambda rows, padding: rows.new_empty((padding.shape[0], *rows.shape[1:])),
 )
 def rows_inside(rows, padding):
-    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys that `padding`, bool [B, Sk], keeps. Raises ValueError if these
-    have gaps."""
+    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys that `padding`, bool [B, Sk], keeps. Raises ValueError if the
+    kept keys of a batch element have a gap."""
     begins, ends, whole = kept_interval(padding)
     if not bool(whole.all()):
         raise ValueError(

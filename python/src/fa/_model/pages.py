@@ -2,8 +2,8 @@
 
 Layers of full attention are decoded on the pages in place. The new tokens are written first. A page is found through
 the indices by which transformers would have gathered it. Layers with a window keep a ring of tokens, which transformers
-gathers (no more than a window of each request). Prompts without a past have their keys at hand. Both are computed as
-packed sequences.
+gathers (no more than a window of each request). Prompts without a past have their keys at hand. Such layers and such
+prompts are computed as packed sequences.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: in
 
 
 def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> list[_Requests]:
-    """Returns the requests of a batch, which are kept with the cache. All layers of a kind share the lists that
+    """Returns the requests of a batch. They are kept with the cache, because all layers of a kind share the lists that
     describe a batch."""
     indices = keywords["read_index"]
     known = getattr(cache, "_fa_requests", None)
@@ -126,8 +126,8 @@ def attend_pages(
 
 
 def accept(name: str) -> None:
-    """Lets generate_batch and similar methods take models with the attention `name`. Like flash attention, it needs no
-    masks there."""
+    """Lets generate_batch and similar methods take models with the attention `name`. Like flash attention, this
+    attention needs no masks in these methods."""
     switch = ContinuousBatchingManager.switch_to_cb_friendly_attn
 
     @functools.wraps(switch)

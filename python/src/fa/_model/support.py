@@ -49,8 +49,8 @@ def check_model(model: PreTrainedModel, name: str) -> None:
     a warning after its first forward."""
     kind = type(model)
     if kind._supports_sdpa or kind._supports_attention_backend:
-        # transformers finds this in the model's source, which is missing for models defined in a notebook. The parts of
-        # a composite model are asked one by one.
+        # transformers finds in the model's source whether attention can be chosen. The source is missing for models
+        # defined in a notebook. The parts of a composite model are asked one by one.
         whole = kind.__module__.startswith("transformers.models.") and not model.config.sub_configs
         own = whole and not kind._can_set_attn_implementation()
         why = "its attention functions are not chosen by name" if own else None
@@ -95,13 +95,14 @@ def refuse_others(name: str) -> None:
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         asked = attn_implementation.get("", "") if isinstance(attn_implementation, dict) else attn_implementation
         if (asked or "").removeprefix("paged|") == name and not self._can_set_attn_implementation():
-            check_model(self, name)  # transformers does not ask here, because it changes nothing
+            check_model(self, name)  # transformers leaves such a model as it is, without the check above
         configs = [module.config for module in self.modules() if isinstance(module, PreTrainedModel)]
         before = [config._attn_implementation for config in configs]
         try:
             return switch(self, attn_implementation, *arguments, **keywords)
         except ValueError:
-            # A part may be refused after other parts have been switched. All parts get back what they had.
+            # A part may be refused after other parts have been switched. Then all parts get back the attention that
+            # they had.
             for config, attention in zip(configs, before, strict=True):
                 config._attn_implementation_internal = attention
             raise

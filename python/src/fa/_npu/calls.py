@@ -91,7 +91,7 @@ def checked(function: Callable) -> Callable:
 
 
 def as_newest(given: dict) -> dict:
-    """Returns the arguments of an older version by the newest version's names."""
+    """Returns the arguments of an older version under the newest version's names."""
     return {**given, "pre_tokens": given["pre_tockens"], "next_tokens": given["next_tockens"]}
 
 
@@ -120,10 +120,10 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
     if not 0 <= sparse_mode <= 8:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
-    if mask is None:  # in training the device computes all pairs in every mode without a mask
+    if mask is None:  # without a mask the device computes all pairs in training, whatever the mode
         sparse_mode, prefix = 0, []
     drop_mask, q_start, kv_start = (given.get(name) for name in ("dropout_mask", "q_start_idx", "kv_start_idx"))
-    starts = kv_start and pse_type >= 2  # the device ignores both without kv_start_idx
+    starts = kv_start and pse_type >= 2  # without kv_start_idx the device ignores q_start_idx too
     return Call(
         query_rope=given.get("query_rope"),
         key_rope=given.get("key_rope"),

@@ -338,7 +338,7 @@ def _npu_paged_attention(
             raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
     if query.dim() != 3:
         raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
-    # The pages are passed with their heads first, the order that is tried first, whatever the sizes are.
+    # The pages are passed with their heads first. That is the order that `attend` tries first, whatever the sizes are.
     call = Inference(
         query.unsqueeze(1),
         key_cache.transpose(1, 2),
@@ -370,7 +370,7 @@ def npu_attention_update(
     Args:
         lse: float32 [T] for every part. An infinite lse marks a row for which the part has no keys.
         local_out: [T,D] for every part; float32, bfloat16 or float16.
-        update_type: 1 returns the lse of the whole too, 0 returns None in its place.
+        update_type: 1 returns the lse of the merged result too, 0 returns None in its place.
 
     Returns:
         out, [T,D] of local_out's type, summed in float32 and rounded once, and lse, float32 [T].

@@ -25,8 +25,8 @@ MAX_TOKENS = 2147483647
 _LAYOUTS = ("BSH", "BSND", "BNSD", "BNSD_BSND", "TND")
 _HEADS_AXIS = {"BNSD": 1, "BNSD_BSND": 1, "BSND": 2, "TND": 1}
 _ROWS_AXIS = {"BNSD": 2, "BNSD_BSND": 2, "BSND": 1, "BSH": 1}
-# The most rows of a decode. With more rows a prompt's kernels are faster, and compute the call unless only a decode
-# takes it.
+# A call of at most this many rows is computed as a decode. With more rows the kernels of a prompt are faster. They
+# compute every call that a prompt takes.
 _FEW_ROWS = 16
 
 
@@ -333,7 +333,7 @@ def _checked_mode(call: Inference) -> int:
 
 
 def _packed(call: Inference) -> tuple[Tensor, Tensor]:
-    """Computes a call of layout TND, whose lengths are both prefix sums."""
+    """Computes a call of layout TND, in which both lists of lengths are prefix sums."""
     for name in ("lengths_q", "lengths_kv"):
         if getattr(call, name) is None:
             raise call.refuse(name, ": missing, want prefix sums (layout TND)")

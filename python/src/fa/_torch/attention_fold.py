@@ -24,7 +24,8 @@ def _rank(tensor: Tensor, dim: int | None) -> int:
 
 
 def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
-    """Reorders bits [samples, bytes], each of [blocks, pairs], to the bits of [blocks, samples, pairs]."""
+    """Reorders bits [samples, bytes], in which each sample has the bits of [blocks, pairs], to the bits of [blocks,
+    samples, pairs]."""
     samples = bits.shape[0]
     if blocks == 1 and pairs % 8 == 0:
         return bits.reshape(-1)
@@ -58,7 +59,7 @@ class _AttentionFold:
     @staticmethod
     def possible(call: Call, dims: Call) -> bool:
         own_mask = dims.dense_mask is not None and _rank(call.dense_mask, dims.dense_mask) == 2
-        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)  # a compressed mask
+        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)  # such a mask is compressed
 
     def tensors(self, tensors: tuple, dims: tuple, axis: int) -> tuple:
         return tuple(self.fold.fold(t, dim, axis) for t, dim in zip(tensors, dims, strict=True))

@@ -46,11 +46,11 @@ class Call(NamedTuple):
 
     @classmethod
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
-        """Makes the call of a rule, as the constants above name it. A mask in memory, if given, also applies. The tensors
-        give the number of heads, and pse is added to scaled scores."""
+        """Makes the call of a rule, which is one of the constants above. A mask in memory, if given, also applies. The
+        tensors give the number of heads, and pse is added to scaled scores."""
         pse_type = 1 if others.get("pse") is None else 0
         if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
-            # With a mask in memory, mode 2 wants the device's compressed one. Mode 0 takes a band in addition to the
+            # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 takes a band in addition to the
             # mask.
             others |= {"pre_tokens": (1 << 31) - 1, "next_tokens": 0}
             rule = 0

@@ -56,14 +56,14 @@ def attend_plainly(
     context = _context.context_of_tensors()
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
-    except ValueError:  # the error has the library's names; the general path reports the caller's
+    except ValueError:  # the error has the library's names; the general path reports the caller's names
         return None
 
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
     """Computes attention with a mask in inference. Returns None if a gradient is recorded, because autograd must see
-    how the mask broadcasts. Returns None also for an expanded mask, because only elements in memory are inverted, and
-    for padding."""
+    how the mask broadcasts. Returns None also for padding, and for a mask that is not contiguous: inverting an expanded
+    mask would write out every element."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool

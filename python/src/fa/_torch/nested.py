@@ -1,6 +1,6 @@
 """scaled_dot_product_attention of nested tensors (jagged): each sequence sees its own keys, all in one call.
 
-A nested tensor may have gaps between its sequences, which come after torch.nested.narrow. The operator takes packed
+A nested tensor may have gaps between its sequences, for example after torch.nested.narrow. The operator takes packed
 sequences without gaps; a gap is passed as a sequence that has rows and no keys, or keys and no rows.
 """
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# The least pairs for an interval. Fewer pairs cost less than a new plan, because plans with lists of keys are not kept.
+# The least number of pairs for which an interval is made. Fewer pairs cost less than a new plan, because plans with
+# lists of keys are not kept.
 _PAIRS = 1 << 22
 
 
@@ -37,8 +38,8 @@ def is_large(query: Tensor, keys: int) -> bool:
 
 
 def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
-    """Returns the mask that keeps the keys that both `rule` and `dropped` keep. Returns None if `dropped` is no padding
-    or has gaps, or if the call is small.
+    """Returns the mask of the keys that `rule` keeps and `dropped` does not drop. Returns None if `dropped` is no
+    padding or has gaps, or if the call is small.
 
     dropped: bool [B, N, L, S], True = drop.
     """

@@ -69,8 +69,8 @@ def _put(undo: contextlib.ExitStack, module: Any, name: str, function: Callable)
 
 
 def _without_weights(before: Callable) -> Callable:
-    """Makes multi_head_attention_forward refuse calls that want weights. For these, `before` would compute attention of
-    own rows alone."""
+    """Makes multi_head_attention_forward refuse calls that want weights. In such calls `before` would compute attention
+    of own rows alone."""
     signature = inspect.signature(before)
 
     @functools.wraps(before)
@@ -80,6 +80,6 @@ def _without_weights(before: Callable) -> Callable:
             raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
         return before(*arguments, **keywords)
 
-    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # of a replacement
+    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # copied from a replacement
 
     return multi_head_attention_forward

@@ -45,7 +45,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Computes fa.torch.scaled_dot_product_attention. rule says which keys a row sees. dropout_state None means a new
-    state if dropout_p is not 0, which is drawn once the call is known to be taken."""
+    state if dropout_p is not 0. It is drawn once the call is known to be accepted."""
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
@@ -112,8 +112,8 @@ def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
 
 
 def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa) -> str | None:
-    """Returns why fa.torch.scaled_dot_product_attention does not take these arguments, in its words, or None if it
-    does."""
+    """Returns the text of the error with which fa.torch.scaled_dot_product_attention refuses these arguments, or None
+    if it takes them."""
     try:
         check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
         rule = CAUSAL_TOP_LEFT if is_causal else EVERY_KEY
@@ -121,7 +121,7 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
             attn_mask, rule = None, rule_of(attn_mask, query, key)
         nested = any(t.is_nested for t in (query, key, value))
         kinds = (query, key, value, attn_mask)
-        if not nested:  # nothing is copied
+        if not nested:  # empty tensors, so nothing is copied
             kinds = autocast(*(None if t is None else t.new_empty(0) for t in kinds))
         check_types(*kinds)
         if nested:

@@ -19,7 +19,7 @@ class AttentionShapes(NamedTuple):
 
     leading: tuple[int, ...]  # the dimensions before the heads
     heads: int
-    heads_kv: int  # as the operator takes them: a divisor of heads
+    heads_kv: int  # heads of key and value as the operator takes them: a divisor of heads
     rows: int
     keys: int
     rank: int  # the number of dimensions of the result
@@ -77,7 +77,7 @@ def empty_like(tensor: Tensor) -> Tensor:
     library writes rows."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
-        if like.stride(-1) == 1:  # not where rows overlap
+        if like.stride(-1) == 1:  # not 1 where rows overlap
             return like
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
@@ -175,8 +175,8 @@ def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_ma
 
 
 def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
-    """Returns a mask as [B, N, L, S], or a float one as [B|1, N, L, S]. It is copied only if the keys of a row are all
-    alike or there are several leading dimensions."""
+    """Returns a mask as [B, N, L, S], or a float one as [B|1, N, L, S]. It is copied only if all keys of a row share
+    one element, or if there are several leading dimensions."""
     check_broadcasts(mask, shapes, name)
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:

@@ -50,7 +50,7 @@ def unshard(own: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
 
     A tensor [..., rows held, ...] becomes [..., rows, ...].
 
-    The gradient of `own` is the gradient of its rows. This requires that every rank goes on alike with the whole
+    The gradient of `own` is the gradient of its rows. This requires that every rank computes the same with the whole
     tensor.
 
     Raises:

@@ -192,8 +192,8 @@ class LossCall(NamedTuple):
 
 
 def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
-    """Returns dq_index, dk_index, dweights and the loss by `function`, which takes the tensors before query_rope in
-    order."""
+    """Returns dq_index, dk_index, dweights and the loss that `function` computes. It takes the tensors before
+    query_rope by position."""
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
     needed = [given.pop(name) for name in call._fields[: call._fields.index("query_rope")]]
     lengths = {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
@@ -229,7 +229,7 @@ def _fake_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sp
 )
 def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
     """Returns softmax_max_index and softmax_sum_index. They are constants to autograd, because the gradients of the
-    loss count their changes in."""
+    loss already take their changes into account."""
     return tuple(
         _sparse.dense_lightning_indexer_softmax_lse(
             *(tensor.detach() for tensor in (query_index, key_index, weights)),

@@ -17,8 +17,8 @@ _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*")
 
 
 def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
-    """Returns the OpenMP runtime that PyTorch uses, from the `files` that the process has mapped. Returns None if it is
-    not certain."""
+    """Returns the OpenMP runtime that PyTorch uses, from the `files` that the process has mapped. Returns None if the
+    runtime is not certain."""
     runtimes = {file for file in files if _RUNTIME.fullmatch(os.path.basename(file))}
     if len(runtimes) > 1:
         # Other packages may have brought runtimes of their own.
@@ -40,7 +40,7 @@ def share_openmp_threads() -> None:
     files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
     runtime = openmp_runtime(files, os.path.realpath(Path(torch.__file__).parent))
     if runtime is not None:
-        # A file name that is no text, or a runtime without GNU's interface, cannot be used. The library's own threads
-        # do as well.
+        # A file name that is no text, or a runtime without GNU's interface, cannot be used. Calls then run on the
+        # library's own threads.
         with contextlib.suppress(ValueError):
             _fa.share_openmp_threads(runtime)

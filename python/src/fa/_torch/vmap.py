@@ -13,7 +13,7 @@ Rule = Callable[..., tuple]  # (operator, info, in_dims, *arguments) -> (results
 
 
 class Fold(NamedTuple):
-    """The vmapped dimension, merged into an axis in front of what lies there."""
+    """Merges the vmapped dimension into an axis. The samples come one after another on this axis."""
 
     size: int
 
@@ -49,8 +49,8 @@ def _sample(argument: Any, dim: Any, sample: int) -> Any:
 
 
 def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
-    """Returns the results for 0 samples, in the shapes of one sample's results. They depend on the arguments that a
-    call's results depend on."""
+    """Returns the results for 0 samples, in the shapes of one sample's results. For autograd they depend on the same
+    arguments as the results of a call."""
     pairs = tuple(zip(arguments, in_dims, strict=True))
     results = operator(*(_without_contents(a, dim) for a, dim in pairs))
     nothing = sum(a.sum() * 0 for a in arguments if isinstance(a, Tensor) and a.is_floating_point())
@@ -77,7 +77,7 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
     """Returns the rule of an operator whose tensors have the batch in front. Packed tensors, and calls with an argument
-    of `unless`, are computed sample by sample."""
+    at a place in `unless`, are computed sample by sample."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):

@@ -19,7 +19,7 @@ Words = str | tuple[str, str, str]
 
 
 def at(path: str) -> tuple[str, str, str]:
-    """An argument in an error, such as "k.shape[2]", as the pieces with which it can be renamed."""
+    """Returns an argument in an error, such as "k.shape[2]", in pieces, so that it can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
@@ -33,7 +33,7 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
     """Returns the error with the caller's names. `names` maps the names in the error to the caller's names.
 
-    parts_at: the dimension that a renamed tensor has and its parts have not, along which its parts lie.
+    parts_at: the dimension of the renamed tensor along which its parts lie. The parts do not have this dimension.
     """
 
     def axis(name: str, member: str, index: str) -> str:

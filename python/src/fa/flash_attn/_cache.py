@@ -45,7 +45,7 @@ class Cache(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """The number of keys that a sequence may have."""
+        """Returns the number of keys that a sequence may have."""
         return self.k_cache.shape[1] * (1 if self.block_table is None else self.block_table.shape[1])
 
 
@@ -59,8 +59,8 @@ class Rotary(NamedTuple):
 def attend_cache(
     q: Tensor, cache: Cache, rotary: Rotary | None, options: Options, need_lse: bool, empty: float
 ) -> Any:
-    """out, or with need_lse (out, softmax_lse [B, N, S] or [N, total]). `empty` is the softmax_lse of rows without
-    keys. There are no gradients."""
+    """Returns out, or with need_lse (out, softmax_lse [B, N, S] or [N, total]). `empty` is the softmax_lse of rows
+    without keys. There are no gradients."""
     q, qv, k, v = _as_cached(cache.k_cache, q, options.qv, cache.k, cache.v)
     cache = cache._replace(k=k, v=v)
     sequences = check_query(q, cache)
@@ -190,8 +190,8 @@ def check_rotary(q: Tensor, cache: Cache, rotary: Rotary) -> None:
 
 
 def _turned(q: Tensor, cache: Cache, rotary: Rotary, local: bool) -> tuple[Tensor, Cache]:
-    """q and k turned by their positions. If queries look at every key, all queries of a sequence have the position of
-    its first new key."""
+    """Returns q and the cache with k, both turned by their positions. If queries look at every key, all queries of a
+    sequence have the position of its first new key."""
     starts = cache.cache_seqlens if rotary.seqlens is None else rotary.seqlens
     tables = rotary.rotary_cos, rotary.rotary_sin
 

@@ -38,7 +38,8 @@ def keys_in_rows(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], places: 
 
 
 def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_table: Tensor) -> Keys:
-    """Keys in pages. The table omits pages before the first key; a mask drops the rows before it in its page."""
+    """Returns keys in pages. The table omits pages before the first key. In the page of the first key a mask drops the
+    rows before this key."""
     page = k_cache.shape[1]
     first = torch.tensor([piece.k_begin // page for piece in pieces])
     before = torch.tensor([piece.k_begin % page for piece in pieces])

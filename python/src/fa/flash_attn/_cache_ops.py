@@ -47,7 +47,7 @@ def _fake(q, v_cache, places) -> tuple[Tensor, Tensor]:
     fake=lambda q, _, v_cache, *arguments: _fake(q, v_cache, CachePlaces(*arguments[:_PLACES])),
 )
 def cache_attention(q, k_cache, v_cache, *arguments):
-    """out in q's form, and with need_lse lse, float32 [total, N], -inf for rows without keys."""
+    """Returns out in q's form, and with need_lse also lse, float32 [total, N], -inf for rows without keys."""
     return _compute(q, k_cache, v_cache, None, None, *arguments)
 
 
@@ -167,8 +167,8 @@ def _decode(
 
 
 def _with_qv(query, qv, k_cache, v_cache, pieces: list[Piece], places: Places, call: FlashCall, out, lse) -> None:
-    """Computes a run of sequences with the dense engine, which adds two products, one batch element at a time, because
-    each has its own keys."""
+    """Computes a run of sequences with the dense engine, because this engine adds two products to the scores. It
+    computes one batch element at a time, because each element has its own keys."""
     call = call._replace(slopes=None)
     for i, piece in enumerate(pieces):
         span = places.slots[piece.owner], slice(piece.k_begin, piece.k_end)

@@ -15,10 +15,10 @@ from ._sequences import Piece, chunked
 class Places(NamedTuple):
     """The places of sequences, with one entry per sequence."""
 
-    slots: list[int]  # index in the caches' first dimension; with pages in block_table
+    slots: list[int]  # index in the first dimension of the caches, or with pages of block_table
     begins: list[int]  # place of the first key
     lengths: list[int]  # number of keys before the call, counted from place 0
-    added: list[int]  # number of new keys, which follow them
+    added: list[int]  # number of new keys, which follow the earlier ones
 
     @property
     def ends(self) -> list[int]:

@@ -24,7 +24,8 @@ _UNLIMITED = (1 << 63) - 1
 
 
 class Options(NamedTuple):
-    """Options of both generations' functions by their names there. Some are of one generation only."""
+    """The options of flash_attn's functions, of both generations, under their argument names. Some options exist in one
+    generation only."""
 
     causal: bool = False
     window_size: Sequence[Optional[int]] = (-1, -1)
@@ -71,7 +72,7 @@ class Options(NamedTuple):
 class FlashCall(NamedTuple):
     """All arguments of a call except q, k and v, in the order of the operators' arguments."""
 
-    qv: Optional[Tensor] = None  # [.., N, Dv]: scores get qv v^T too
+    qv: Optional[Tensor] = None  # [.., N, Dv]: scores are then q k^T + qv v^T
     slopes: Optional[Tensor] = None
     sink: Optional[Tensor] = None
     dropout_state: Optional[Tensor] = None  # int64 [2]: seed and offset
@@ -89,7 +90,7 @@ class FlashCall(NamedTuple):
     keep_prob: float = 1.0
 
     def philox(self, run: int) -> tuple[int | None, int]:
-        """Seed and offset of the dropout of a run of sequences."""
+        """Returns seed and offset of the dropout of a run of sequences."""
         if self.dropout_state is None:
             return None, 0
         seed, offset = self.dropout_state.tolist()

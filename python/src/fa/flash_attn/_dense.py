@@ -96,7 +96,7 @@ def check_packed(packed: Packed) -> Packed:
 
 
 def length(number: Any) -> Any:
-    """A length as a number. It may be a tensor of one number."""
+    """Returns a length as a number. The length may be a tensor of one number."""
     return int(number) if isinstance(number, Tensor) else number
 
 

@@ -1,4 +1,4 @@
-"""The probabilities for return_attn_probs. They are the only S x S tensor, which PyTorch's own operators make from the
+"""The probabilities for return_attn_probs. Only they need an S x S tensor. PyTorch's own operators make it from the
 engine's inputs and results."""
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def pieces_of(
 
 
 def chunked(piece: Piece, chunk: int) -> list[Piece]:
-    """Returns the pieces of a sequence's chunks. Key j lies in chunk j // chunk, and so does the row at its place. Rows
-    before all keys see none."""
+    """Returns the pieces of a sequence's chunks. Key j and the row at its place lie in chunk j // chunk. Rows before
+    all keys see no key."""
     owner, q_begin, q_end, k_begin, k_end = piece
     first = q_begin - piece.offset  # the row at the first key's place
     parts = []

@@ -1,5 +1,5 @@
-"""flash_attn.flash_attn_interface: the functions of the second generation. A function that the third generation has too
-becomes the third's if it gets a keyword that only the third knows."""
+"""flash_attn.flash_attn_interface: the functions of the second generation. If a function of both generations gets a
+keyword that only the third generation knows, the third generation's function is called."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def flash_attn_combine(
 
 
 def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
-    """Returns None, because calls are scheduled when they come."""
+    """Returns None, because a call is scheduled only when it is made."""
 
 
 def _options(given: dict[str, Any]) -> Options:
@@ -226,7 +226,8 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Any:
-    """Computes chunks, for which batch elements become packed sequences."""
+    """Computes attention with attention_chunk. Batch elements become packed sequences, because only these have
+    chunks."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[B, S, N, D]")
     check_size("k", k, 0, q.shape[0], at("q.shape[0]"))

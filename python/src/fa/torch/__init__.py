@@ -124,9 +124,6 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
     fa.torch's. PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot
     enter the context inside a compiled function: enter it around the call.
 
-    PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot enter the
-    context inside a compiled function: enter it around the call.
-
     Contexts nest and overlap, in one thread or in many. The functions that were in force before the first context are
     put back when the last context is left.
     """

@@ -87,8 +87,8 @@ def scaled_dot_product_attention(
             the shorter predicted time. No bit depends on the strategy.
 
     Returns:
-        [..., N, L, Ev], this rank's rows, in memory as there. The gradients are those of this rank's rows too. All ranks
-        call backward, or none does.
+        [..., N, L, Ev], this rank's rows, in the memory order of that function's result. The gradients are those of
+        this rank's rows too. All ranks call backward, or none does.
 
     Raises:
         ValueError, TypeError: an argument of some rank is wrong, or the ranks disagree about one; the text names the

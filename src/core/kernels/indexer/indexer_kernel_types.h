@@ -50,7 +50,7 @@ struct IndexerFunctions {
   int64_t (*scores_within)(const float* scores, int64_t n, uint32_t first, uint32_t last, uint32_t* keys,
                            int32_t* indices);
   static constexpr int64_t kKeysBehind = 16;
-  /// Computes the bucket of every key. No key may be a NaN's. Along ascending keys the buckets never descend.
+  /// Computes the bucket of every key. `keys` must not contain the key of NaN. A larger key never has a lower bucket.
   void (*bucket_keys)(const uint32_t* keys, int64_t n, const KeyBuckets& buckets, uint16_t* bucket);
 };
 

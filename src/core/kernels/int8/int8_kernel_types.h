@@ -31,18 +31,18 @@ struct Int8Functions {
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
   /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32. With `row_max`, row_max[lane] = max(row_max,
-  /// s). `k` points at packed rows of `words` words each, the first of which is a multiple of 8. `start` has the
-  /// starting values of their scores.
+  /// s). `k` points at packed rows of `words` words each. The first of these rows has a number that is a multiple of 8.
+  /// `start` has the starting values of their scores.
   void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
                  float* row_max);
 
   /// Computes p = 2^(factor * (s - row_max)) and row_sum = sum p. In place of s it writes p8 = min(rint(quant * p),
-  /// limit). p8 lies in groups along the keys (on some levels in pairs of groups), the last one padded with 0. quant >=
-  /// 0 and limit <= 128. A row_max of -inf counts as 0.
+  /// limit). p8 lies in groups along the keys (on some levels in pairs of groups), of which the last is padded with 0.
+  /// quant >= 0 and limit <= 128. A row_max of -inf counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
-  /// o[column][lane] = sum_key v[key][column] * p8[key][lane], for keys <= kInt8ProductKeys, which begin with the
-  /// panel's first key.
+  /// o[column][lane] = sum_key v[key][column] * p8[key][lane], over the first `keys` keys of the panel, where keys <=
+  /// kInt8ProductKeys.
   /// @param v_stride  words from one block of columns to the next
   void (*product)(const uint32_t* v, int64_t v_stride, int64_t keys, const uint32_t* p, int64_t dv, int32_t* o);
 };

@@ -1,6 +1,6 @@
 // The kernels of avx512_amx over vocabularies that any CPU executes, for builds with tests. The vocabularies are the
-// vectors of the portable level and an emulation of the tile unit. The products are compiled from the same text, and
-// strips and their tiles have the same sizes.
+// vectors of the portable level and an emulation of the tile unit. The products are compiled from the same source text,
+// and strips and their tiles have the same sizes.
 
 #include "core/kernels/levels/kernel_level.h"
 

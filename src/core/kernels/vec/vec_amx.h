@@ -1,12 +1,12 @@
 // This is the vocabulary of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
-// vec_amx_emulated.h has the same words for any CPU.
+// vec_amx_emulated.h has the same functions for any CPU.
 //
 // The instructions are written as inline assembly, because g++ 12's intrinsics have two faults. They take tile numbers
 // only as literals, and they do not say that tileloadd reads memory.
 
 #pragma once
 
-/// Configures all eight tiles with their full size, once per thread and task.
+/// Configures all eight tiles with their full size, once per thread and TileScope.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
   // This is palette 1. The bytes per row of each tile start at byte 16, and the row counts start at byte 48.

@@ -1,4 +1,4 @@
-// This is the vocabulary of vec_amx.h in vectors of the compiler, for any CPU. Each word does the operation that
+// This is the vocabulary of vec_amx.h in vectors of the compiler, for any CPU. Each function does the operation that
 // Intel's Software Developer's Manual, volume 2, gives for its instruction.
 
 #pragma once
@@ -34,8 +34,9 @@ FA_INLINE void TileStore(void* p, int64_t step) {
   for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + r * step, tile.row[r], 64);
 }
 
-// Eight columns are computed at a time. One by one, columns take much of the time of tests with all levels. Sanitizers
-// need not watch the inside of an instruction. They do watch the memory that tiles are loaded from and stored to.
+// Eight columns are computed at a time. If they were computed one by one, tests of all levels would spend much of their
+// time here. Sanitizers need not watch the inside of an instruction. They do watch the memory that tiles are loaded
+// from and stored to.
 #define FA_EMULATED __attribute__((no_sanitize("address", "thread", "undefined")))
 typedef float EmulatedFloats __attribute__((vector_size(32)));
 typedef uint32_t EmulatedWords __attribute__((vector_size(32)));

@@ -14,7 +14,8 @@ inline constexpr int kRegisters = 16;
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
 /// Returns the steps in one turn of the loop of a register block that is `vectors` vectors wide. Two steps of 6x16 run
-/// nearer to the peak, above all beside another hyper-thread. 4x24 has no register left for a second step.
+/// nearer to the peak, above all while the core's other hyper-thread is busy. 4x24 has no register left for a second
+/// step.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
 /// Whether the products of strips with V fetch the rows of V that follow. Lists of lines are fetched in any case, and
 /// kernels of few rows fetch in any case. A fetch per step is one more load for 12 FMAs, which slows 4x24 where V lies

@@ -110,7 +110,7 @@ FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 /// Returns f * 2^r for an integer r. Subnormal results are rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) { return _mm512_scalef_ps(f, r); }
 FA_INLINE F RoundToInteger(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// The next two functions clamp nothing, because scalef takes any exponent.
+/// The next three functions clamp nothing, because scalef takes any exponent.
 FA_INLINE F ClampExponent(F x) { return x; }
 FA_INLINE F ClampFromBelow(F x) { return x; }
 FA_INLINE F ClampProbability(F x) { return x; }

@@ -101,7 +101,7 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-/// Turns the keys of a, followed by the keys of b, into their even and their odd keys.
+/// Turns the vectors a and b of consecutive keys into the vector of their even keys and the vector of their odd keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 4 || R == 8);

@@ -20,7 +20,7 @@ FA_INLINE I DotWords(I c, I a, I b) { return _mm256_add_epi32(c, _mm256_madd_epi
 /// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return _mm256_cvtps_epi32(x); }
 /// Rounds and stores four rows of numbers in 0..128. The first word of a lane pairs rows 0 and 1 as 16-bit halves. The
-/// second word, `stride` words behind, pairs rows 2 and 3.
+/// second word, `stride` words after the first, pairs rows 2 and 3.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, _mm256_or_si256(ToInt(rows[0]), _mm256_slli_epi32(ToInt(rows[1]), 16)));
   StoreWords(p + stride, _mm256_or_si256(ToInt(rows[2]), _mm256_slli_epi32(ToInt(rows[3]), 16)));

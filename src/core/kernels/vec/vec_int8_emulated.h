@@ -1,4 +1,4 @@
-// The words of vec_int8_avx512_vnni.h over the vocabulary of the portable level, for builds with tests.
+// The functions of vec_int8_avx512_vnni.h over the vocabulary of the portable level, for builds with tests.
 
 #pragma once
 

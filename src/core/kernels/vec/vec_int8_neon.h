@@ -22,7 +22,7 @@ FA_INLINE I DotWords(I c, I a, I b) {
 /// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return vcvtnq_s32_f32(x); }
 /// Rounds and stores four rows of numbers in 0..128. The first word of a lane pairs rows 0 and 1 as 16-bit halves. The
-/// second word, `stride` words behind, pairs rows 2 and 3.
+/// second word, `stride` words after the first, pairs rows 2 and 3.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, vsliq_n_s32(ToInt(rows[0]), ToInt(rows[1]), 16));
   StoreWords(p + stride, vsliq_n_s32(ToInt(rows[2]), ToInt(rows[3]), 16));

@@ -18,7 +18,8 @@ FA_INLINE void StoreWords(uint32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x);
 FA_INLINE void StoreI(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
 FA_INLINE void KeepWordsInRegister(I& /*x*/) {}
 
-/// Returns c + the inner product of the two halves of each word. The sum would wrap, but cannot overflow here.
+/// Returns c + the inner product of the two halves of each word. An overflow would wrap around, but none can occur
+/// here.
 FA_INLINE I DotWords(I c, I a, I b) {
   const I low = ((a << 16) >> 16) * ((b << 16) >> 16), high = (a >> 16) * (b >> 16);
   return c + low + high;
@@ -26,7 +27,7 @@ FA_INLINE I DotWords(I c, I a, I b) {
 /// Rounds to nearest even, for |x| < 2^22.
 FA_INLINE I ToInt(F x) { return __builtin_convertvector(RoundToInteger(x), I); }
 /// Rounds and stores four rows of numbers in 0..128. The first word of a lane pairs rows 0 and 1 as 16-bit halves. The
-/// second word, `stride` words behind, pairs rows 2 and 3.
+/// second word, `stride` words after the first, pairs rows 2 and 3.
 FA_INLINE void StoreGroups(uint32_t* p, int64_t stride, const F (&rows)[4]) {
   StoreWords(p, ToInt(rows[0]) | (ToInt(rows[1]) << 16));
   StoreWords(p + stride, ToInt(rows[2]) | (ToInt(rows[3]) << 16));

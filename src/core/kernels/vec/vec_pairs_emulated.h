@@ -1,4 +1,5 @@
-// The words of vec_avx512_bf16.h over the vocabulary of the portable level, element by element, for builds with tests.
+// The functions of vec_avx512_bf16.h over the vocabulary of the portable level, element by element, for builds with
+// tests.
 
 #pragma once
 

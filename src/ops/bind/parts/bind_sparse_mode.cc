@@ -1,6 +1,6 @@
 // Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them. They leave
-// rows without keys, or the device cannot express them in its skipping of blocks. The device's limits of sizes are not
-// checked.
+// rows without keys, or the device's rules for skipping blocks cannot express them. The device's limits of sizes are
+// not checked.
 #include <algorithm>
 #include <limits>
 #include <string>

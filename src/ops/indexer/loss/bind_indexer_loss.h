@@ -19,7 +19,7 @@ struct LossAttention {
   layout::Stats max, sum;  ///< laid out by SparseStatisticOf
   float scale = 1;
 
-  /// Returns a head's statistic of a row.
+  /// Returns the statistic of one head for a row.
   [[nodiscard]] float Statistic(const layout::StatsView& of, int64_t batch, int64_t head, int64_t row) const {
     const int64_t group = heads / heads_kv;
     return of.data[of.where.Offset(batch, head % group, row) + head / group * of.where.copy_stride];
@@ -38,7 +38,7 @@ struct LossProblem {
   bool has_mean = false;  ///< whether p_head_mean is given; if it is, `attention` has no meaning
 };
 
-/// A validated loss.
+/// A validated call of a KL loss.
 struct BoundIndexerLoss {
   LossProblem problem;
   IndexerGradRows gradients;
@@ -65,7 +65,7 @@ struct LossRows {
   float* loss = nullptr;
 };
 
-/// Returns the rows of checked arguments.
+/// Returns the tensors of checked arguments.
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
@@ -76,7 +76,7 @@ struct LossRows {
                                                        const DenseIndexerLossOptions& options);
 
 /// The next two functions check in Run that tensors and lengths are the planned ones, and that no output shares an
-/// element with another tensor. If the caller wants it, the first also checks that indices are keys.
+/// element with another tensor. If check_indices is set, the sparse loss also checks that indices are keys.
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 

@@ -43,7 +43,7 @@ void SetLengths(Call* call, std::vector<int64_t> lengths) {
 constexpr KeyForm kOne = KeyForm::kOneTensor, kList = KeyForm::kList, kPages = KeyForm::kPages,
                   kHeads = KeyForm::kPagesOfHeads;
 
-// The mistakes are made in a call of B=2, N=4, Nkv=2, Sq=1, D=Dv=24, f16, with keys of 40 and 20, and pages of 16.
+// The mistakes are made in a call of B=2, N=4, Nkv=2, Sq=1, D=Dv=24, f16, with 40 and 20 keys, and pages of 16 rows.
 const Mistake kMistakes[] = {
     {"NoQuery", kOne, "q: null data", [](Call* c) { c->args.q.data = nullptr; }},
     {"NoKey", kOne, "k: null data", [](Call* c) { c->k[0].data = nullptr; }},

@@ -160,7 +160,7 @@ TEST_P(RefusedPrompt, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(Mistakes, RefusedPrompt, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// An offset is allowed where no rule can leave a row without keys. Without an offset rows without keys are allowed.
+// An offset is allowed where no rule can leave a row without keys. A call without an offset may have rows without keys.
 TEST(PromptErrors, WhatTheDeviceLetsPassPasses) {
   PromptCase c;
   c.dtype = c.out_dtype = DType::kI8;

@@ -24,7 +24,7 @@ struct PromptCase {
   DType dtype = DType::kF32, out_dtype = DType::kF32;
   Layout layout = Layout::kBNSD;
   int64_t heads = 2, heads_kv = 1, d = 16, dv = 16;
-  int64_t batch = 1, sq = 16, sk = 16;  ///< sizes of the tensors; TND takes the lengths
+  int64_t batch = 1, sq = 16, sk = 16;  ///< sizes of the tensors; TND has the lengths instead
   /// Rows in use of each batch element; an empty list means all rows. TND needs the length of each sequence.
   std::vector<int64_t> lengths_q = {}, lengths_kv = {};
   bool one_length = false;  ///< passes one entry for all elements, which are equally long
@@ -32,7 +32,7 @@ struct PromptCase {
   reference::MaskRule mask = {};
   bool sparse_mode = false;  ///< the mask is made by Mask::FromSparseMode, otherwise by the constructor of its rule
   PromptMask dense_mask = PromptMask::kNone;
-  int64_t wider = 0;  ///< rows and columns that the dense mask and pse have more than the tensors
+  int64_t wider = 0;  ///< rows and columns by which the dense mask and pse are larger than needed
   bool pse = false;
   bool pse_broadcast = false;
   /// Features of the forward, which only float inputs have. Type 2 or 3 is a bias by slopes, in place of pse.

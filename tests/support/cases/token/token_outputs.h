@@ -42,7 +42,7 @@ struct ExpectedOutput {
 
 /// Returns the values of output `name`.
 [[nodiscard]] const std::vector<double>& ValuesOf(const TokenOutputs& outputs, const std::string& name);
-/// Returns the values of an output that does not outlive the call.
+/// Returns the values of output `name` of outputs that do not outlive the call.
 [[nodiscard]] std::vector<double> ValuesOf(TokenOutputs&& outputs, const std::string& name);
 
 }  // namespace fa::test

@@ -60,14 +60,14 @@ def apply_rotary_emb(
 
 
 def apply_rotary_emb_torch(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
-    """apply_rotary_emb of x [B, S, N, D], whose positions begin at 0."""
+    """Computes apply_rotary_emb for x [B, S, N, D], whose positions begin at 0."""
     return apply_rotary_emb(x, cos[: x.shape[1]], sin[: x.shape[1]], interleaved)
 
 
 def rotated(
     x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool, inplace: bool = False
 ) -> Tensor:
-    """x turned by its positions, which are integers that broadcast to x's dimensions before the heads."""
+    """Returns x turned by its positions, which are integers that broadcast to x's dimensions before the heads."""
     known = (positions >= 0) & (positions < cos.shape[0])
     places = positions.clamp(0, max(cos.shape[0] - 1, 0)).long()
     accumulate = torch.promote_types(x.dtype, torch.float32)
@@ -109,8 +109,8 @@ def check_offsets(seqlen_offsets: Tensor, sequences: int) -> None:
 
 
 def packed_positions(rows: int, offsets: int | Tensor, cu_seqlens: Tensor, step: int = 1) -> Tensor:
-    """Positions of the rows of packed sequences, which start at `offsets`. With step 0 all rows of a sequence have its
-    offset."""
+    """Returns the positions of the rows of packed sequences. The positions of a sequence start at its entry of
+    `offsets`. With step 0 all rows of a sequence have its offset."""
     row = torch.arange(rows, device=cu_seqlens.device)
     owner = torch.searchsorted(cu_seqlens[1:].contiguous(), row, right=True)
     owner = owner.clamp(max=max(cu_seqlens.shape[0] - 2, 0))

@@ -1,0 +1,46 @@
+#ifndef FA_OPS_MASK_WORDS_H_
+#define FA_OPS_MASK_WORDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/run/executor.h"
+#include "ops/bind/attention_rows.h"
+#include "ops/bind/bind_attention.h"
+#include "ops/plan/plan_impl.h"
+#include "tiling/rows_plan.h"
+
+namespace fa::ops {
+
+/// The dense mask of a call with one bit per pair, made from its bytes before the tiles run. Each tile looks at its
+/// part of the mask to find the keys that it need not visit, and reads a byte mask once per head. A call of few rows
+/// has no words, since its few tiles read each byte once.
+class MaskWords {
+ public:
+  MaskWords(const BoundAttention& bound, int workers);
+  /// Adds the memory of the words, if there are any, to the workspace of a program.
+  template <typename Program>
+  void Book(Program& program) {
+    if (plan_.rows == 0) return;
+    words_at_ = program.Book("words of the dense mask", words_ * sizeof(uint64_t));
+    state_at_ = program.Book("run state of the mask", core::RunStateBytes(plan_.graph));
+  }
+  /// Makes the words from scores.dense_mask, which then stands for them.
+  [[nodiscard]] Status Make(const GraphRunner& runner, std::byte* workspace, ScoreInputs* scores) const;
+
+ private:
+  /// Rows of bytes at `from`, `stride` bytes apart, that become `words` words each.
+  struct Plane {
+    int64_t from, stride, keys, first_row, first_word, words;
+  };
+
+  std::vector<Plane> planes_;
+  PairRows layout_;
+  tiling::RowsPlan plan_;
+  size_t words_ = 0, words_at_ = 0, state_at_ = 0;
+};
+
+}  // namespace fa::ops
+
+#endif  // FA_OPS_MASK_WORDS_H_
