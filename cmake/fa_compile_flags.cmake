@@ -20,7 +20,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 if(FA_SANITIZE)
   list(JOIN FA_SANITIZE "," fa_sanitizers)
-  target_compile_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers} -fno-omit-frame-pointer)
+  # FA_NOT_SANITIZED of a target lists the checks that it goes without.
+  set(not_sanitized $<TARGET_PROPERTY:FA_NOT_SANITIZED>)
+  target_compile_options(
+    fa_flags INTERFACE -fsanitize=${fa_sanitizers} $<$<BOOL:${not_sanitized}>:-fno-sanitize=${not_sanitized}>
+                       -fno-omit-frame-pointer)
   target_link_options(fa_flags INTERFACE -fsanitize=${fa_sanitizers})
   if("undefined" IN_LIST FA_SANITIZE)
     target_compile_options(fa_flags INTERFACE -fno-sanitize-recover=undefined)
@@ -33,8 +37,9 @@ set(fa_quick_flags "")
 if(FA_QUICK)
   set(fa_quick_flags -O2)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND fa_quick_flags -fno-code-hoisting -fno-gcse -fno-thread-jumps -fno-tree-pre -fno-tree-slp-vectorize
-         -fno-tree-vectorize -fno-tree-vrp -Wno-maybe-uninitialized)
+    list(APPEND fa_quick_flags -fno-code-hoisting -fno-dse -fno-gcse -fno-ivopts -fno-rerun-cse-after-loop
+         -fno-schedule-insns2 -fno-thread-jumps -fno-tree-dominator-opts -fno-tree-dse -fno-tree-pre -fno-tree-pta
+         -fno-tree-sink -fno-tree-slp-vectorize -fno-tree-vectorize -fno-tree-vrp -Wno-maybe-uninitialized)
   endif()
 endif()
 

@@ -1,11 +1,13 @@
 # Compiles several sources as one. Two sources that define the same local name cannot be compiled as one. When a new source
 # fails for this reason, rename what it defines, or name the source in the call of these functions.
 
-# fa_unite(option target [source ...]) compiles the target's sources sixteen at a time if the option (FA_UNITY or
-# FA_UNITY_TESTS) is on. The sources that it names are compiled alone.
+# fa_unite(ON|option target [source ...]) compiles the target's sources sixteen at a time if the option is on. The sources that
+# it names are compiled alone.
 function(fa_unite option target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${${option}} UNITY_BUILD_BATCH_SIZE 16)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(${option})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()
 
 # fa_unite_sets(target [SET source ...] ...) compiles the target's sources as one if FA_UNITY is on, and the sources of each

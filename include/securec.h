@@ -1,7 +1,7 @@
-/// The checked copies that published programs for the device use. This header serves C and C++. If a later include
-/// folder has a securec.h too, such as the folder of the device's software, this header includes that file instead.
+/// The checked copy functions that published programs for the device use, for C and C++. If a later include folder has
+/// another securec.h, such as that of the device's software, this header includes that file instead.
 #if defined(__has_include_next) && __has_include_next(<securec.h>)
-#pragma GCC system_header  // The pragma keeps -Wpedantic from warning of #include_next.
+#pragma GCC system_header  // keeps -Wpedantic from warning about #include_next
 #include_next <securec.h>
 #elif !defined(FA_SECUREC_H_)
 #define FA_SECUREC_H_

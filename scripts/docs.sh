@@ -20,7 +20,7 @@ if ! cmp -s "$wanted" "$folder/venv/requirements.txt"; then
 fi
 
 rm -rf "$folder/pages" "$folder/site" "$folder/checked" "$folder/undocumented"
-mkdir -p "$folder/pages/javascripts"
+mkdir -p "$folder/pages/javascripts" "$folder/pages/stylesheets"
 doxygen_of() {
   { cat scripts/docs/Doxyfile; printf '%s\n' "$@"; } >"$folder/Doxyfile"
   doxygen "$folder/Doxyfile"
@@ -38,6 +38,7 @@ fi
 python3 scripts/docs/stage.py "$folder/pages"
 cp scripts/docs/mkdocs.yml "$folder/mkdocs.yml"
 cp scripts/docs/iframe-worker.js "$folder/pages/javascripts/"
+cp scripts/docs/extra.css "$folder/pages/stylesheets/"
 sed -i "s|\.\./\.\./|$PWD/|" "$folder/mkdocs.yml"
 # The theme's advice about future versions of MkDocs is no warning about these pages.
 NO_MKDOCS_2_WARNING=1 "$folder/venv/bin/mkdocs" build --quiet --strict --config-file "$folder/mkdocs.yml"

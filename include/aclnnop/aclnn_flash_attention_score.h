@@ -6,8 +6,7 @@
 /// inputLayout is "BNSD", "BSND", "BSH" or "SBH"; VarLen functions take "TND". Tensors are float, float16 or bfloat16,
 /// with any strides. paddingMask, softmaxOutOut and innerPrecise are ignored.
 ///
-/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8] with any layout. Each value stands there in eight equal
-///   copies.
+/// - softmaxMaxOut and softmaxSumOut are float [B,N,Sq,8] with any layout. Each value is stored in eight equal copies.
 /// - realShift has the type of query or float; with pseType 2 and 3 it holds float slopes.
 /// - dropMask holds bits, 1 = keep.
 /// - attenMask drops the pairs where it is 1. Null means no mask, whatever sparseMode says. The compressed masks of
@@ -56,8 +55,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint
                                                            aclOpExecutor* executor, aclrtStream stream);
 
 /// This function takes packed sequences: inputLayout is "TND", and lengths are inclusive prefix sums. Zeros after the
-/// last sum stand for sequences that take no part; prefixOptional has entries for these sequences too. Statistics
-/// [T,N,8] hold one block [N,Sq_b,8] per sequence, in the order of the sequences.
+/// last sum stand for unused sequences; prefixOptional has entries for them too. Statistics [T,N,8] hold one block
+/// [N,Sq_b,8] per sequence, in the order of the sequences.
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,
@@ -95,8 +94,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize,
                                                                  aclOpExecutor* executor, aclrtStream stream);
 
-/// This version has the arguments of the first version and softmaxOutLayout. softmaxOutLayout is "", null or
-/// "same_as_input"; the last one stands for statistics in the order [T,N,8].
+/// This version has the arguments of the first version and softmaxOutLayout, which is "", null or "same_as_input".
+/// "same_as_input" stands for statistics in the order [T,N,8].
 ACL_FUNC_VISIBILITY aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
     const aclTensor* dropMaskOptional, const aclTensor* paddingMaskOptional, const aclTensor* attenMaskOptional,

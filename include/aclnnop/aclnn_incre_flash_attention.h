@@ -4,8 +4,8 @@
 /// Attention of few query rows against long keys: attentionOut = softmax(mask(scale * query key^T + pseShift)) value.
 ///
 /// inputLayout is "BNSD", "BSND" or "BSH". query and attentionOut are float, float16 or bfloat16, with any strides. key
-/// and value are lists. A list has one tensor, or one tensor per batch element. In the second case each tensor has
-/// batch size 1 and a length of its own. numKeyValueHeads 0 means numHeads.
+/// and value are lists, of one tensor, or of one tensor per batch element, each with batch size 1 and its own length.
+/// numKeyValueHeads 0 means numHeads.
 ///
 /// Optional tensors:
 /// - pseShift [B|1,N,1,S], of the type of query or float;

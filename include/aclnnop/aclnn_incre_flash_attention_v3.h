@@ -4,8 +4,8 @@
 /// aclnnIncreFlashAttentionV2 with int8 keys and values for a query of another type, and with keys in pages.
 ///
 /// An int8 key or value x stands for (x + antiquantOffset) * antiquantScale. antiquantScale and antiquantOffset hold
-/// one number for all elements, [2], or one number per column: [2,Nkv,1,D] (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH).
-/// Entry 0 is for key, entry 1 for value.
+/// one number for key and one for value, [2], or one per column: [2,Nkv,1,D] (BNSD), [2,Nkv,D] (BSND) or [2,H] (BSH).
+/// In the first dimension, entry 0 is for key and entry 1 for value.
 ///
 /// For keys in pages, blocktable is int32 [B,n], and key and value are one tensor each, [pages, blockSize, H]. With
 /// BNSD and BSND the tensor may also be [pages, Nkv, blockSize, D]. With BSND it may also be [pages, blockSize, Nkv, D]

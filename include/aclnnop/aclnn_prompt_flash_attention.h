@@ -4,7 +4,7 @@
 /// Prompt attention, the forward of inference: attentionOut = softmax(mask(scaleValue * query key^T)) value.
 ///
 /// inputLayout is "BSH", "BSND", "BNSD", "BNSD_BSND" (BNSD in, BSND out) or "TND". query, key and value are float,
-/// float16, bfloat16 or int8. numKeyValueHeads 0 means numHeads. pseShift is ignored; V3 honours it.
+/// float16, bfloat16 or int8. numKeyValueHeads 0 means numHeads. pseShift is ignored; V3 uses it.
 ///
 /// - attenMask: 1 = drop, [>= Sq, >= Skv], [B|1, >= Sq, >= Skv] or [B|1, 1, >= Sq, >= Skv]. Null means no mask;
 ///   preTokens and nextTokens are ignored then.

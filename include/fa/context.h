@@ -57,8 +57,8 @@ enum class Isa : uint8_t {
 [[nodiscard]] FA_API std::optional<Isa> ParseIsa(const std::string& name);
 /// Returns the highest level of this CPU. If the CPU has the tile unit, the first call asks Linux for the permission to
 /// use it (arch_prctl), for the whole process. Without the permission the level is avx512_bf16. Some hypervisors hide
-/// features of the CPU. The environment variable FA_ASSUME_ISA names a level that is taken for granted. If the CPU
-/// lacks that level after all, SIGILL ends the process.
+/// features of the CPU. For these, the environment variable FA_ASSUME_ISA names a level that the CPU is assumed to
+/// have. If it lacks the level, SIGILL ends the process.
 [[nodiscard]] FA_API Isa DetectIsa();
 /// Returns whether a context of the level can be made here. The CPU must have the level, and the library must have been
 /// built with it (CMake's FA_LEVELS, docs/packaging.md).
@@ -66,14 +66,14 @@ enum class Isa : uint8_t {
 
 /// How sums over blocks are ordered.
 enum class Accumulation : uint8_t {
-  kDeterministic,  ///< bits depend neither on the number of threads, nor on the run, nor on the call's other sequences
-  kAtomicFree,     ///< sums may be reordered for speed; today no operator does
+  kDeterministic,  ///< bits do not depend on the number of threads, on the run or on the call's other sequences
+  kAtomicFree,     ///< sums may be reordered for speed; no operator does this
 };
 
-/// The NUMA nodes on which threads run and packed keys and values lie.
+/// Whether the tasks of a head, and its packed keys and values, stay on one NUMA node.
 enum class NumaPolicy : uint8_t {
   kSpread,  ///< the tasks of one head stay on one NUMA node, and all nodes get equal shares
-  kIgnore,  ///< one arena over all cores
+  kIgnore,  ///< NUMA nodes are ignored: one arena over all cores
 };
 
 /// The choices with which a context is made. Every field has a default.
@@ -85,12 +85,12 @@ struct ContextOptions {
   std::optional<Isa> isa = {};  ///< default: environment variable FA_FORCE_ISA, else the fastest level
   Accumulation accumulation = Accumulation::kDeterministic;
   NumaPolicy numa = NumaPolicy::kSpread;
-  /// Whether OpenBLAS computes the products of the portable level. If it does, the promise of equal bits does not hold.
-  /// Default: true if the environment variable FA_PORTABLE_BLAS is 1.
+  /// Whether OpenBLAS computes the products of the portable level. If it does, equal bits are not promised. Default:
+  /// true if the environment variable FA_PORTABLE_BLAS is 1.
   std::optional<bool> portable_blas = {};
 };
 
-/// A machine that plans are made for. It may be another machine than this one.
+/// A machine for which plans are made. It may differ from this one.
 struct MachineOptions {
   Isa isa = Isa::kPortable;
   int cores = 1;       ///< 1..65536, one thread per core
@@ -102,22 +102,22 @@ struct MachineOptions {
 };
 
 /// Threads, instruction set and accumulation mode of the calls that use the context. Contexts are independent: two of
-/// them may run at the same time. Any number of callers may use one context at once. Each call borrows an executor and
-/// a workspace from the context's pool, which grows to the number of concurrent calls. Threads start with the first
-/// parallel call.
+/// them may run at the same time. Any number of callers may use one context at the same time. Each call borrows an
+/// executor and a workspace from the context's pool, which has as many of them as there have been concurrent calls.
+/// Threads start with the first parallel call.
 class FA_API Context {
  public:
   /// Makes a context for this machine.
   /// @return kInvalidArgument if options.threads or FA_NUM_THREADS is out of range; kUnsupported if this CPU or
   /// this build lacks options.isa or the level that FA_FORCE_ISA names, or if CheckLevel finds that level wrong
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
-  /// Makes a context for plans of another machine. Its plans have the kernels, tiles, order and load that they would
+  /// Makes a context for plans for another machine. Its plans have the kernels, tiles, order and load that they would
   /// have there. Such plans do not run, and calls with this context return kUnsupported.
   /// @return kInvalidArgument if a number is out of range
   static Result<std::unique_ptr<Context>> ForPlanning(const MachineOptions& machine);
   /// Returns the process-wide context, which calls without a context use. The first use makes this context. If there is
   /// no memory for this context, Default throws std::bad_alloc, and calls without a context return kOutOfMemory. If
-  /// FA_NUM_THREADS or FA_FORCE_ISA cannot be honoured, the calls that use this context return that error.
+  /// FA_NUM_THREADS or FA_FORCE_ISA has a value that cannot be used, the calls that use this context return that error.
   static Context& Default();
 
   ~Context();
@@ -143,16 +143,16 @@ class FA_API Context {
 };
 
 /// Computes small calls (attention and its gradients, decode, int8, the indexer) at `level` and at the level below it,
-/// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 were
-/// published without a run on an aarch64 CPU. So a process checks such a level when it first wants to use the level.
+/// and compares their outputs. The calling thread takes some tens of milliseconds for that. The levels of aarch64 have
+/// never run on an aarch64 CPU. So a process checks such a level before it first uses it.
 /// @return kInternal if outputs differ ("neon's dk of f32 is not portable's on this CPU"); kUnsupported if this CPU or
 /// this build lacks the level
 [[nodiscard]] FA_API Status CheckLevel(Isa level);
 
 /// Runs calls on the threads of the program's OpenMP runtime instead of the library's own, from now on and in all
-/// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), and during that
-/// time the library's own threads find no core. So a program whose other operators use OpenMP, as PyTorch's do, shares
-/// its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
+/// contexts. OpenMP's threads spin for some milliseconds after a parallel region (`OMP_WAIT_POLICY`), so meanwhile the
+/// library's own threads find no core. A program whose other operators use OpenMP, such as PyTorch's, should therefore
+/// share its threads. The bits of results stay the same. `fa.torch` calls this function with PyTorch's runtime
 /// (docs/threads.md).
 ///
 /// Only one thread of the program runs its calls on OpenMP's threads: the first thread that makes a call, until that

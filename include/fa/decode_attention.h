@@ -46,22 +46,22 @@ struct DecodeAttentionArgs {
   /// most 4096 columns. N % Nkv == 0. Keys and values have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
-  /// - with block_table, one tensor of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may also be
-  ///   [pages, Nkv, page size, D], with BSND [pages, page size, Nkv, D].
+  /// - with block_table, one tensor each, of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may
+  ///   also be [pages, Nkv, page size, D], with BSND [pages, page size, Nkv, D].
   std::span<const TensorView> k;
   std::span<const TensorView> v;
-  /// The second part of heads that are split in two, optional, [B, N, Sq, Drope]; only for keys of the type of q.
-  /// k_rope has the form of k, with as many rows and pages. Scores are Q K^T + Qr Kr^T.
+  /// Optional, only for keys of the type of q: the second part of the heads, [B, N, Sq, Drope]. k_rope has the form of
+  /// k, with as many rows or pages. Scores are Q K^T + Qr Kr^T.
   TensorView q_rope;
   std::span<const TensorView> k_rope;
-  /// Number of keys in use per batch element, counted from key 0. One entry holds for all elements. Empty stands for S.
-  /// The lengths are needed with block_table.
+  /// Number of keys in use per batch element, counted from key 0. A single entry holds for all elements. Empty stands
+  /// for S, and is refused with block_table.
   std::span<const int64_t> lengths_kv;
-  /// Number of query rows in use per batch element, counted from row 0. One entry holds for all elements. Rows of `out`
-  /// past the length are written as 0. Empty stands for Sq.
+  /// Number of query rows in use per batch element, counted from row 0. A single entry holds for all elements. Rows of
+  /// `out` past the length are written as 0. Empty stands for Sq.
   std::span<const int64_t> lengths_q;
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
-  /// / page size]. Entries of pages without a key in use are ignored.
+  /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout, where `groups` divides the columns of a head. With block_table it is
@@ -92,7 +92,8 @@ struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
   int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};     ///< rows and keys count within the lengths in use: with Causal() the last query sees the last key
+  /// Rows and keys are counted inside the lengths in use: with Causal() the last query sees the last key.
+  Mask mask = {};
   float softcap = 0;  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
 };
@@ -102,13 +103,12 @@ struct DecodeAttentionOptions {
 /// Few rows read compressed keys and values where they lie. For queries of bf16, a level with bf16 products may round
 /// the query and the probabilities to 16 bits.
 ///
-/// With up to 16 query rows, the keys of an element are cut into parts, which depend on Sq and that element's length
-/// alone. So a batch element gives the same bits in all three forms of keys and in any order of pages. The batch and
-/// the number of threads change no bit either. Inner products, softmax and output are accumulated in f32 and rounded
-/// once.
+/// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
+/// length. So a batch element gives the same bits in all three forms of keys, in any order of pages, in any batch and
+/// with any number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
 ///
-/// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need the scales
-/// of both products, and their keys are not cut into parts. With queries of i8, softcap, sink and lse are refused.
+/// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,
+/// quant_scale1 and deq_scale2, and their keys are not cut into parts. softcap, sink and lse are refused with them.
 ///
 /// Rows and pages that no query looks at are not read. A row without keys gives out = 0.
 /// @return kInvalidArgument ("block_table[1][3]=9, want 0..7 (pages)") or kOutOfMemory. After an error nothing was

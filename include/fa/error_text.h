@@ -24,11 +24,11 @@
 
 namespace fa {
 
-/// The text of an error, with the places where it mentions arguments. An interface with other argument names replaces
-/// the mentions by its own names and need not search the text for them.
+/// The text of an error, and the positions at which it mentions arguments. An interface with other argument names can
+/// replace the mentions by its own names without searching the text.
 class ErrorText {
  public:
-  /// The place of one mention in the text:
+  /// The position of one mention in the text:
   /// - text[begin, name_end) is the argument's name in the C++ interface, a field of XArgs or XOptions: "k",
   ///   "keep_prob", "mask.pre";
   /// - text[name_end, member_end) is the part of the argument: ".shape", ".dtype" or nothing;
@@ -41,7 +41,7 @@ class ErrorText {
   /// Makes a text that mentions no argument.
   explicit ErrorText(std::string words) : text_(std::move(words)) {}
 
-  /// Returns a text that is the mention of an argument alone: "k", "k.shape", "k.shape[2]".
+  /// Returns a text that only mentions an argument: "k", "k.shape", "k.shape[2]".
   static ErrorText Argument(std::string_view name, std::string_view member = {}, std::string_view index = {}) {
     ErrorText error;
     error.text_.reserve(name.size() + member.size() + index.size());
@@ -52,7 +52,7 @@ class ErrorText {
     return error;
   }
 
-  // Each of these functions adds what is wrong with the argument that the text begins with: "keep_prob=2", "pse:
+  // Each of these functions adds what is wrong with the argument with which the text begins: "keep_prob=2", "pse:
   // missing", "cu_q has 3 entries".
   [[nodiscard]] ErrorText Is(std::string_view got) && { return std::move(*this).Saying("=", got); }
   [[nodiscard]] ErrorText Says(std::string_view words) && { return std::move(*this).Saying(": ", words); }

@@ -1,8 +1,7 @@
 #ifndef FA_FA_H_
 #define FA_FA_H_
 
-/// @file
-/// Attention on CPUs, with all headers except fa/mpi.h.
+/// @file Includes all headers of fa except fa/mpi.h.
 /// @code{.cpp}
 /// #include "fa/fa.h"
 ///
@@ -16,7 +15,8 @@
 /// }
 /// @endcode
 
-// The build makes fa/export.h. So a program must use the headers of an installed fa, or link the CMake target fa::fa.
+// The build makes fa/export.h, so this folder alone is not enough: use the headers of an installed fa, or link the
+// CMake target fa::fa.
 #include "fa/context.h"
 #include "fa/error_text.h"
 #include "fa/half.h"

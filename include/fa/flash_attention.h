@@ -45,15 +45,15 @@ struct AttentionArgs {
   TensorView drop_mask;  ///< u8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk]; >= ceil(bits / 8) bytes
   TensorView sink;       ///< f32 [N]: per head the score of a virtual key whose value is 0
   std::span<const int64_t> cu_q;  ///< TND: inclusive prefix sums of query lengths; a leading 0 is an empty sequence
-  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences lie without gaps, so cu_kv
-  /// cannot skip padding. Key lengths that differ from the query lengths also move the diagonal of Mask::Causal. To
-  /// leave keys out, use Mask::Rows.
+  /// TND: inclusive prefix sums of the key lengths, with as many entries as cu_q. Sequences have no gaps between them,
+  /// so cu_kv cannot skip padding. If a sequence has another number of keys than queries, the diagonal of Mask::Causal
+  /// moves too. To leave keys out, use Mask::Rows.
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
   MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; the sum before dropout
-  /// The logarithm of the sum of exponentials, optional, f32 of the shape of softmax_max: max + ln(sum), -inf for a row
-  /// without keys. The backward reads softmax_max and softmax_sum and does not read lse.
+  /// Optional, f32 of the shape of softmax_max: the logarithm of the sum of exponentials, max + ln(sum), or -inf for a
+  /// row without keys. The backward reads softmax_max and softmax_sum and does not read lse.
   MutableTensorView lse;
 };
 
@@ -64,7 +64,8 @@ struct AttentionArgs {
 /// there. TND rows past the last prefix sum are written 0 in every output. Inner products, softmax and output are
 /// accumulated in f32 and rounded once.
 ///
-/// Inputs may alias each other. An output must not share an element with another tensor nor with itself.
+/// Inputs may alias each other. An output must not share memory with another tensor, and no two of its elements may
+/// share memory.
 /// @return kInvalidArgument ("k.shape[2]=5, want 7 (q.shape[2])") or kOutOfMemory. After an error nothing was written.
 /// The function is re-entrant. The bits do not depend on the number of threads, the batch or the layout. The algorithm
 /// is FlashAttention-2 (Dao 2023), section 3.1, with transposed scores.
@@ -75,8 +76,8 @@ FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& 
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 
-/// Writes the first `bits` keep bits of a call with `dropout` = state, LSB first, in the flat order of
-/// AttentionArgs::drop_mask. Trailing bits of the last byte are 0.
+/// Writes the first `bits` bits of the drop_mask that stands for options.dropout = state, in the order of
+/// AttentionArgs::drop_mask. The unused bits of the last byte are 0.
 /// @param mask  u8, at least ceil(bits / 8) bytes
 FA_API Status GenerateDropoutMask(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask,
                                   Context* context = nullptr);

@@ -43,8 +43,8 @@ struct AttentionGradArgs {
   MutableTensorView dv;       ///< shape and type of v; summed like dk
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. Dimensions that are
-  /// broadcast (size 1) are summed. The compressed form of 1024 rows has no dpse.
+  /// The gradient of pse, optional, for pse types 0 and 1, with the shape and type of pse. It is summed over dimensions
+  /// that pse broadcasts (size 1). The compressed form of 1024 rows has no dpse.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
   MutableTensorView dsink;    ///< optional, with sink: f32 [N]
@@ -54,8 +54,8 @@ struct AttentionGradArgs {
 /// out), dP = dropout(d_out V^T) and dS = P (dP - Dr),
 ///   dv = dropout(P)^T d_out,  dq = scale dS K,  dk = scale dS^T Q.
 ///
-/// A masked pair and a row without keys contribute exactly nothing, whatever q, k, v, d_out or pse hold there. TND rows
-/// past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
+/// A masked pair and a row without keys add exactly nothing to any gradient, whatever q, k, v, d_out or pse hold there.
+/// TND rows past the last prefix sum are written 0. Everything is accumulated in f32 and rounded once.
 ///
 /// With Accumulation::kDeterministic, the default of Context, the bits do not depend on the number of threads, the
 /// other sequences of the call, or the layout. dslopes, dsink and a broadcast dpse are sums over the batch, which are

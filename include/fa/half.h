@@ -16,8 +16,8 @@
 
 namespace fa {
 
-// All four functions are exact where they can be, and otherwise round to nearest even, in every rounding mode of the
-// thread. A NaN stays a (quiet) NaN with the top bits of its payload. Overflow gives infinity.
+// The functions below round to nearest even, whatever the thread's rounding mode; from 16 bits to f32 nothing is
+// rounded. A NaN stays a (quiet) NaN with the top bits of its payload. A number that is too large becomes infinity.
 
 /// Returns the f32 that has the value of a bf16.
 [[nodiscard]] constexpr float F32FromBf16(uint16_t bits) {
@@ -28,8 +28,8 @@ namespace fa {
 [[nodiscard]] constexpr uint16_t Bf16FromF32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x0040u);
-  // The addend is half a unit of the last kept place, less 1 if that place is even. So the sum carries into that place
-  // exactly when the value rounds up.
+  // Adds half a unit of the last bit that is kept, minus 1 if that bit is 0. So the addition carries into it exactly if
+  // the value rounds up.
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -59,8 +59,8 @@ namespace fa {
   }
   if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway to 2^16, and above
   if (magnitude < 0x38800000u) {
-    // Below 2^-14 the result is subnormal: a multiple of 2^-24. After a right shift by 126 - exponent places, the
-    // significand of the f32 is this multiple. A shift of 25 places already gives 0 for every significand.
+    // Below 2^-14 the result is subnormal, a multiple of 2^-24. Shifted right by 126 - exponent bits, the significand
+    // of the f32 is the factor. A shift by 25 bits already gives 0 for every significand.
     const uint32_t significand = (magnitude & 0x7FFFFFu) | 0x800000u;
     const uint32_t shift = magnitude < 0x32800000u ? 25 : 126 - (magnitude >> 23);
     const uint32_t rounded = significand + (1u << (shift - 1)) - 1 + ((significand >> shift) & 1u);

@@ -40,10 +40,10 @@ enum class LossReduction : uint8_t {
 /// The distribution that the indexer learns.
 enum class IndexerTarget : uint8_t {
   kHeadMean,  ///< the mean over the heads of the attention's probabilities, as on the device
-  kL1,        ///< this mean divided by its sum over the row's selection, as DeepSeek-V3.2 defines it
+  kL1,        ///< this mean divided by its sum over the row's selected keys, as DeepSeek-V3.2 defines it
 };
 
-/// Tensors of the fused KL loss on a selection. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
+/// Tensors of the KL loss on selected keys. Shapes are written for BSND; TND has [T, ...] for [B, S, ...]. A tensor
 /// with null data is absent.
 struct SparseIndexerLossArgs {
   TensorView q, k;              ///< tensors of the attention: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
@@ -53,7 +53,7 @@ struct SparseIndexerLossArgs {
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 of the same shape
-  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; with it, q, k and statistics are not read
+  TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if given, q, k and the statistics are not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< as in SparseAttentionArgs
 
   MutableTensorView dq_index;  ///< shape and type of q_index
@@ -62,7 +62,7 @@ struct SparseIndexerLossArgs {
   MutableTensorView loss;      ///< f32, one element
 };
 
-/// Tensors of the KL loss on every key below the limit, for attention with several key heads.
+/// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
   TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
   TensorView q_rope, k_rope;     ///< optional, both or none
@@ -77,7 +77,7 @@ struct DenseIndexerLossArgs {
   MutableTensorView dq_index, dk_index, dweights, loss;  ///< as in SparseIndexerLossArgs
 };
 
-/// The options of a loss on a selection: everything but the tensors.
+/// The options of a loss on selected keys: everything but the tensors.
 struct SparseIndexerLossOptions {
   Layout layout = Layout::kBSND;    ///< BSND or TND
   std::optional<float> scale = {};  ///< scale of the attention; default 1/sqrt(D + Drope)
@@ -87,7 +87,7 @@ struct SparseIndexerLossOptions {
   bool check_indices = true;  ///< as in SparseAttentionOptions
 };
 
-/// The options of a loss on every key, which has no indices.
+/// The options of a loss on every key: everything but the tensors.
 struct DenseIndexerLossOptions {
   Layout layout = Layout::kBSND;
   std::optional<float> scale = {};
@@ -96,8 +96,8 @@ struct DenseIndexerLossOptions {
   IndexerTarget target = IndexerTarget::kHeadMean;
 };
 
-/// Computes the loss and its gradients. Let p be the target over a row's entries, I the indexer's scores and y =
-/// softmax(I). Then
+/// Computes the loss and its gradients. For the entries of each row, let p be the target (IndexerTarget), I the
+/// indexer's scores and y = softmax(I). Then
 ///   loss = sum of p' (ln p' - ln y') with p' = max(p, 1e-8), y' = max(y, 1e-8)
 ///   dI   = y - p
 /// dweights, dq_index and dk_index are the gradients of LightningIndexerGrad with d_values = dI. A row without keys
@@ -113,8 +113,8 @@ FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args
 FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(
     const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, Context* context = nullptr);
 
-/// Computes the loss on every key and its gradients. p follows from the attention's statistics over all keys, and y =
-/// exp(I - softmax_max_index) / softmax_sum_index. kL1 divides p by its sum over the row. Everything else is as in
+/// Computes the loss on every key and its gradients. p is computed from the attention's statistics over all keys, and y
+/// = exp(I - softmax_max_index) / softmax_sum_index. kL1 divides p by its sum over the row. Everything else is as in
 /// SparseLightningIndexerGradKLLoss.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows DenseLightningIndexerGradKLLoss of CANN.

@@ -47,11 +47,11 @@ struct DenseIndexerLseOptions {
 
 /// Computes the statistics. Let I(t, s) be the scores of LightningIndexer over the keys s < limit(t). Then
 ///   softmax_max_index = max of I(t, s);  softmax_sum_index = sum of exp(I(t, s) - softmax_max_index)
-/// as DenseLightningIndexerGradKLLoss takes them. -0 counts as +0. Both values are 0 for a row without keys and for a
-/// row past its length. Such rows add nothing to that loss, and their gradients are 0. A NaN among the scores makes
-/// both values NaN. If the maximum is infinite, the sum is NaN. Exponentials are computed in f32, added in double in
-/// the order of the keys, and rounded once. The bits do not depend on the number of threads, the other rows or the
-/// layout.
+/// which are the statistics that DenseLightningIndexerGradKLLoss takes. -0 counts as +0. Both values are 0 for a row
+/// without keys and for a row past its length. Rows with these values add nothing to the loss, and their gradients are
+/// 0. A NaN among the scores makes both values NaN. If the maximum is infinite, the sum is NaN. Exponentials are
+/// computed in f32, added in double in the order of the keys, and rounded once. The bits do not depend on the number of
+/// threads, the other rows or the layout.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows DenseLightningIndexerSoftmaxLse of CANN, without limits of sizes.
 FA_API Status DenseLightningIndexerSoftmaxLse(const DenseIndexerLseArgs& args, const DenseIndexerLseOptions& options,

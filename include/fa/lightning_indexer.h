@@ -52,8 +52,8 @@ struct LightningIndexerOptions {
 ///   score(t, s) = sum over heads g of weights[t][g] * max(0, q[t][g] . k[s])
 /// for the keys s < limit(t), in f32. Keys stand in the order of descending scores; of keys with equal scores the lower
 /// key comes first. -0 counts as +0, and NaN comes last. Unused entries, rows without keys and rows past their length
-/// get index -1 and value -inf. There is no scale, since models fold the scale into the weights. The selection is
-/// exact. The bits of the results do not depend on the number of threads, the other rows, the layout or pages.
+/// get index -1 and value -inf. There is no scale, because models multiply it into the weights. The selection is exact.
+/// The bits of the results do not depend on the number of threads, the other rows, the layout or pages.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows LightningIndexer of CANN and DeepSeek-V3.2 (2025), without limits of sizes.
 FA_API Status LightningIndexer(const LightningIndexerArgs& args, const LightningIndexerOptions& options,

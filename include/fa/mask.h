@@ -1,8 +1,7 @@
 #ifndef FA_MASK_H_
 #define FA_MASK_H_
 
-/// @file
-/// Masks, which say what keys a query row keeps.
+/// @file Masks, which say which keys a query row keeps.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;
@@ -27,10 +26,11 @@ namespace fa {
 /// mask tensor, AttentionArgs::dense_mask, may drop further pairs. i counts from 0 to Sq-1 and j from 0 to Sk-1 inside
 /// each batch element or packed sequence; delta = Sk - Sq of that element or sequence.
 ///
-/// Rules take any integers and saturate them. A row whose interval is empty is a row without keys.
+/// A rule may have any integers: larger ones than any distance mean "no bound". A row whose interval is empty is a row
+/// without keys.
 class FA_API Mask {
  public:
-  /// The kind of rule. delta = Sk - Sq of the batch element or sequence.
+  /// The kinds of rules. delta is Sk - Sq of the batch element or sequence.
   enum class Kind : uint8_t {
     kNone,             ///< every key
     kCausal,           ///< j <= i + delta
@@ -42,7 +42,7 @@ class FA_API Mask {
     kCausalBandFirst,  ///< first non-empty element: j <= i + Sk - max(Sq - next, 0); the others: j <= i (mode 8)
     kRows,             ///< row_begin[i] <= j < row_end[i], listed for every row
   };
-  /// A value of `pre` or `next` that is larger than any distance, so the window is unbounded on that side.
+  /// A `pre` or `next` with this value does not bound the window on its side.
   static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
   Mask() = default;
@@ -88,8 +88,8 @@ class FA_API Mask {
   ///   . x x x x .
   /// @endcode
   static Mask BandTopLeft(int64_t pre, int64_t next);
-  /// Makes a causal mask, aligned bottom-right, with which every query also sees the first prefix[b] keys of batch
-  /// element b. Prefix({5}):
+  /// Makes a causal mask, aligned bottom-right. In addition, every query of batch element b sees the first prefix[b]
+  /// keys. Prefix({5}):
   /// @code{.unparsed}
   ///   x x x x x .
   ///   x x x x x .
@@ -106,20 +106,19 @@ class FA_API Mask {
   ///   x x . . . .
   ///   . . x x x x
   ///   . . x x x x
-  /// @endcode
-  /// Within a batch element or sequence, neither row_begin nor row_end may decrease from one row that keeps keys to the
-  /// next. Rows below a row without keys must not begin before the end of any row above it. Keys outside 0..Sk-1 are
-  /// dropped. The lists either have one entry per row of one batch element and hold for all elements, or have one entry
-  /// per row of all elements, element after element. With TND there is one entry per row of the whole tensor, and j
-  /// counts inside the sequence.
+  /// @endcode Within a batch element or sequence, neither row_begin nor row_end may decrease from one row that keeps
+  /// keys to the next. A row below a row without keys must not begin before the end of any row above that one. Keys
+  /// outside 0..Sk-1 are dropped. The lists either have one entry per row of one batch element and hold for all
+  /// elements, or have one entry per row of all elements, element after element. With TND there is one entry per row of
+  /// the whole tensor, and j counts inside the sequence.
   static Mask Rows(std::vector<int64_t> row_begin, std::vector<int64_t> row_end);
 
   /// Returns the rule of the device's `sparse_mode` 0..8 (docs/masks.md). Operators with such a mask also check mode,
   /// pre, next, prefix and mask shape as the device does; these checks need the tensors' shapes.
   ///
-  /// Modes 7 and 8 have one rule for one sequence of TND and another for the rest. The left drawings show mode 7 with
-  /// next = -1, for the last sequence and the others. The right drawings show mode 8 with next = 1, for the first
-  /// sequence and the others:
+  /// Modes 7 and 8 give one sequence of TND another rule than the rest. The left drawings show mode 7 with next = -1:
+  /// the last sequence, then the others. The right drawings show mode 8 with next = 1: the first sequence, then the
+  /// others.
   /// @code{.unparsed}
   ///   mode 7, last   others         mode 8, first   others
   ///   x x . . . .    x x x . . .    x x x x . .     x . . . . .
@@ -137,7 +136,7 @@ class FA_API Mask {
   [[nodiscard]] int64_t pre() const { return pre_; }
   [[nodiscard]] int64_t next() const { return next_; }
   [[nodiscard]] const std::vector<int64_t>& prefix() const { return prefix_; }
-  /// These two lists are empty unless Rows made the mask.
+  /// Return the lists with which Rows made the mask; other masks have empty lists.
   [[nodiscard]] const std::vector<int64_t>& row_begin() const;
   [[nodiscard]] const std::vector<int64_t>& row_end() const;
   /// Returns the mode with which FromSparseMode made the mask, or -1 for any other mask.
@@ -153,10 +152,10 @@ class FA_API Mask {
   std::shared_ptr<const RowKeys> rows_;
 };
 
-/// Checks that a compressed mask is the one that its sparse mode expects, so that the rule alone can stand for it.
-/// Modes 2, 3, 4, 7 and 8 expect [2048,2048] with ones strictly above the diagonal. Mode 6 expects [3072,2048]: that
-/// triangle, then 1024 rows whose left half is 0 and whose right half is 1. Types are u8, bool or i8; leading
-/// dimensions of 1 are accepted.
+/// Checks that the elements of a compressed mask are those that its sparse mode prescribes. Operators then compute with
+/// the rule alone. Modes 2, 3, 4, 7 and 8 expect [2048,2048] with ones strictly above the diagonal. Mode 6 expects
+/// [3072,2048]: that triangle, then 1024 rows whose left half is 0 and whose right half is 1. Types are u8, bool or i8;
+/// leading dimensions of 1 are accepted.
 /// @return kInvalidArgument, which names the first wrong element ("dense_mask[5][7]=0, want 1 ...")
 FA_API Status VerifyCompressedMask(const TensorView& dense_mask, int64_t sparse_mode);
 

@@ -41,10 +41,10 @@ struct MergeOptions {
   int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
 };
 
-/// Merges partial results: m = max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m), out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s,
-/// in f32, rounded once. A partial whose sum is 0 counts as absent, and so does one whose max is -FLT_MAX and whose sum
-/// is +FLT_MAX. If one partial is absent, the other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX
-/// and sum = +FLT_MAX.
+/// Merges partial results, in f32, rounded once. With outputs o, maxima m and sums s of prev (p) and cur (c): m =
+/// max(mp, mc), s = sp e^(mp-m) + sc e^(mc-m), out = op e^(mp-m) sp/s + oc e^(mc-m) sc/s. A partial whose sum is 0
+/// counts as absent, and so does one whose max is -FLT_MAX and whose sum is +FLT_MAX. If one partial is absent, the
+/// other is returned unchanged. If both are absent, out = 0, max = -FLT_MAX and sum = +FLT_MAX.
 /// @return kInvalidArgument with the tensor's name. The function follows RingAttentionUpdate of CANN.
 FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, Context* context = nullptr);
 
@@ -52,8 +52,8 @@ FA_API Status MergePartials(const MergeArgs& args, const MergeOptions& options, 
 FA_API Result<PlanFor<MergeArgs>> PlanMergePartials(const MergeArgs& args, const MergeOptions& options,
                                                     Context* context = nullptr);
 
-/// Returns the error with which MergePartials would refuse the same call, without running it. Tensors may have null
-/// data. The function then checks their shapes, strides and types, but not whether they overlap.
+/// Checks the same call without running it, and returns the error of MergePartials. If tensors have null data, it
+/// checks their shapes, strides and types, but not whether they overlap.
 FA_API Status CheckMergePartials(const MergeArgs& args, const MergeOptions& options);
 
 }  // namespace fa

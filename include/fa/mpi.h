@@ -24,17 +24,17 @@
 ///
 /// The program initialises MPI with MPI_THREAD_FUNNELED or more, and the thread that initialised MPI makes all calls.
 ///
-/// If MPI returns an error, the call returns it as a status (kInternal, with MPI's text). The transport is then not
-/// used again. The transport cancels the receives that no message has matched; sends and matched receives go on. So the
-/// call's outputs are void, and the call's workspace stays with the transport. If messages outlive the transport, that
-/// workspace is never freed. A workspace that the caller has lent as a span must not be used before MPI has ended. The
-/// other ranks may wait for this rank until the program ends them (MPI_Abort). By default MPI ends the job when one of
-/// its processes dies.
+/// If MPI returns an error, the call returns it as a status (kInternal, with MPI's text), and the transport must not be
+/// used again. It cancels receives that no message has matched; sends and matched receives go on. So the call's outputs
+/// have no meaning, and its workspace stays with the transport. If messages outlive the transport, that workspace is
+/// never freed. A workspace that the caller has lent as a span must not be used before MPI has ended. The other ranks
+/// may wait for this rank until the program ends them (MPI_Abort). By default MPI ends the job when one of its
+/// processes dies.
 namespace fa::mpi {
 
-/// Makes a transport between the ranks of a duplicate of `communicator`, for the functions of fa/ranked_attention.h.
-/// The call is collective: every rank makes it. The transport frees the duplicate when it ends, so it must end before
-/// MPI_Finalize. One transport serves many plans and counts the bytes that their runs have moved.
+/// Makes a transport between the ranks of `communicator`, which it duplicates, for the functions of
+/// fa/ranked_attention.h. The call is collective: every rank makes it. The transport's destructor frees the duplicate,
+/// so it must run before MPI_Finalize. One transport serves many plans and counts the bytes that their runs have moved.
 /// @return kInvalidArgument if MPI is not initialised, or without MPI_THREAD_FUNNELED; kOutOfMemory, on all ranks;
 /// kInternal if MPI returned an error
 FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
@@ -43,8 +43,8 @@ FA_API Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator);
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              MPI_Comm communicator, Context* context = nullptr);
 
-/// Plans the same call once for many runs. Planning is collective. The plan keeps its transport, so it must end before
-/// MPI_Finalize.
+/// Plans the same call once for many runs. Planning is collective. The plan owns its transport, so it must be destroyed
+/// before MPI_Finalize.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards, MPI_Comm communicator,
                                                          Context* context = nullptr);

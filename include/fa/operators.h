@@ -24,8 +24,8 @@
 
 /// The list names every operator as X(short name, function, its arguments, its options, its name in commands and in
 /// Python's fa.plan). `function` runs the operator; Plan<function> plans it and returns a PlanFor<arguments>. Headers,
-/// the interfaces to other languages, the tool and the tests have some code once per operator. They generate that code
-/// from this list, or compare it with the list.
+/// the interfaces to other languages, the tool and the tests generate their code per operator from this list, or
+/// compare it with the list.
 #define FA_OPERATORS(X)                                                                                                \
   X(Forward, FlashAttention, AttentionArgs, AttentionOptions, "forward")                                               \
   X(Backward, FlashAttentionGrad, AttentionGradArgs, AttentionOptions, "backward")                                     \

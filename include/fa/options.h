@@ -35,7 +35,7 @@ enum class PseType : uint8_t {
 
 /// The state of counter-based dropout. Flat element f of [B,N,Sq,Sk] (TND: sequence after sequence, each [N,Sq_b,Sk_b])
 /// is kept if word f mod 4 of Philox4x32-10(counter {lo(f/4), hi(f/4), lo(offset), hi(offset)}, key {lo(seed),
-/// hi(seed)}) < floor(keep_prob * 2^32). The NPU has another generator.
+/// hi(seed)}) < floor(keep_prob * 2^32). The NPU draws other numbers.
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -56,9 +56,9 @@ struct AttentionOptions {
   std::optional<PhiloxState> dropout = {};  ///< seed for dropout instead of AttentionArgs::drop_mask
 };
 
-/// The options of dense attention that are one number each, as X(type, name, text of the command line). Every interface
-/// reads, copies and compares these options by these lists, whose order is the order of the members. Decode attention
-/// has the first list, prompt attention the second, and AttentionOptions the third.
+/// The options that are one number each, as X(type, name, help text of the command line), in the order of the members:
+/// of DecodeAttentionOptions, of PromptAttentionOptions and of AttentionOptions. All interfaces read, copy and compare
+/// these options by these lists.
 #define FA_DECODE_NUMBERS(X) X(float, softcap, "C > 0: scores become C tanh(score/C)")
 #define FA_PROMPT_NUMBERS(X)                                         \
   X(int64_t, q_start, "Added to the row in the distance of slopes")  \
@@ -68,7 +68,10 @@ struct AttentionOptions {
   FA_PROMPT_NUMBERS(X)      \
   X(float, keep_prob, "Kept probabilities are multiplied by 1/keep-prob")
 
-/// Calls visit(name, text, number ...) for every number of the lists that all of `options` have.
+/// Declares a number of the lists as a member of another struct.
+#define FA_NUMBER_MEMBER(type, name, text) type name = fa::AttentionOptions().name;
+
+/// Calls visit(name, text, number ...) for every number of the lists that each of `options` has.
 template <typename Visit, typename... Options>
 constexpr void ForEachNumber(const Visit& visit, Options&&... options) {
 #define FA_VISIT(type, name, text) \

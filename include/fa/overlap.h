@@ -16,9 +16,9 @@
 namespace fa {
 
 /// Returns whether an element of `a` shares a byte with an element of `b`. An output of a call must not share a byte
-/// with any other tensor of the call. The answer is exact for strided views, not a comparison of byte ranges. If the
-/// exact answer takes more than a fixed amount of work, the answer is yes. A view without data or without elements
-/// shares nothing. Strides are >= 0; an empty stride means dense.
+/// with any other tensor of the call. The answer is exact for strided views: views whose byte ranges intersect may
+/// still share nothing. If the exact answer would take more than a fixed amount of work, the answer is yes. A view
+/// without data or without elements shares nothing. Strides are >= 0; an empty stride means dense.
 ///
 /// This function is for interfaces that pass copies of tensors to the library. The library itself checks the tensors
 /// that it gets.

@@ -29,7 +29,7 @@
 
 namespace fa {
 
-/// The common part of the plans of all operators. A plan is a handle: its copies share it.
+/// What the plans of all operators have in common. Copies of a plan share one object.
 class FA_API Plan {
  public:
   class Impl;
@@ -39,7 +39,7 @@ class FA_API Plan {
   /// Returns the bytes of workspace that Run needs.
   [[nodiscard]] size_t workspace_bytes() const;
   [[nodiscard]] PlanInfo info() const;
-  /// Returns the plan in words: sizes, mask, kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
+  /// Returns a description: sizes, mask, kernels, tile shape and why, tasks, FLOPs, memory, load of each worker.
   [[nodiscard]] std::string Describe() const;
 
  private:
@@ -47,7 +47,7 @@ class FA_API Plan {
   friend class PlanFor;
   explicit Plan(std::shared_ptr<const Impl> impl);
 
-  // `args` points to the operator's own type, which PlanFor knows.
+  // `args` must point to the Args of the operator. PlanFor ensures it.
   Status RunAny(const void* args, Workspace& workspace) const;
   Status RunAny(const void* args, std::span<std::byte> workspace) const;
   Status RunAny(const void* args) const;
@@ -55,9 +55,9 @@ class FA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A validated call of the operator that takes `Args`, cut into tiles and with a layout of its workspace. The plan is a
-/// pure function of shapes, options and context. The operator's function PlanX makes the plan once, and Run runs it
-/// often. The plan is immutable: many threads may call Run at once, each with its own Workspace. The context must
+/// A validated call of the operator that takes `Args`: it is cut into tiles, and its workspace is laid out. The plan is
+/// a pure function of shapes, options and context. The operator's function PlanX makes the plan once, and Run may run
+/// it often. The plan is immutable: many threads may call Run at once, each with its own Workspace. The context must
 /// outlive the plan. Code that runs a plan on another operator's tensors does not compile.
 ///
 /// PlanX never reads the memory of tensors, so a plan may precede their allocation. A required tensor may then have
@@ -78,7 +78,7 @@ class PlanFor : public Plan {
   Status Run(const Args& args) const { return RunAny(&args); }
 };
 
-/// Returns the plan as a plan of any operator, or the status that says why there is none.
+/// Returns the plan without its operator's type, or the status that says why there is no plan.
 template <typename Args>
 [[nodiscard]] Result<Plan> AnyPlan(const Result<PlanFor<Args>>& plan) {
   return plan.ok() ? Result<Plan>(*plan) : plan.status();

@@ -22,16 +22,16 @@
 
 namespace fa {
 
-/// One block of work in a plan: rows of one query head, or of several query heads that share the tile, against an
-/// interval of keys.
+/// One block of work in a plan: some rows of one query head, or of several that share the tile, and an interval of
+/// keys.
 struct PlanTile {
   int64_t batch = 0;
   int64_t head_kv = 0;
   int64_t head_begin = 0, head_end = 0;  ///< query heads
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
-  int64_t cost = 0;                      ///< key blocks visited; 0 = the rows are only written
-  int worker = 0;                        ///< worker in whose range the tile starts; backward: simulated worker
+  int64_t cost = 0;                      ///< key blocks visited; 0: zeros are written to the rows
+  int worker = 0;                        ///< worker in whose range the tile starts; backward: worker in a simulation
 };
 
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
@@ -41,10 +41,11 @@ struct RanksInfo {
   int64_t units = 0;                                ///< units of work, which run one after the other
   int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
   std::vector<int64_t> sent_bytes, received_bytes;  ///< of the messages of one run (Transport::traffic)
-  std::vector<int64_t> staged_bytes;  ///< largest workspace for rows of other ranks and sums of units in flight
-  double seconds = 0;                 ///< predicted time of one run
-  double efficiency = 1;              ///< predicted share of all ranks' time that products take
-  double hidden = 1;                  ///< predicted share of the messages' time that overlaps products
+  /// Largest workspace for rows of other ranks and for sums, of the units in flight.
+  std::vector<int64_t> staged_bytes;
+  double seconds = 0;     ///< predicted time of one run
+  double efficiency = 1;  ///< predicted time in products, as a fraction of all ranks' time
+  double hidden = 1;      ///< predicted fraction of the messages' time during which products run
 };
 
 /// What a call will run, and why.
@@ -58,9 +59,9 @@ struct PlanInfo {
   int workers = 0;
   double flops = 0;          ///< floating-point operations of the kept pairs
   double flops_full = 0;     ///< the same if no pair were masked
-  double flops_visited = 0;  ///< the same for all pairs that are computed, kept or not
+  double flops_visited = 0;  ///< the same for all pairs that are computed, including masked ones
   size_t workspace_bytes = 0;
-  std::vector<double> load;  ///< predicted busy share of each worker; the busiest worker has 1
+  std::vector<double> load;  ///< predicted busy time of each worker, as a fraction of the busiest worker's
   double efficiency = 0;     ///< simulated: work / (workers * makespan)
   std::vector<PlanTile> tiles;
   std::optional<RanksInfo> ranks;  ///< only for a plan over ranks

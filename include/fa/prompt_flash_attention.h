@@ -31,7 +31,7 @@
 
 namespace fa {
 
-/// Tensors of prompt attention, the forward of inference. Shapes are written for BNSD; each tensor has the shape of
+/// Tensors of prompt attention. Shapes are written for BNSD; each tensor has the shape of
 /// PromptAttentionOptions::layout. A tensor with null data is absent.
 struct PromptAttentionArgs {
   TensorView q;       ///< [B, N, Sq, D]; f32, bf16, f16 or i8
@@ -40,14 +40,14 @@ struct PromptAttentionArgs {
   TensorView q_rope;  ///< optional, [B, N, Sq, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, [B, Nkv, Sk, Drope]
   /// The bias, as PromptAttentionOptions::pse_type says. With kScaleThenAdd it is [B|1, N, >= Sq, >= Sk], of the type
-  /// of q or f32 (q i8: f16 or f32). TND and the other types are as in FlashAttention.
+  /// of q or f32 (q i8: f16 or f32). With TND, and with the other types, it is as in FlashAttention.
   TensorView pse;
   /// The dense mask, u8, bool or i8; a value other than 0 drops the pair. Its shape is [>= Sq, >= Sk], [B|1, >= Sq, >=
   /// Sk], [B|1, 1, >= Sq, >= Sk] or [B, N, >= Sq, >= Sk]; with TND it is [>= maxSq, >= maxSk].
   TensorView dense_mask;
   TensorView sink;  ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
 
-  // These tensors are for quantization. The types of q and out decide which of these tensors a call takes (see
+  // Scales and an offset for int8 tensors. The types of q and out decide which of them a call takes (see
   // PromptFlashAttention).
   TensorView deq_scale1;     ///< scale of Q K^T: one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< scale of the probabilities: one element, f32, of any sign
@@ -56,9 +56,9 @@ struct PromptAttentionArgs {
                              ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
 
-  /// Padded layouts: the number of rows in use per batch element, counted from row 0, 0..S. One entry holds for all
-  /// elements. Empty stands for S. Entries past the batch are ignored. Rows of q past the length are written 0 in every
-  /// output; keys past it are never read.
+  /// Padded layouts: the number of rows in use per batch element, counted from row 0, 0..S. A single entry holds for
+  /// all elements. Empty stands for S. Entries past the batch are ignored. Rows of q past the length are written 0 in
+  /// every output; keys past it are never read.
   std::span<const int64_t> lengths_q, lengths_kv;
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as in AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
@@ -72,18 +72,18 @@ struct PromptAttentionOptions {
   int64_t heads = 0;     ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   int64_t heads_kv = 0;  ///< checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  Mask mask = {};  ///< any mask; a mask from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
+  Mask mask = {};  ///< any mask; one from Mask::FromSparseMode must have mode 0 to 4, and its band is aligned at the
                    ///< lengths in use
   PseType pse_type = PseType::kScaleThenAdd;
   int64_t q_start = 0, kv_start = 0;  ///< added to i and j in the distance of pse types 2 and 3
   float softcap = 0;                  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
 };
 
-/// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right end at
-/// the lengths. The bits equal the bits that FlashAttention gives. The comment of FlashAttention also describes rows
-/// without keys, aliasing and non-finite inputs.
+/// Computes out = softmax(mask(scale * Q K^T + pse)) V over the rows in use. Masks that are aligned bottom-right are
+/// aligned at the lengths in use. The bits are those of FlashAttention, whose comment describes rows without keys,
+/// aliasing and non-finite inputs.
 ///
-/// Each line has the types of q -> out, the scales that they need, and the scales that they refuse:
+/// Each line has the types of q and out, the scales that a call with these types needs, and those that it refuses:
 ///   same type (f32, bf16, f16)   none; all five are refused
 ///   bf16, f16, f32 -> i8         quant_scale2, quant_offset2 optional; the other three are refused
 ///   i8 -> f16                    deq_scale1, quant_scale1, deq_scale2; quant_scale2 and quant_offset2 are refused

@@ -30,48 +30,48 @@
 
 namespace fa {
 
-/// Equal machines, one per rank, for which a call over ranks is predicted. The machine on which the prediction runs may
-/// be another one.
+/// The machines for which a call over ranks is predicted: equal ones, one per rank. The prediction may run on any
+/// machine.
 struct RankMachines {
-  int ranks = 1;                ///< 1..4096
-  int threads = 0;              ///< threads per rank; 0: the number of the context
-  double flops_per_thread = 0;  ///< per second; 0: half the multiply-adds of a 2 GHz core of the context's level
+  int ranks = 1;                        ///< 1..4096
+  int threads = 0;                      ///< threads per rank; 0: the number of the context
+  double flops_per_thread = 0;          ///< FLOPs per second; 0: half the peak of a 2 GHz core of the context's level
   double network_bytes_per_s = 12.5e9;  ///< bytes that a rank can send and, at the same time, receive
   double latency_s = 5e-6;              ///< time that one message takes on top of the time for its bytes
 };
 
 /// One attention call over ranks as data, before the call runs. It says which rows each rank holds, what each rank
-/// sends, receives and computes, and the predicted time. Plan::Describe() of the call itself says the same.
+/// sends, receives and computes, and the predicted time. Plan::Describe() of the real call says the same.
 struct RankSchedule {
-  /// What one rank holds, moves and computes.
+  /// What one rank holds, sends, receives and computes.
   struct Rank {
     std::vector<SequenceShards::Interval> q_rows, k_rows;  ///< rows that the rank holds, in its order
     int64_t sent_bytes = 0, received_bytes = 0;            ///< bytes of the messages of one run
     int64_t staged_bytes = 0;                              ///< largest workspace for rows of other ranks and sums
     double flops = 0;
     double product_seconds = 0;
-    double message_seconds = 0;  ///< time of the rank's messages; part of it overlaps products
+    double message_seconds = 0;  ///< time of the rank's messages; products run during part of it
     double end_seconds = 0;      ///< when the rank ends, from the start of the run
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
-  bool as_one_process = true;  ///< whether the cut is at multiples of row_unit, so the bits equal one process' bits
+  bool as_one_process = true;  ///< whether cuts lie at multiples of row_unit; then the bits are those of one process
   int64_t row_unit = 0;
   int64_t units = 0;  ///< units of work, which run one after the other
   double seconds = 0;
-  double efficiency = 1;  ///< share of all ranks' time that products take
-  double hidden = 1;      ///< share of the messages' time that overlaps products
+  double efficiency = 1;  ///< time in products, as a fraction of all ranks' time
+  double hidden = 1;      ///< fraction of the messages' time during which products run
   std::vector<Rank> ranks;
-  /// The schedule in the form of a plan. Its workers are ranks, and its tasks are units. Its tiles are rows of ranks
-  /// with the keys that these rows see; only the first million tiles are listed.
+  /// The schedule as a PlanInfo. Its workers are the ranks, and its tasks are the units. Each tile has some rows of a
+  /// rank and the keys that these rows see; only about the first million tiles are listed.
   PlanInfo info;
   std::string text;  ///< the whole schedule in words
 };
 
 /// Returns the schedule of FlashAttention over ranks (fa/ranked_attention.h). No rank takes part: nothing is sent or
 /// computed.
-/// @param whole   the whole call, of which only shapes are read, as in PlanFlashAttention. A tensor that is given has
-///                data other than null
+/// @param whole  the whole call, of which only shapes are read, as in PlanFlashAttention; given tensors have non-null
+///                data
 /// @param shards  the cut; sq and sk are taken from the whole call's tensors
 /// @return kInvalidArgument where FlashAttention over ranks returns it, or if a number of `machines` is out of range.
 /// kOutOfMemory if the number of sequences and ranks would make the prediction take more than a minute. kOutOfMemory

@@ -26,27 +26,28 @@ struct SequenceShards {
   struct Interval {
     int64_t begin = 0, end = 0;
   };
-  /// Chunks are as equal as whole row units allow (Plan::Describe() names the unit). The last chunk takes the rest. A
-  /// rank may hold no rows.
+  /// How the rows are cut. Chunks have whole row units (Plan::Describe() names the unit) and are as equal as that
+  /// allows. The last chunk takes the rest. A rank may hold no rows.
   enum class Cut : uint8_t {
     kContiguous,  ///< rank r of P holds chunk r of P
-    kZigzag,      ///< there are 2P chunks; rank r holds chunk r, then chunk 2P-1-r: even work under a causal mask
+    kZigzag,      ///< there are 2P chunks, and rank r holds chunks r and 2P-1-r: equal work under a causal mask
     kIntervals,   ///< any intervals, which together cover [0, sq) once. Keys are cut at the same rows, so sk == sq
   };
-  /// The tensors that travel between ranks.
+  /// Which tensors are sent between ranks.
   enum class Strategy : uint8_t {
     kAuto,      ///< the strategy with the shorter predicted time
-    kHeads,     ///< whole sequences of some heads go to each rank, and the results come back
-    kSequence,  ///< K and V of the heads in flight go to every rank that sees these keys; queries and results stay
+    kHeads,     ///< whole sequences of some heads are sent to each rank, and the results are sent back
+    kSequence,  ///< K and V of the heads in flight are sent to every rank that sees these keys; queries and results
+                ///< stay
   };
 
   Cut cut = Cut::kZigzag;
-  int64_t sq = 0, sk = 0;                        ///< rows of the whole sequence (TND: tokens of the whole pack)
+  int64_t sq = 0, sk = 0;                        ///< rows of the whole sequence (TND: of all sequences together)
   std::vector<std::vector<Interval>> intervals;  ///< kIntervals: one list per rank
   Strategy strategy = Strategy::kAuto;
   /// The number of kv heads that a rank works on at a time. Besides its shards, a rank stores K and V of twice this
-  /// number of heads. In a backward the rank also stores the sums dK and dV of these heads. 0 stands for one head. In a
-  /// backward 0 stands for as many heads as keep the predicted waiting short, within 512 MiB per thread
+  /// number of heads. In a backward the rank also stores the sums dK and dV of these heads. In a forward, 0 stands for
+  /// one head. In a backward, 0 stands for as many heads as keep the predicted waiting short, within 512 MiB per thread
   /// (docs/distributed.md).
   int64_t heads_in_flight = 0;
 };

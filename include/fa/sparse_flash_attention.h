@@ -38,14 +38,14 @@ struct SparseAttentionArgs {
   TensorView v;       ///< optional, as k but with Dv columns; absent: the first Dv columns of k
   TensorView q_rope;  ///< optional, [B, S1, N, Drope]: scores are Q K^T + Qr Kr^T
   TensorView k_rope;  ///< with q_rope, as k but with Drope columns
-  /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0. Every list contains this key
-  /// once.
+  /// The sinks, optional, f32 [N]: for each head the score of a virtual key with value 0. It counts as one more key of
+  /// every list.
   TensorView sink;
   /// The lists of keys, i32 or i64 [B, S1, 1, K]. An entry is the number of a block of
   /// SparseAttentionOptions::block_size keys, counted inside the batch element. A list ends at its first -1. Entry x
-  /// stands for keys [x * block_size, min((x + 1) * block_size, limit)). At most ceil(limit / block_size) entries of a
-  /// row are read. An entry beyond the limit is skipped. An entry that stands twice counts twice. The order changes no
-  /// bit.
+  /// stands for keys [x * block_size, min((x + 1) * block_size, limit)), where limit is that of SparseMask. At most
+  /// ceil(limit / block_size) entries of a list are read. An entry beyond the limit is skipped. An entry that stands
+  /// twice counts twice. The order of the entries changes no bit.
   TensorView sparse_indices;
   TensorView block_table;  ///< i32 [B, n], for keys in pages: key j lies in page block_table[b][j / block size]
   /// The numbers of rows in use. With TND they are inclusive prefix sums; a leading 0 is an empty first sequence.
@@ -55,8 +55,9 @@ struct SparseAttentionArgs {
   MutableTensorView out;          ///< [B, S1, N, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
   MutableTensorView softmax_sum;  ///< optional, f32 of the same shape: sum of exp(score - max)
-  /// The mean over the heads of each entry's probability, optional, f32 [B, S1, K] (TND [T, K]); needs block_size 1.
-  /// The mean is 0 where an entry has no key. Without it SparseLightningIndexerGradKLLoss computes this mean again.
+  /// Optional, f32 [B, S1, K] (TND [T, K]), with block_size 1: for each entry, the mean over the heads of its key's
+  /// probability, or 0 if the entry has no key. SparseLightningIndexerGradKLLoss computes this mean again if it does
+  /// not get it.
   MutableTensorView p_head_mean;
 };
 
@@ -66,7 +67,7 @@ struct SparseAttentionOptions {
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   int64_t block_size = 1;           ///< keys per entry of sparse_indices, 1..128
   SparseMask mask = SparseMask::kRightDownCausal;
-  /// Whether an entry that is no block of the sequence is refused before anything is written
+  /// Whether the call is refused, before anything is written, if an entry is no block of the sequence
   /// ("sparse_indices[0][3][0][17]=9000, want -1..8191"). If false, such an entry is skipped.
   bool check_indices = true;
 };
@@ -74,10 +75,10 @@ struct SparseAttentionOptions {
 /// Computes out = softmax(scale * Q K_sel^T) V_sel.
 ///
 /// A row without keys gives out = 0, max = 0 and sum = 0. If there is a sink and the sequence has keys, such a row
-/// gives max = sink and sum = 1. A row past its length gives 0 in all three. The statistics and p_head_mean include the
-/// sink, so the probabilities of the keys add up to less than 1. Sums run over the keys in ascending order, in f32, and
-/// are rounded once. The bits do not depend on the number of threads, the other rows, the layout, pages, or the order
-/// of the list.
+/// gives max = sink and sum = 1. A row past its length gives 0 in all three. With a sink, the statistics and
+/// p_head_mean include it, so the probabilities of the keys add up to less than 1. Sums run over the keys in ascending
+/// order, in f32, and are rounded once. The bits do not depend on the number of threads, the other rows, the layout,
+/// pages, or the order of the list.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows SparseFlashAttention of CANN and DeepSeek-V3.2 (2025), without limits of head sizes and
 /// counts.

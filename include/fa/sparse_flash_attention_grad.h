@@ -40,19 +40,19 @@ struct SparseAttentionGradArgs {
   TensorView out;          ///< the forward's output, rounded as the forward has rounded it
   TensorView d_out;        ///< gradient of out, with its shape and type
   TensorView softmax_max;  ///< result of the forward
-  TensorView softmax_sum;  ///< result of the forward; a row of sum 0 is skipped
+  TensorView softmax_sum;  ///< result of the forward; rows whose sum is 0 are skipped
 
   MutableTensorView dq;       ///< shape and type of q
   MutableTensorView dk;       ///< shape and type of k; without v, the gradient of v is added to its first Dv columns
   MutableTensorView dv;       ///< only if v is given: shape and type of v
   MutableTensorView dq_rope;  ///< with q_rope
   MutableTensorView dk_rope;  ///< with k_rope
-  /// The gradient of sink, optional, only with sink: f32 [N], the sum over rows of -exp(sink - max) / sum *
+  /// Optional, only with sink, f32 [N]: the gradient of sink, which is the sum over rows of -exp(sink - max) / sum *
   /// rowsum(d_out * out).
   MutableTensorView dsink;
 };
 
-/// Computes the gradients of SparseFlashAttention, with the same selection rule. P follows from softmax_max and
+/// Computes the gradients of SparseFlashAttention, for the same selected keys. P follows from softmax_max and
 /// softmax_sum, and dS = P (d_out V^T - rowsum(d_out * out)), dq = scale dS K, dk = scale dS^T Q, dv = P^T d_out.
 ///
 /// The gradients of a key that no token selects, and of a row without keys, are 0. Tokens add to dk and dv in ascending

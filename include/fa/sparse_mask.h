@@ -27,8 +27,9 @@ namespace fa {
 ///   x x x x x    x x x x x
 /// @endcode
 enum class SparseMask : uint8_t {
-  kNone = 0,             ///< limit = number of keys of the sequence
-  kRightDownCausal = 3,  ///< limit = keys - queries + t + 1, counting the lengths in use; <= 0: the row is empty
+  kNone = 0,  ///< limit = number of keys of the sequence
+  /// limit = keys - queries + t + 1, where lengths in use count; a row with a limit <= 0 is empty.
+  kRightDownCausal = 3,
 };
 
 }  // namespace fa

@@ -29,7 +29,7 @@ enum class StatusCode {
   kOk = 0,
   kInvalidArgument,  ///< a mistake of the caller; nothing was written
   kOutOfMemory,      ///< an allocation failed; nothing leaked, and the library stays usable
-  kUnsupported,      ///< well-formed, but this machine cannot do it (for example a forced instruction set)
+  kUnsupported,      ///< a valid call that this machine cannot run (for example a forced instruction set)
   kInternal,         ///< a defect of the library
 };
 
@@ -38,7 +38,7 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  /// Makes an error of class `code`. Its message() begins with the name of the class.
+  /// Makes an error of class `code`. Its message() begins with the class, such as "invalid argument: ".
   FA_API Status(StatusCode code, const ErrorText& what) noexcept;
   FA_API Status(StatusCode code, std::string_view what) noexcept;
 
@@ -54,7 +54,8 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool ok() const noexcept { return code_ == StatusCode::kOk; }
   [[nodiscard]] StatusCode code() const noexcept { return code_; }
-  // The texts below live as long as this status or a copy of it. So keep the status, not a view of a temporary's text.
+  // The texts that the next functions return live as long as this status or a copy of it. So keep the status, not a
+  // view into a temporary.
 
   /// Returns the text of the error, or an empty text if ok(). If there is no memory for a longer text, the message is
   /// "out of memory".
@@ -62,7 +63,7 @@ class [[nodiscard]] Status {
   /// Returns the beginning of message(), such as "invalid argument: ". If there was no memory for a longer text, the
   /// function returns the whole message.
   [[nodiscard]] FA_API std::string_view class_text() const noexcept;
-  /// Returns the message without its class, as a text that knows where it mentions arguments.
+  /// Returns the message without its class, with the positions at which it mentions arguments.
   [[nodiscard]] FA_API const ErrorText& what() const noexcept;
   /// Returns the name of the wrong argument, as the C++ interface calls it: a field of XArgs or XOptions ("k",
   /// "mask.pre"), or a parameter of the function. The name is empty if no argument is wrong.
@@ -103,7 +104,7 @@ class [[nodiscard]] Result {
 
 }  // namespace fa
 
-/// Evaluates an expression of type fa::Status and returns it from the calling function unless it is ok().
+/// Evaluates an expression of type fa::Status. If the status is not ok(), returns it from the calling function.
 #define FA_RETURN_IF_ERROR(expression) \
   if (::fa::Status fa_status = (expression); !fa_status.ok()) return fa_status
 

@@ -51,9 +51,8 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU6
 [[nodiscard]] FA_API const char* Name(DType dtype);
 
 /// The order of the dimensions batch (B), sequence (S), heads (N) and head size (D) in a tensor. The shape of a
-/// TensorView is the layout's own:
-/// BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D] (packed sequences) · BNSD_BSND: inputs
-/// BNSD, output BSND.
+/// TensorView must be that of its layout: BSH [B,S,N*D] · SBH [S,B,N*D] · BSND [B,S,N,D] · BNSD [B,N,S,D] · TND [T,N,D]
+/// (packed sequences) · BNSD_BSND: inputs BNSD, output BSND.
 enum class Layout : uint8_t { kBNSD, kBSND, kBSH, kSBH, kTND, kBNSD_BSND };
 
 /// Returns "BNSD", "BSND", "BSH", "SBH", "TND" or "BNSD_BSND".
@@ -72,7 +71,7 @@ class Dims {
     for (int64_t value : values) push_back(value);
   }
 
-  /// Past the eighth value, push_back drops the value and rank() becomes 9, which every operator refuses by name.
+  /// push_back drops a ninth value; rank() then is 9, and every operator refuses the tensor by name.
   constexpr void push_back(int64_t value) {
     if (rank_ < kMaxRank) values_[static_cast<size_t>(rank_)] = value;
     if (rank_ <= kMaxRank) ++rank_;
@@ -97,8 +96,8 @@ class Dims {
 };
 
 /// A read-only strided view of the caller's memory. Null data means that the tensor is absent. Strides count elements;
-/// an empty stride means dense, row-major. The innermost stride is 1. Any other stride may be any number >= 0; 0
-/// broadcasts.
+/// an empty stride means dense, row-major. The innermost stride is 1. The others are >= 0; a stride of 0 repeats
+/// (broadcasts) the same elements.
 struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;

@@ -35,17 +35,17 @@ namespace ops {
 struct TransportAccess;  // lets runs count what they move
 }
 
-/// Bytes of tensors that runs have moved over a transport. A gather over all ranks counts as one message to every other
-/// rank and one message from every other rank. Status words do not count.
+/// Bytes of tensors that runs have moved over a transport. A gather over all ranks counts as one message to each other
+/// rank and one from each. What ranks exchange to agree on a status does not count.
 struct Traffic {
   int64_t sent_bytes = 0, received_bytes = 0;
 };
 
 /// Moves bytes between the ranks of one call. Each rank has one object, which one thread uses at a time.
 ///
-/// Messages of one tag from one rank to another arrive in the order in which they were sent. An error or an exception
-/// of any function but Reserve is final: it ends the call, and the transport is not used again. Messages of that call
-/// may still be under way, so the call's workspace stays with the transport (TakeKept).
+/// Messages of one tag from one rank to another arrive in the order in which they were sent. After an error or an
+/// exception of any function but Reserve, the call ends, and the transport is not used again. Messages of that call may
+/// still be under way, so its workspace stays with the transport (TakeKept).
 ///
 /// A transport may move messages only while it is called. Then a call to Test or Wait must move all messages that are
 /// under way, not only the message that it names. The reason is that a run tests one message at a time.
@@ -65,8 +65,8 @@ class FA_API Transport {
   [[nodiscard]] virtual int ranks() const = 0;
 
   /// Makes room for up to `requests` messages under way, none longer than `bytes`. The transport then sends and
-  /// receives such messages without allocating more memory. Otherwise a rank that runs short of memory in the middle of
-  /// a run would leave the others waiting. More or longer messages may allocate, or fail.
+  /// receives such messages without allocating more memory. So no rank runs short of memory in the middle of a run and
+  /// leaves the others waiting. More or longer messages may allocate, or fail.
   ///
   /// Reserve is called once per plan, before the ranks agree that no rank has an error. The room need only suffice for
   /// the plan with the most need, since plans of one transport run one after the other. No call makes the room smaller.
@@ -78,12 +78,12 @@ class FA_API Transport {
   [[nodiscard]] virtual Status Send(int to, int tag, std::span<const std::byte> bytes, Request* request) = 0;
   /// Starts to receive exactly `bytes.size()` bytes. The bytes have arrived when Wait or Test says so.
   [[nodiscard]] virtual Status Receive(int from, int tag, std::span<std::byte> bytes, Request* request) = 0;
-  /// Returns when the message has left or arrived. Every request is waited for once, by Wait or by Test.
+  /// Returns when the message has left or arrived. Every request is ended once, by Wait or by Test.
   [[nodiscard]] virtual Status Wait(Request request) = 0;
   /// Tells without waiting whether the message has left or arrived. If so, Test has done what Wait does, and nobody
-  /// waits for the request again. If Wait would end with an error, because the other rank has left or after the
-  /// transport's own time-out, Test returns that error too. Nothing else ends a call that polls. A transport that can
-  /// only wait inherits this Test, which waits.
+  /// waits for the request again. If Wait would return an error, because the other rank has left or after the
+  /// transport's own time-out, Test must return it too, because nothing else ends a call that polls. A transport that
+  /// can only wait inherits this Test, which waits.
   [[nodiscard]] virtual Status Test(Request request, bool* done) {
     *done = true;
     return Wait(request);
@@ -95,21 +95,21 @@ class FA_API Transport {
   /// call is collective: every rank makes it.
   [[nodiscard]] virtual Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// Returns the bytes that all runs over this transport have moved so far. Each message counts when it begins. A run
-  /// that succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
+  /// Returns the bytes that all runs over this transport have moved so far. A message is counted when it is started. A
+  /// run that succeeds adds the bytes that its plan predicts for this rank (PlanInfo::ranks).
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  protected:
   /// Hands over the workspaces of calls that an error has ended. Messages under way still read and write these
-  /// workspaces, so they live as long as the transport. Messages of a transport may outlive it, for example if it is a
-  /// wrapper around another transport. Such a transport takes the workspaces when it ends.
+  /// workspaces, so they live as long as the transport. If messages of a transport may outlive it, for example because
+  /// it wraps another transport, its destructor must take the workspaces and keep them.
   [[nodiscard]] std::vector<Workspace> TakeKept() { return std::exchange(kept_, {}); }
 
  private:
   friend struct ops::TransportAccess;
 
   Traffic traffic_;
-  int64_t under_way_ = 0;  ///< messages of runs that nobody has waited for
+  int64_t under_way_ = 0;  ///< messages of runs that have not been waited for
   std::vector<Workspace> kept_;
 };
 

@@ -22,7 +22,7 @@
 namespace fa {
 
 /// Returns the element type that a C++ type stands for: float, bool, and the integers that DType has. f16 and bf16 have
-/// no C++ type; their 16 bits are given together with a DType.
+/// no C++ type here; their 16 bits are passed together with a DType.
 template <typename T>
 [[nodiscard]] consteval DType DTypeOf() {
   using Plain = std::remove_cv_t<T>;
@@ -38,8 +38,8 @@ template <typename T>
 }
 
 /// Makes a view of the caller's memory: `fa::View(q.data(), {2, 8, 1024, 64})`. Writable memory gives a
-/// MutableTensorView, which also serves where a TensorView is wanted. The parameter is a reference to a pointer, which
-/// takes no array. So arrays go to the overload for vectors and arrays, which checks their size.
+/// MutableTensorView, which also serves where a TensorView is wanted. The parameter is a reference to a pointer and so
+/// takes no array. Arrays go to the overload for vectors and arrays, which checks their size.
 /// @param shape   the shape of the layout
 /// @param stride  elements from one index to the next; empty: dense, row-major
 template <typename T>
@@ -62,8 +62,8 @@ requires(!std::is_const_v<T>) [[nodiscard]] MutableTensorView
   return {data, dtype, shape, stride};
 }
 
-/// Returns the number of elements from the first to the last element of a view. The number is exact below 2^63. It is 0
-/// for a shape of more than 8 dimensions and for strides of another rank, which every call refuses.
+/// Returns how many elements lie from the first to the last element of a view, both included, if that is below 2^63.
+/// Returns 0 for a shape of more than 8 dimensions and for strides of another rank, which every call refuses.
 [[nodiscard]] constexpr int64_t Reach(const Dims& shape, const Dims& stride = {}) {
   if (shape.rank() > Dims::kMaxRank || (!stride.empty() && stride.rank() != shape.rank())) return 0;
   int64_t reach = 1, dense = 1;

@@ -1,8 +1,7 @@
 #ifndef FA_WORKSPACE_H_
 #define FA_WORKSPACE_H_
 
-/// @file
-/// Memory of a plan's run, reused from run to run.
+/// @file Memory for the runs of a plan, reused from run to run.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;
@@ -23,7 +22,7 @@
 
 namespace fa {
 
-/// Memory for one Run at a time. It grows to what the plan needs and is reused. Concurrent calls need one Workspace
+/// Memory for one Run at a time. It grows to what a plan needs and is then reused. Concurrent calls need one Workspace
 /// each.
 class FA_API Workspace {
  public:

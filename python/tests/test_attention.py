@@ -90,6 +90,17 @@ def test_statistics_are_those_of_the_softmax():
     assert torch.allclose(total.double(), want_total, rtol=(SK + D) * 2**-23)
 
 
+def test_a_log_sum_exp_and_ones_are_statistics_too():
+    q, k, v = random_qkv()
+    out, top, total = fa.flash_attention(q, k, v)
+    d_out, lse = torch.randn_like(out), top + total.log()
+    want = fa.flash_attention_grad(q, k, v, out, d_out, top, total).dq
+    got = fa.flash_attention_grad(q, k, v, out, d_out, lse, torch.ones_like(lse)).dq
+    # The probabilities differ by the rounding of lse. The gradient of a score is at most 2 |dP| times a probability.
+    largest = 2 * D * d_out.abs().max() * v.abs().max() * k.abs().max() * D**-0.5
+    assert torch.allclose(got, want, rtol=0, atol=float((lse.abs().max() + D + SK) * 2**-23 * largest))
+
+
 def test_numpy_in_numpy_out_and_the_same_bits_as_torch():
     tensors = random_qkv()
     from_torch = fa.flash_attention(*tensors)

@@ -10,10 +10,13 @@ import fa
 import fa.flash_attn
 import fa.torch
 import fa.torch_npu
+import fa.transformers
 
 Q = torch.randn(1, 2, 5, 8)
 B = Q.transpose(1, 2)
 INDICES = torch.zeros(1, 5, 1, 1, dtype=torch.int32)
+MODULE = torch.nn.Identity()
+of_model = fa.transformers.attention_forward
 attention, sdpa, npu = fa.flash_attention, fa.torch.scaled_dot_product_attention, fa.torch_npu.npu_fusion_attention
 
 CASES = {
@@ -50,6 +53,15 @@ CASES = {
     "softmax_scale: want a number, got str": lambda: fa.flash_attn.flash_attn_func(B, B, B, softmax_scale="x"),
     "head_num: want an integer, got NoneType": lambda: npu(Q, Q, Q, None, "BNSD"),
     "scale: want a number, got list": lambda: npu(Q, Q, Q, 2, "BNSD", scale=[1]),
+    "dropout: want a number, got str": lambda: of_model(MODULE, Q, Q, Q, None, dropout="x"),
+    "scaling: want a number or None, got str": lambda: of_model(MODULE, Q, Q, Q, None, scaling="x"),
+    "softcap: want a number or None, got list": lambda: of_model(MODULE, Q, Q, Q, None, softcap=[1]),
+    "sliding_window: want a number or None, got str": lambda: of_model(MODULE, Q, Q, Q, None, sliding_window="x"),
+    "key: want a torch.Tensor, got NoneType": lambda: of_model(MODULE, Q, None, Q, None),
+    "attention_mask: want a torch.Tensor or None, got str": lambda: of_model(MODULE, Q, Q, Q, "causal"),
+    "s_aux: want a torch.Tensor or None, got list": lambda: of_model(MODULE, Q, Q, Q, None, s_aux=[1.0]),
+    "position_bias: want a torch.Tensor or None, got int": lambda: of_model(MODULE, Q, Q, Q, None, position_bias=3),
+    "cu_seq_lens_q: want a torch.Tensor or None, got list": lambda: of_model(MODULE, Q, Q, Q, None, cu_seq_lens_q=[0, 5]),
 }
 OUTSIDE = {
     "seed=-1, want 0..2^64-1": lambda: attention(Q, Q, Q, keep_prob=0.5, seed=-1),
@@ -95,9 +107,6 @@ def test_a_refused_default_context_leaves_the_one_before():
     assert fa.set_default_context(None) is before
 
 
-def test_the_transformers_face_names_its_arguments():
-    transformers = pytest.importorskip("fa.transformers")
-    with pytest.raises(TypeError, match="^scaling: want a number or None, got str$"):
-        transformers.attention_forward(torch.nn.Module(), Q, Q, Q, None, scaling="x")
+def test_a_report_wants_a_module():
     with pytest.raises(TypeError, match="^model: want a torch.nn.Module, got str$"):
-        transformers.report("x")
+        fa.transformers.report("x")

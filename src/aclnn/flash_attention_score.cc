@@ -3,7 +3,6 @@
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 
-using fa::aclnn::Execute;
 using fa::aclnn::PrepareForward;
 
 aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
@@ -35,10 +34,7 @@ aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScore(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                     aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScore)
 
 aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
@@ -73,10 +69,7 @@ aclnnStatus aclnnFlashAttentionScoreV2GetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreV2)
 
 aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
@@ -112,10 +105,7 @@ aclnnStatus aclnnFlashAttentionScoreV3GetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreV3)
 
 aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
@@ -150,10 +140,7 @@ aclnnStatus aclnnFlashAttentionVarLenScoreGetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionVarLenScore(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                           aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScore)
 
 aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
@@ -192,10 +179,7 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV2GetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionVarLenScoreV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                             aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV2)
 
 aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* key, const aclTensor* keyRope,
@@ -237,10 +221,7 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV3GetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionVarLenScoreV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                             aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV3)
 
 aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* realShiftOptional,
@@ -278,10 +259,7 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV4GetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionVarLenScoreV4(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                             aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV4)
 
 aclnnStatus aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* key, const aclTensor* keyRope,
@@ -327,7 +305,4 @@ aclnnStatus aclnnFlashAttentionVarLenScoreV5GetWorkspaceSize(
                         workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionVarLenScoreV5(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                             aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionVarLenScoreV5)

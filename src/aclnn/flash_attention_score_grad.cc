@@ -3,7 +3,6 @@
 #include "aclnn/runtime/executor.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
 
-using fa::aclnn::Execute;
 using fa::aclnn::PrepareBackward;
 
 aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
@@ -41,10 +40,7 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                         aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreGrad)
 
 aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
@@ -85,10 +81,7 @@ aclnnStatus aclnnFlashAttentionScoreGradV2GetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreGradV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                           aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreGradV2)
 
 aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
@@ -132,10 +125,7 @@ aclnnStatus aclnnFlashAttentionScoreGradV3GetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionScoreGradV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                           aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionScoreGradV3)
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
@@ -176,10 +166,7 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradGetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                  aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionUnpaddingScoreGrad)
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
@@ -224,10 +211,7 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2GetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                    aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionUnpaddingScoreGradV2)
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* keyIn, const aclTensor* keyInRope,
@@ -277,10 +261,7 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3GetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                    aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionUnpaddingScoreGradV3)
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
     const aclTensor* query, const aclTensor* keyIn, const aclTensor* value, const aclTensor* dy,
@@ -324,10 +305,7 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4GetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV4(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                    aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionUnpaddingScoreGradV4)
 
 aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(
     const aclTensor* query, const aclTensor* queryRope, const aclTensor* keyIn, const aclTensor* keyInRope,
@@ -382,7 +360,4 @@ aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5GetWorkspaceSize(
                          workspaceSize, executor);
 }
 
-aclnnStatus aclnnFlashAttentionUnpaddingScoreGradV5(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                    aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnFlashAttentionUnpaddingScoreGradV5)

@@ -6,7 +6,6 @@
 #include "aclnnop/aclnn_incre_flash_attention_v3.h"
 #include "aclnnop/aclnn_incre_flash_attention_v4.h"
 
-using fa::aclnn::Execute;
 using fa::aclnn::PrepareDecode;
 
 aclnnStatus aclnnIncreFlashAttentionGetWorkspaceSize(const aclTensor* query, const aclTensorList* key,
@@ -29,10 +28,7 @@ aclnnStatus aclnnIncreFlashAttentionGetWorkspaceSize(const aclTensor* query, con
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnIncreFlashAttention(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                     aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnIncreFlashAttention)
 
 aclnnStatus aclnnIncreFlashAttentionV2GetWorkspaceSize(
     const aclTensor* query, const aclTensorList* key, const aclTensorList* value, const aclTensor* pseShift,
@@ -59,10 +55,7 @@ aclnnStatus aclnnIncreFlashAttentionV2GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnIncreFlashAttentionV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnIncreFlashAttentionV2)
 
 aclnnStatus aclnnIncreFlashAttentionV3GetWorkspaceSize(
     const aclTensor* query, const aclTensorList* key, const aclTensorList* value, const aclTensor* pseShift,
@@ -95,10 +88,7 @@ aclnnStatus aclnnIncreFlashAttentionV3GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnIncreFlashAttentionV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnIncreFlashAttentionV3)
 
 aclnnStatus aclnnIncreFlashAttentionV4GetWorkspaceSize(
     const aclTensor* query, const aclTensorList* key, const aclTensorList* value, const aclTensor* pseShift,
@@ -132,7 +122,4 @@ aclnnStatus aclnnIncreFlashAttentionV4GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnIncreFlashAttentionV4(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnIncreFlashAttentionV4)

@@ -125,10 +125,7 @@ aclnnStatus aclnnSparseLightningIndexerGradKLLossGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnSparseLightningIndexerGradKLLoss(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                  aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnSparseLightningIndexerGradKLLoss)
 
 aclnnStatus aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* queryIndex, const aclTensor* keyIndex,
@@ -163,7 +160,4 @@ aclnnStatus aclnnDenseLightningIndexerGradKLLossGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnDenseLightningIndexerGradKLLoss(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                 aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnDenseLightningIndexerGradKLLoss)

@@ -41,7 +41,4 @@ aclnnStatus aclnnDenseLightningIndexerSoftmaxLseGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnDenseLightningIndexerSoftmaxLse(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                                 aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnDenseLightningIndexerSoftmaxLse)

@@ -13,7 +13,7 @@
 namespace fa::aclnn {
 namespace {
 
-// The number of indices follows from the tensor, and sparseCount must agree with that number.
+// sparseCount must be the number of indices that the tensor sparse_indices has.
 Status CheckSparseCount(int64_t sparse_count, const aclTensor* sparse_indices) {
   const auto found = FindTensor(sparse_indices);
   if (found == nullptr || found->shape.rank() == 0 || found->shape.rank() > Dims::kMaxRank) return Status::Ok();
@@ -69,10 +69,7 @@ aclnnStatus aclnnLightningIndexerGetWorkspaceSize(const aclTensor* query, const 
   });
 }
 
-aclnnStatus aclnnLightningIndexer(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                  aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnLightningIndexer)
 
 aclnnStatus aclnnLightningIndexerGradGetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* dy, const aclTensor* sparseIndices,
@@ -115,7 +112,4 @@ aclnnStatus aclnnLightningIndexerGradGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnLightningIndexerGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                      aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnLightningIndexerGrad)

@@ -79,8 +79,8 @@ std::optional<Layout> LayoutOf(std::string_view name) {
   return {};
 }
 
-// For "no bound" the device's documentation has 2147483647, but its code has 214748647. So every number from 214748647
-// on means no bound.
+// For "no bound" the device's documentation has 2147483647, but its code has 214748647. So every number >= 214748647
+// means "no bound" here.
 int64_t Bound(int64_t tokens) { return tokens >= 214748647 ? Mask::kUnlimited : tokens; }
 
 Result<Mask> MaskOf(const PromptCall& call, bool mask_given) {
@@ -129,7 +129,7 @@ class PromptOperation final : public PlannedOperation<PromptAttentionArgs> {
       : PlannedOperation(std::move(operands), Names::kPrompt), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing.
+    // If the output has no elements, the device does nothing and checks nothing.
     if (operands_.IsEmpty(slots_.out)) return Status::Ok();
     return Keep(PlanPromptFlashAttention(Args(nullptr), settings_.options));
   }
@@ -191,7 +191,6 @@ aclnnStatus PreparePrompt(const PromptTensors& tensors, const PromptCall& call, 
 }  // namespace
 }  // namespace fa::aclnn
 
-using fa::aclnn::Execute;
 using fa::aclnn::PreparePrompt;
 
 aclnnStatus aclnnPromptFlashAttentionGetWorkspaceSize(const aclTensor* query, const aclTensor* key,
@@ -217,10 +216,7 @@ aclnnStatus aclnnPromptFlashAttentionGetWorkspaceSize(const aclTensor* query, co
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnPromptFlashAttention(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                      aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnPromptFlashAttention)
 
 aclnnStatus aclnnPromptFlashAttentionV2GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* pseShift,
@@ -252,10 +248,7 @@ aclnnStatus aclnnPromptFlashAttentionV2GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnPromptFlashAttentionV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                        aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnPromptFlashAttentionV2)
 
 aclnnStatus aclnnPromptFlashAttentionV3GetWorkspaceSize(
     const aclTensor* query, const aclTensor* key, const aclTensor* value, const aclTensor* pseShift,
@@ -288,7 +281,4 @@ aclnnStatus aclnnPromptFlashAttentionV3GetWorkspaceSize(
                        workspaceSize, executor);
 }
 
-aclnnStatus aclnnPromptFlashAttentionV3(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                        aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnPromptFlashAttentionV3)

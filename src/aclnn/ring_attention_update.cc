@@ -79,7 +79,7 @@ MergeSlots AddOperands(const MergeTensors& tensors, const MergeSettings& setting
   return slots;
 }
 
-// Returns the rows of one sequence of a [T,N,D] tensor.
+// statistics of packed sequences are one block per sequence
 template <typename View>
 View RowsOf(View view, int64_t begin, int64_t end) {
   if (view.stride.empty()) view.stride = DenseStride(view.shape);
@@ -125,7 +125,7 @@ class MergeOperation final : public Operation {
   [[nodiscard]] MergeArgs Args(const CallMemory* memory) const {
     const auto out = [&](Slot slot) {
       MutableTensorView view = operands_.Out(slot, memory);
-      if (memory == nullptr) view.data = nullptr;  // without memory only shapes are checked, not overlaps
+      if (memory == nullptr) view.data = nullptr;  // only shapes are checked here; addresses are not known yet
       return view;
     };
     const auto in = [&](Slot slot) { return TensorView(out(slot)); };
@@ -142,7 +142,7 @@ class MergeOperation final : public Operation {
     return args;
   }
 
-  // Blocks need eight copies per value, and lengths need an integer type.
+  // Checks what only statistics in blocks need: eight copies per value, and lengths of an integer type.
   [[nodiscard]] Status CheckBlocks(const MergeArgs& args) const {
     const std::pair<const char*, const Dims*> statistics[] = {
         {"prevSoftmaxMax", &args.prev_max.shape}, {"prevSoftmaxSum", &args.prev_sum.shape},
@@ -234,7 +234,6 @@ aclnnStatus PrepareMerge(const MergeTensors& tensors, const MergeCall& call, uin
 }  // namespace
 }  // namespace fa::aclnn
 
-using fa::aclnn::Execute;
 using fa::aclnn::PrepareMerge;
 
 aclnnStatus aclnnRingAttentionUpdateGetWorkspaceSize(const aclTensor* prevAttnOut, const aclTensor* prevSoftmaxMax,
@@ -249,10 +248,7 @@ aclnnStatus aclnnRingAttentionUpdateGetWorkspaceSize(const aclTensor* prevAttnOu
                       {.layout = inputLayoutOptional}, workspaceSize, executor);
 }
 
-aclnnStatus aclnnRingAttentionUpdate(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                     aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnRingAttentionUpdate)
 
 aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(const aclTensor* prevAttnOut, const aclTensor* prevSoftmaxMax,
                                                        const aclTensor* prevSoftmaxSum, const aclTensor* curAttnOut,
@@ -268,7 +264,4 @@ aclnnStatus aclnnRingAttentionUpdateV2GetWorkspaceSize(const aclTensor* prevAttn
                       executor);
 }
 
-aclnnStatus aclnnRingAttentionUpdateV2(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                       aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnRingAttentionUpdateV2)

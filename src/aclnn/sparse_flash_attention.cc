@@ -12,7 +12,8 @@ namespace {
 
 using Args = SparseAttentionArgs;
 
-constexpr int64_t kAttentionMode = 2;  // queries and keys have two parts, and values are the first part
+// The only mode: query and key have two parts (rope), and the values are the first part of the keys.
+constexpr int64_t kAttentionMode = 2;
 
 Status ReadAttributes(const SparseLayouts& layouts, int64_t sparse_mode, int64_t attention_mode,
                       SparseAttentionOptions& options) {
@@ -72,7 +73,4 @@ aclnnStatus aclnnSparseFlashAttentionGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnSparseFlashAttention(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                      aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttention)

@@ -30,7 +30,7 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
                                       {"dKey", dKeyOut},
                                       {"workspaceSize", workspaceSize},
                                       {"executor", executor}});
-    // If the optional value tensor is given, its gradient needs an output.
+    // If the optional tensor `value` is given, dValue must be given too.
     if (error == ACLNN_SUCCESS && value != nullptr) error = CheckNotNull({{"dValue", dValueOut}});
     if (error == ACLNN_SUCCESS && queryRopeOptional != nullptr) {
       error = CheckNotNull({{"dQueryRope", dQueryRopeOutOptional}, {"dKeyRope", dKeyRopeOutOptional}});
@@ -65,7 +65,4 @@ aclnnStatus aclnnSparseFlashAttentionGradGetWorkspaceSize(
   });
 }
 
-aclnnStatus aclnnSparseFlashAttentionGrad(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
-                                          aclrtStream stream) {
-  return Execute(workspace, workspaceSize, executor, stream);
-}
+FA_DEFINE_EXECUTE(aclnnSparseFlashAttentionGrad)

@@ -13,8 +13,8 @@ namespace {
 
 std::counting_semaphore<kBlasCallers> callers(kBlasCallers);
 
-// A forked child lacks the threads that were inside OpenBLAS at the fork, so nothing in the child would release their
-// places. The child therefore makes the semaphore anew, with all places free.
+// A forked child lacks the threads that were inside OpenBLAS at the fork, so nobody in the child would release the
+// semaphore for them. So the child makes the semaphore anew.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { std::construct_at(&callers, kBlasCallers); });
 

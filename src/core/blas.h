@@ -25,8 +25,8 @@ struct BlasProduct {
 /// the whole process.
 void Sgemm(const BlasProduct& product);
 
-/// OpenBLAS hands out work buffers from a table. The table has room for the threads that OpenBLAS was built for (64 and
-/// more in Debian's build). Half of 64 leaves room for other callers in the program.
+/// OpenBLAS has one work buffer for each thread for which it was built (64 or more in Debian's build). Half of 64
+/// leaves buffers for other callers in the program.
 inline constexpr int kBlasCallers = 32;
 
 }  // namespace fa::core

@@ -13,7 +13,8 @@ namespace fa::core {
 
 /// While such an object lives, its thread computes as the library does everywhere: it rounds to nearest, keeps
 /// denormals and masks floating-point exceptions. The destructor restores the caller's settings and exception flags
-/// exactly. Flags that the library's arithmetic raises are dropped, because they would depend on which thread did what.
+/// exactly. The exception flags that the library's own arithmetic sets are dropped, because they would depend on which
+/// thread ran which task.
 class FpEnvironment {
  public:
   FpEnvironment() noexcept : callers_(Read()) {
@@ -30,8 +31,8 @@ class FpEnvironment {
   static constexpr State kOwn = 0x1f80;  // exceptions masked, no flags, rounding to nearest, neither FTZ nor DAZ
   static bool Equal(State a, State b) { return a == b; }
   static State Read() { return _mm_getcsr(); }
-  // The clobber of memory keeps the compiler from moving loads and stores across this instruction. Arithmetic on what
-  // they load and store then stays on its side of the instruction as well.
+  // The "memory" clobber keeps the compiler from moving loads and stores across this instruction. So arithmetic between
+  // a load and a store is not moved across it either.
   static void Write(State state) {
     asm volatile("" ::: "memory");
     _mm_setcsr(state);

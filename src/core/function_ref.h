@@ -14,7 +14,7 @@ template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
   template <typename Callable>
-  requires(!std::is_same_v<std::remove_cv_t<Callable>, FunctionRef>)  // a FunctionRef is copied instead
+  requires(!std::is_same_v<std::remove_cv_t<Callable>, FunctionRef>)  // for a FunctionRef, the copy constructor is used
       explicit FunctionRef(Callable& callable)
       : self_(&callable), call_([](void* self, Arguments... arguments) -> Result {
           return (*static_cast<Callable*>(self))(arguments...);

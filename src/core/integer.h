@@ -5,8 +5,8 @@
 
 namespace fa::core {
 
-// These functions are always inlined, since kernels of every instruction-set level use them. A copy that is not inlined
-// could be code that only some CPUs can run (scripts/check_isa_symbols.sh).
+// These functions are always inlined, since kernels of every instruction-set level use them. Otherwise the linker might
+// keep a copy that was compiled for a level that this CPU lacks (scripts/check_isa_symbols.sh).
 
 /// Returns the quotient a / b, rounded up, where a >= 0 and b > 0.
 [[nodiscard, gnu::always_inline]] constexpr int64_t CeilDiv(int64_t a, int64_t b) {

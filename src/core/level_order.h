@@ -6,8 +6,8 @@
 
 namespace fa::core {
 
-/// Returns whether a CPU of `level` can run code that needs the level `part`. The function can be used in constant
-/// expressions. Levels ascend within a family of processors.
+/// Returns whether a CPU of `level` can run code that needs the level `part`. Within a family of processors, each level
+/// includes the lower ones.
 [[nodiscard]] constexpr bool IsPartOf(Isa level, Isa part) {
   if (part == Isa::kPortable || level == part) return true;
   if (level == kAmxEmulated || part == kAmxEmulated) return false;

@@ -21,8 +21,8 @@ int64_t AskMemoryBytes() {
 }  // namespace
 
 int64_t MemoryBytes() {
-  // A static variable with a compiler's guard would not do. If a child is forked while a thread initializes the
-  // variable, the child finds the guard held forever.
+  // A static variable that the compiler guards with a lock would not do: if a child is forked while a thread
+  // initializes it, the lock is held in the child forever.
   static constinit std::atomic<int64_t> bytes{0};
   const int64_t known = bytes.load(std::memory_order_relaxed);
   if (known > 0) return known;

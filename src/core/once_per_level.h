@@ -11,9 +11,9 @@
 
 namespace fa::core {
 
-/// One object per instruction-set level, made once per process by the first thread that needs the object. With a static
-/// variable, other threads would wait while one thread makes the object. If a child is forked meanwhile, the child's
-/// threads would wait forever.
+/// One object per instruction-set level, made once per process by the first thread that needs the object. A static
+/// variable would not do: other threads wait while one thread makes the object, and if a child is forked meanwhile,
+/// threads of the child would wait forever.
 template <typename Object>
 class OncePerLevel {
  public:

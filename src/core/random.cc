@@ -15,10 +15,10 @@
 #include "core/integer.h"
 
 // This file makes keep bits, of which a call with dropout needs millions. A keep bit says whether dropout keeps an
-// element. A block of Philox takes 20 multiplications and gives four words, hence four bits. The AVX-512 (AVX2) form
-// holds word w of 8 (4) consecutive blocks in the even 32-bit halves of a register. vpmuludq reads its factors there,
-// so the odd halves of products and shifts are never read. A round is 2 multiplications, 2 shifts and 4 xors for all
-// blocks. The comparisons give masks of 32 (16) bits.
+// element. A block of Philox takes 20 multiplications and gives four words, and so four keep bits. With AVX-512 (AVX2),
+// a register has word w of 8 (4) consecutive blocks, in the low halves of its 64-bit elements. vpmuludq multiplies only
+// these halves, so what the high halves hold does not matter. A round takes 2 multiplications, 2 shifts and 4 xors for
+// all these blocks. The comparisons give 32 (16) keep bits.
 
 namespace fa::core {
 namespace {
@@ -34,7 +34,7 @@ std::array<uint32_t, 4> Block(const PhiloxState& state, uint64_t block) {
                     {Low(state.seed), High(state.seed)});
 }
 
-/// A function that does what DrawKeepWords does, for a threshold below 2^32.
+/// A form of DrawKeepWords for a threshold below 2^32.
 using KeepWords = void (*)(const PhiloxState& state, uint32_t limit, const uint64_t* blocks, size_t count,
                            uint32_t* words);
 
@@ -52,8 +52,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
 
 #if defined(__x86_64__)
 
-/// Returns the keep bits of a group of blocks as one word. The two halves of the group take turns, since a round waits
-/// for its multiplications.
+/// Returns the keep bits of a group of blocks as one word. The two halves of the group are computed in turn, because a
+/// round waits for its multiplications.
 [[gnu::target("avx2"), gnu::always_inline]] inline uint32_t KeepWordAvx2(const PhiloxState& state,
                                                                          __m256i flipped_limit, uint64_t block) {
   constexpr int kHalves = 2;
@@ -79,8 +79,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Words 0 and 1 stand next to each other, and so do words 2 and 3. Flipping the top bit of both sides turns the
-  // signed comparison into an unsigned comparison.
+  // Words 0 and 1 of a block are put next to each other, and so are words 2 and 3. AVX2 compares only signed numbers;
+  // with the top bit of both sides flipped, that compares unsigned ones.
   const __m256i flip = _mm256_set1_epi32(INT32_MIN);
   uint32_t word = 0;
 #pragma GCC unroll 2
@@ -89,8 +89,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     const __m256i words23 = _mm256_blend_epi32(c2[i], _mm256_slli_epi64(c3[i], 32), 0xaa);
     const __m256i keep01 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words01, flip));
     const __m256i keep23 = _mm256_cmpgt_epi32(flipped_limit, _mm256_xor_si256(words23, flip));
-    // Each 128-bit lane holds words [0 1 0 1] and [2 3 2 3] of two blocks, which become [0 1 2 3] for each of the
-    // blocks. Every byte is 0 or -1 and gives one bit.
+    // Each 128-bit lane holds words [0 1 0 1] and [2 3 2 3] of two blocks, which become [0 1 2 3] of each block. After
+    // packing, every byte is 0 or -1 and gives one bit.
     const __m256i block_even = _mm256_unpacklo_epi64(keep01, keep23), block_odd = _mm256_unpackhi_epi64(keep01, keep23);
     const __m256i shorts = _mm256_packs_epi32(block_even, block_odd);
     const uint32_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(shorts, shorts)));
@@ -110,13 +110,13 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
   return _mm512_castps_si512(_mm512_mask_moveldup_ps(_mm512_castsi512_ps(even), 0xaaaa, _mm512_castsi512_ps(odd)));
 }
 
-/// Computes the keep bits of N groups of blocks, one word per group. The groups take turns, since a round waits for its
-/// multiplications.
+/// Computes the keep bits of N groups of blocks, one word per group. The groups are computed in turn, because a round
+/// waits for its multiplications.
 template <int N>
 [[gnu::target("avx512f"), gnu::always_inline]] inline void KeepGroupsAvx512(const PhiloxState& state, uint32_t limit,
                                                                             const uint64_t* blocks, uint32_t* words) {
-  // The zeroing forms of the intrinsics, with all lanes set, give the same code as the plain forms. The plain forms
-  // trip GCC 12's -Wuninitialized (bug 105593).
+  // Intrinsics with a zeroing mask of all lanes give the same code as those without a mask, for which GCC 12 warns of
+  // uninitialized variables (bug 105593).
   constexpr __mmask8 kLanes = 0xff;
   constexpr int kXor3 = 0x96;
   const __m512i m0 = _mm512_set1_epi64(PHILOX_M4x32_0), m1 = _mm512_set1_epi64(PHILOX_M4x32_1);
@@ -163,7 +163,7 @@ template <int N>
 #elif defined(__aarch64__)
 
 /// Returns the keep bits of the 16 elements in the Philox blocks [block, block + 4). A vector holds word w of the four
-/// blocks. The high halves of the products are unzipped from two vectors.
+/// blocks. The high halves of the products are collected from two vectors.
 uint32_t KeepHalfNeon(const PhiloxState& state, uint32_t threshold, uint64_t block) {
   const uint64_t b[4] = {block, block + 1, block + 2, block + 3};
   uint32x4_t c0 = {Low(b[0]), Low(b[1]), Low(b[2]), Low(b[3])};
@@ -226,7 +226,7 @@ std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter, const
 uint32_t PhiloxWord(const PhiloxState& state, uint64_t index) { return Block(state, index / 4)[index % 4]; }
 
 uint64_t KeepThreshold(float keep_prob) {
-  // The product is exact, since it is a float times a power of two.
+  // The product is exact, because it is a float times a power of two.
   return static_cast<uint64_t>(std::floor(static_cast<double>(keep_prob) * static_cast<double>(kAll)));
 }
 
@@ -245,7 +245,7 @@ void FillKeepBits(const PhiloxState& state, uint64_t threshold, uint64_t first, 
   const size_t count = static_cast<size_t>(CeilDiv(bits, 32));
   assert(words.size() >= count);
   const unsigned shift = first % 4;
-  // A word that begins inside a block takes its last bits from the next drawn word.
+  // If `first` lies inside a block, each written word has its last bits from the next drawn word.
   constexpr size_t kAtOnce = 64;
   std::array<uint64_t, kAtOnce + 1> blocks;
   std::array<uint32_t, kAtOnce + 1> drawn;

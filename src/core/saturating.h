@@ -7,7 +7,7 @@
 namespace fa::core {
 
 // These functions compute sizes, which are not negative. A result beyond 63 bits becomes the greatest value, which
-// every limit refuses. So code computes a whole size first, and compares it with its limit once.
+// every limit refuses. So callers compute a size completely, and compare it with its limit once.
 
 inline constexpr int64_t kSaturated = std::numeric_limits<int64_t>::max();
 
@@ -20,7 +20,7 @@ inline constexpr int64_t kSaturated = std::numeric_limits<int64_t>::max();
 template <typename... Sizes>
 [[nodiscard]] constexpr int64_t SaturatedProduct(int64_t first, int64_t second, Sizes... rest) {
   int64_t product = 0;
-  // A later factor 0 makes the whole product 0. So the remaining factors count even if the first two are too large.
+  // Even if the product is too large so far, a later factor 0 makes it 0.
   if (__builtin_mul_overflow(first, second, &product)) product = kSaturated;
   return SaturatedProduct(product, static_cast<int64_t>(rest)...);
 }
@@ -31,7 +31,7 @@ template <typename... Sizes>
   return SaturatedSum(size, step - 1) / step * step;
 }
 
-/// Returns the share value * part / whole, rounded down, for part <= whole. It is exact for any size.
+/// Returns value * part / whole, rounded down, for part <= whole. No value is too large for it.
 [[nodiscard]] constexpr int64_t ShareOf(int64_t value, int64_t part, int64_t whole) {
   __extension__ using Wide = __int128;
   return static_cast<int64_t>(Wide{value} * part / whole);

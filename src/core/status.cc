@@ -8,8 +8,8 @@
 namespace fa {
 namespace {
 
-/// A constant. Making it allocates no memory, since a short text lies in the string object itself. The constant is
-/// never destroyed, because a status may be read while the process ends.
+/// A constant that is never destroyed, because a status may be read while the process ends. Making it allocates no
+/// memory, because a short text lies in the string object itself.
 template <typename T>
 union Kept {
   Kept() noexcept : value() {}

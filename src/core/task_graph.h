@@ -25,17 +25,15 @@ struct TaskGraph {
   /// Worker c starts with the claim positions [range_begin[c], range_begin[c + 1]). There are workers + 1 entries.
   std::vector<int64_t> range_begin;
   /// Whether all workers claim from the front of one list. Worker 0's range then holds every position, all other ranges
-  /// are empty, and no range is cut. Such claims suit graphs in which edges, not ranges, decide which worker can run
-  /// (the backward).
+  /// are empty, and no range is cut. This suits graphs in which edges decide which tasks can run (the backward).
   bool shared_claims = false;
-  /// The order in which workers take claimed tasks that had to wait and have become ready. If true, it is claim order;
-  /// otherwise the task that became ready last comes first. Claim order helps if another process waits for the results
-  /// of earlier tasks. Claim order is then the order of the tasks' numbers (`order` is empty).
+  /// Of the claimed tasks that had to wait and have become ready, workers take the earliest in claim order if this is
+  /// true, and otherwise the one that became ready last. Claim order helps if another process waits for the results of
+  /// earlier tasks. If this is true, `order` must be empty, so claim order is the order of task numbers.
   bool earliest_first = false;
 
-  /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). The successors of input a stand
-  /// in successor_begin and `successors` under the number task_count + a. These tasks count the input as one of their
-  /// predecessors.
+  /// The number of inputs that arrive during the run (Arrivals, core/run/executor.h). In successor_begin and
+  /// `successors`, input a has the number task_count + a. Its successors count it among their predecessors.
   int32_t arrivals = 0;
 
   /// The NUMA node on which worker c's range should run. An empty vector means any node.

@@ -15,8 +15,8 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace fa::core {
 
-/// Everything before a TsanRelease(p) happens before everything after a later TsanAcquire(p). These two functions tell
-/// ThreadSanitizer of hand-overs between threads inside libraries that are built without it. In builds without
+/// Tell ThreadSanitizer that everything before TsanRelease(p) happens before everything after a later TsanAcquire(p).
+/// They are for hand-overs between threads in libraries that are built without ThreadSanitizer. In builds without
 /// ThreadSanitizer the functions do nothing.
 inline void TsanRelease([[maybe_unused]] const void* address) {
 #if defined(__SANITIZE_THREAD__)

@@ -10,7 +10,7 @@ Dims FilledStride(const Dims& shape, const Dims& stride) {
   int64_t step = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
     dense[i] = step;
-    // An empty dimension would make the outer strides 0, and a stride of 0 means a broadcast.
+    // If a dimension is empty, it counts as 1. Otherwise the strides before it would be 0, which means a broadcast.
     if (shape[i] > 1) step = core::SaturatedProduct(step, shape[i]);  // saturates, since the shape may be unchecked
   }
   return dense;
@@ -32,7 +32,7 @@ Rows RowsOf(const TensorView& tensor, const Axes& axes, int64_t head_size) {
   rows.dtype = tensor.dtype;
   rows.batch = axes.batch < 0 ? 0 : stride[axes.batch];
   rows.head = axes.fused() ? head_size : stride[axes.head];
-  // The stride of a single row is never used; with head_size as its stride, the row counts as dense.
+  // A single row's stride is never used. head_size stands for it, so that the rows count as dense.
   rows.row = tensor.shape[axes.seq] > 1 ? stride[axes.seq] : head_size;
   return rows;
 }

@@ -8,9 +8,9 @@
 
 namespace fa::layout {
 
-/// The index of the dimension of a shape that holds the batch, the sequence and so on. -1 means that the layout has no
-/// such dimension. In BSH and SBH, heads and head size share the last dimension, so `dim` is that dimension and `head`
-/// is -1.
+/// Where a layout's shape has the batch, the sequence, the heads and the head size. Each member except `rank` is the
+/// index of that dimension, or -1 if the layout has none; `rank` is the number of dimensions. In BSH and SBH, heads and
+/// head size share the last dimension, so `dim` is that dimension and `head` is -1.
 struct Axes {
   int rank, batch, seq, head, dim;
   [[nodiscard]] constexpr bool fused() const { return head < 0; }
@@ -39,12 +39,12 @@ struct Axes {
 /// Returns the bytes from the first element to the end of the last element, or 0 for an empty tensor.
 [[nodiscard]] int64_t SpanBytes(const TensorView& tensor);
 
-/// Returns the rows of a checked tensor whose axes are `axes`. In a dimension that heads and head size share, head_size
-/// tells where a head begins.
+/// Returns the rows of a checked tensor whose axes are `axes`. If heads and head size share a dimension, a head begins
+/// every head_size elements.
 [[nodiscard]] Rows RowsOf(const TensorView& tensor, const Axes& axes, int64_t head_size);
 
-/// Returns the layout of a checked statistics tensor [B,N,S] or [B,N,S,copies]. If `packed`, its shape is [T,N] or
-/// [T,N,copies].
+/// Returns the layout of a checked tensor of statistics. Its shape is [B,N,S] or [B,N,S,copies] or, if `packed`, [T,N]
+/// or [T,N,copies].
 [[nodiscard]] Stats StatsOf(const TensorView& tensor, bool packed);
 
 }  // namespace fa::layout

@@ -1,13 +1,13 @@
 // This file decides whether two strided views share a byte. Element x of a lies at a.data + sum(stride_i x_i), so the
 // question is whether
 //   lo <= sum(step_k x_k) <= hi,  0 <= x_k <= count_k
-// has a solution. The steps are the strides of a and the strides of b, with the indices of b mirrored to make them
-// positive. [lo, hi] are the distances at which two elements touch.
+// has a solution. The steps are the strides of a and of b. The indices of b count from its last element back, so that
+// its strides enter with a positive sign. [lo, hi] are the distances at which two elements share a byte.
 //
 // The search takes the largest step first. The smaller steps together reach only a limited distance, so few values of
-// the largest step's variable are possible. There are one or two if the views are nested as layouts are. Before the
-// search, a step that continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The
-// greatest common divisor of the remaining steps rules out interleaved views (packed QKV) at once.
+// its variable are possible: one or two if the views are nested as layouts are. Before the search, a step that
+// continues the range of a smaller step is merged with it, so dense dimensions cost nothing. The greatest common
+// divisor of the remaining steps rules out interleaved views (packed QKV) at once.
 #include "layout/overlap.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace fa::layout {
 namespace {
 
-// This type holds sums of two spans, and distances of two addresses, which may exceed 64 bits.
+// Holds sums of two spans and distances of two addresses, which may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 struct Term {
@@ -29,9 +29,8 @@ struct Term {
   Wide count = 0;  // the variable runs over 0..count
 };
 
-// The search gives up after this number of tried values. Nested layouts need far fewer: after merging, their searches
-// try 2 to 4 values, and at most two at each of the 17 levels. With this limit, even a view that was made to be slow
-// costs less than a millisecond.
+// The search gives up after it has tried this many values. Nested layouts need 2 to 4 values, and at most two for each
+// of the 17 steps. With this limit, even a view that is meant to be slow costs less than a millisecond.
 constexpr int kSearchSteps = 1 << 16;
 
 // Puts the largest step first. There are only a few terms, so insertion sort serves.
@@ -47,7 +46,7 @@ class BoundedSum {
     if (step > 0 && count > 0) terms_[static_cast<size_t>(size_++)] = {step, count};
   }
 
-  // Returns whether sum(step_k x_k) can lie in [lo, hi]. The answer is yes if the search gives up.
+  // Returns whether sum(step_k x_k) can be in [lo, hi]. If the search gives up, returns true.
   bool Reaches(Wide lo, Wide hi) {
     Merge();
     Wide reach = 0;
@@ -64,8 +63,8 @@ class BoundedSum {
   }
 
  private:
-  // Puts the largest step first, and merges steps: if a step is a multiple m <= count + 1 of the next smaller step, it
-  // extends the range of that smaller step.
+  // Puts the largest step first, and merges steps. If a step is m times the next smaller step, with m <= count + 1 of
+  // that smaller step, the two become one term with the smaller step and a larger count.
   void Merge() {
     SortByStep(terms_.data(), size_);
     for (int k = size_ - 2; k >= 0; --k) {
@@ -80,7 +79,7 @@ class BoundedSum {
 
   bool Search(int k, Wide lo, Wide hi) {
     if (hi < 0) return false;
-    if (lo <= 0) return true;  // all remaining variables may be 0
+    if (lo <= 0) return true;  // 0 lies in the interval: all remaining variables may be 0
     if (k == size_) return false;
     const auto at = static_cast<size_t>(k);
     if (lo > reach_[at] || hi / divisor_[at] * divisor_[at] < lo) return false;
@@ -128,9 +127,9 @@ bool OverlapsItself(const TensorView& tensor) {
   }
   if (nested) return false;
 
-  // Let two indices differ by d != 0. The loop takes each dimension k in turn as the first one with d_k != 0; by
-  // symmetry d_k is positive. Then step_k (1 + t) + sum_{j > k} step_j d_j must lie within +-(bytes - 1), with d_j
-  // shifted so that it starts at 0.
+  // Two elements share a byte if the indices differ by some d != 0 and |sum_j step_j d_j| < bytes. The loop takes each
+  // dimension k in turn as the first one with d_k != 0. By symmetry d_k = 1 + t with t >= 0. In a BoundedSum variables
+  // start at 0, so the other d_j are shifted.
   for (int k = 0; k < rank; ++k) {
     const Term& lead = dims[static_cast<size_t>(k)];
     BoundedSum sum;
@@ -150,12 +149,12 @@ bool Overlap(const TensorView& a, const TensorView& b) {
   if (Empty(a) || Empty(b)) return false;
   const auto a_bytes = static_cast<int64_t>(SizeOf(a.dtype));
   const auto b_bytes = static_cast<int64_t>(SizeOf(b.dtype));
-  // The sum is the address of a's element minus the address of b's element, within (-a_bytes, b_bytes). The indices of
-  // b are mirrored, so its last element is the origin.
+  // An element of a minus an element of b, as addresses, must lie in (-a_bytes, b_bytes). The indices of b count back
+  // from its last element.
   BoundedSum sum;
   Wide distance =
       static_cast<Wide>(reinterpret_cast<uintptr_t>(b.data)) - static_cast<Wide>(reinterpret_cast<uintptr_t>(a.data));
-  // The stride of a dimension of one element may be anything.
+  // The stride of a dimension of one element does not matter.
   for (int i = 0; i < a.shape.rank(); ++i) {
     if (a.shape[i] > 1) sum.Add(a.stride[i] * a_bytes, a.shape[i] - 1);
   }
@@ -176,8 +175,8 @@ TensorView Filled(const TensorView& tensor) {
   return {tensor.data, tensor.dtype, tensor.shape, layout::FilledStride(tensor.shape, tensor.stride)};
 }
 
-// Returns the address of a view's first byte and the address after its last byte. The two are equal if the view has
-// nothing to share.
+// Returns the address of a view's first byte and the address after its last byte. The two are equal if the view has no
+// bytes.
 std::pair<uintptr_t, uintptr_t> RangeOf(const TensorView& tensor) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data);
   return {begin, begin + static_cast<uintptr_t>(tensor.data == nullptr ? 0 : layout::SpanBytes(tensor))};

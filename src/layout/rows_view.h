@@ -10,8 +10,8 @@
 
 namespace fa::layout {
 
-/// The rows of a tensor in a run: their layout, which a plan knows, and their address. If data is null, the call has no
-/// such tensor, or the tensor has no elements.
+/// The rows of a tensor during one run of a plan: their layout, which the plan knows, and their address. If data is
+/// null, the call has no such tensor, or the tensor has no elements.
 struct RowsView {
   RowsView() = default;
   RowsView(const void* memory, const Rows& where) : data(static_cast<const std::byte*>(memory)), rows(where) {}
@@ -25,7 +25,7 @@ struct RowsView {
   }
 };
 
-/// The rows of an output in a run.
+/// The rows of an output during one run of a plan.
 struct MutableRowsView {
   MutableRowsView() = default;
   MutableRowsView(void* memory, const Rows& where) : data(static_cast<std::byte*>(memory)), rows(where) {}
@@ -43,7 +43,7 @@ struct MutableRowsView {
   operator RowsView() const { return {data, rows}; }  // NOLINT(google-explicit-constructor)
 };
 
-/// The addresses of f32 values, one per (b, n, s), in a run.
+/// The f32 values of a tensor during one run of a plan, one value per (b, n, s).
 struct StatsView {
   StatsView() = default;
   StatsView(const void* memory, const Stats& values) : data(static_cast<const float*>(memory)), where(values) {}
@@ -54,7 +54,7 @@ struct StatsView {
   [[nodiscard]] float At(int64_t b, int64_t n, int64_t s) const { return data[where.Offset(b, n, s)]; }
 };
 
-/// The f32 values of an output in a run.
+/// The f32 values of an output during one run of a plan.
 struct MutableStatsView {
   MutableStatsView() = default;
   MutableStatsView(void* memory, const Stats& values) : data(static_cast<float*>(memory)), where(values) {}

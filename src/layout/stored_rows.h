@@ -40,9 +40,8 @@ struct HeadRows {
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
   }
-  /// Returns the end of the run of evenly spaced rows that begins at `row`; the run ends at `end` at the latest. In
-  /// pages the run ends with the row's page. It ends earlier if the rows that lie `fetch_ahead` rows further on enter
-  /// another page.
+  /// Returns the end, at most `end`, of the evenly spaced rows from `row` on. In pages they end with the page of `row`.
+  /// They end earlier if the row that lies `fetch_ahead` rows further on begins another page.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
     const int64_t page_end = (row / page_rows + 1) * page_rows;
@@ -51,8 +50,8 @@ struct HeadRows {
   }
 
  private:
-  /// Returns entry `index` of the table, clamped to the pages that exist. Entries are checked before a run. Even if
-  /// another thread changes the table meanwhile, no address leaves the pages.
+  /// Returns entry `index` of the table, clamped to the pages that exist. Entries are checked before a run. The clamp
+  /// keeps addresses inside the pages even if another thread changes the table meanwhile.
   [[nodiscard]] int64_t Page(int64_t index) const {
     assert(pages > 0);
     const auto page = static_cast<uint32_t>(__atomic_load_n(table + index, __ATOMIC_RELAXED));
@@ -60,7 +59,8 @@ struct HeadRows {
   }
 };
 
-/// The keys or values of a call in a run, in one of three forms.
+/// The keys or values of a call during a run. Their rows lie in one tensor, in one tensor per batch element, or in
+/// pages.
 struct StoredRows {
   /// One tensor for all batch elements. In pages, view.rows.batch is the stride from page to page.
   RowsView view = {};

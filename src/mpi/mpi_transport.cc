@@ -38,7 +38,7 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (finalized != 0) return;  // after MPI_Finalize no message is under way
+    if (finalized != 0) return;  // after MPI_Finalize no message can be under way
     std::vector<Workspace> kept = TakeKept();
     if ((!failed_.ok() || !kept.empty()) && !HasEnded()) {
       *abandoned_ = std::move(kept);
@@ -133,7 +133,7 @@ class MpiTransport final : public Transport {
       return Checked(Status::OutOfMemory("a message under way"));
     }
   }
-  /// Adds a free request. After that free_ has room for all requests, so Free allocates nothing.
+  /// Adds a free request, and makes room in free_ for all requests, so that Free() never allocates.
   void AddRequest() {
     if (free_.capacity() == pending_.size()) free_.reserve(2 * pending_.size() + 1);
     pending_.emplace_back();
@@ -143,7 +143,7 @@ class MpiTransport final : public Transport {
     pending_[static_cast<size_t>(request)].pieces.clear();
     free_.push_back(request);
   }
-  /// After an error nothing is started any more, and receives that no message has matched are cancelled. MPI cannot
+  /// After an error no message is started any more, and receives that no message has matched are cancelled. MPI cannot
   /// take back sends and matched receives. Every later call gets the same error, so no call waits for ranks that wait
   /// for this rank.
   Status Checked(Status status) {
@@ -178,8 +178,8 @@ class MpiTransport final : public Transport {
   std::vector<Request> free_;     ///< has room for all requests
   size_t most_pieces_ = 0;        ///< pieces of the longest message that there is room for
   Status failed_;
-  /// Workspaces that MPI may read and write until it ends. They are never freed. The vector is made with the transport,
-  /// because the destructor must not run short of memory.
+  /// Workspaces that MPI may still read and write. They are never freed. The vector is allocated with the transport,
+  /// because the destructor may find no memory.
   std::unique_ptr<std::vector<Workspace>> abandoned_ = std::make_unique<std::vector<Workspace>>();
 };
 
@@ -200,7 +200,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
         "MPI has been initialised without threads, want MPI_Init_thread with "
         "MPI_THREAD_FUNNELED");
   }
-  // MPI promises at least kTags tags, and a plan counts on them.
+  // MPI promises at least kTags tags, and plans use up to that many.
   int* most_tag = nullptr;
   int has_most_tag = 0;
   FA_RETURN_IF_ERROR(
@@ -214,7 +214,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();
-  } catch (const std::bad_alloc&) {  // the code below tells all ranks
+  } catch (const std::bad_alloc&) {  // the agreement below tells all ranks
   }
   MPI_Comm own = MPI_COMM_NULL;
   FA_RETURN_IF_ERROR(StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"));

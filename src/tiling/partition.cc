@@ -11,8 +11,8 @@ namespace {
 
 using Positions = std::vector<int64_t>;
 
-// Units [begin, end) may weigh up to `load`. FarthestEnd returns the farthest such end for `begin`, and FarthestBegin
-// the farthest such begin for `end`.
+// FarthestEnd returns the largest end, and FarthestBegin the smallest begin, for which units [begin, end) weigh at most
+// `load`.
 int64_t FarthestEnd(std::span<const int64_t> load_before, int64_t begin, int64_t load) {
   const int64_t limit = load_before[static_cast<size_t>(begin)] + load;
   return std::upper_bound(load_before.begin() + begin, load_before.end(), limit) - load_before.begin() - 1;
@@ -94,7 +94,8 @@ std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before, st
   const std::vector<int64_t> node_cuts = PartitionByLoad(head_load_before, node_workers);
 
   // Remote memory has about half the bandwidth, but tiles read K and V from L2 nearly all the time. So a head that is
-  // split over two nodes costs little. A loss of an eighth of the workers' time costs more.
+  // split over two nodes costs little. Losing more than an eighth of the workers' time costs more, so then cuts may
+  // split heads.
   const double even_load = static_cast<double>(load_before.back()) / workers;
   std::vector<int64_t> cuts{0};
   cuts.reserve(static_cast<size_t>(workers) + 1);

@@ -8,18 +8,18 @@
 namespace fa::tiling {
 
 /// Cuts units 0..n-1 into contiguous parts so that the greatest load / share is least. The function searches for the
-/// least bound by bisection and tests each bound by greedy packing (the device's PartitionSparseData). If the bound
-/// permits several cuts, the function takes those nearest to an even split, so that no part is smaller than necessary.
-/// The greatest load exceeds an even split by less than the heaviest unit.
+/// least bound by bisection and tests each bound by filling one part after the other, as the device's
+/// PartitionSparseData does. If the bound permits several cuts, the function takes those nearest to an even split, so
+/// that no part is smaller than necessary. The greatest load exceeds an even split by less than the heaviest unit.
 /// @param load_before  n + 1 entries: load_before[u] = load of the units before u
 /// per part, its share of the load relative to the others; all > 0
 /// @return shares.size() + 1 positions, from 0 to n
 [[nodiscard]] std::vector<int64_t> PartitionByLoad(std::span<const int64_t> load_before,
                                                    std::span<const int64_t> shares);
 
-/// Cuts the units for workers that are spread evenly over `nodes` NUMA nodes (worker c on node NodeOfWorker(c)). Cuts
-/// between nodes stand between heads as long as that costs little balance. `head_begin` has the first unit of each
-/// head, then n.
+/// Cuts the units for workers that are spread evenly over `nodes` NUMA nodes (worker c on node NodeOfWorker(c)). A cut
+/// between the workers of two nodes is moved to the boundary between two heads if that costs little balance.
+/// `head_begin` has the first unit of each head, then n.
 [[nodiscard]] std::vector<int64_t> PartitionOverNodes(std::span<const int64_t> load_before,
                                                       std::span<const int64_t> head_begin, int workers, int nodes);
 

@@ -13,7 +13,7 @@
 
 namespace fa::tiling {
 
-/// The facts that a plan of any operator tells about itself. PlanInfo and the text of Describe() are made of these
+/// The facts that every operator's plan gives about itself. PlanInfo and the text of Describe() are made from these
 /// facts alone.
 struct PlanFacts {
   std::string op;

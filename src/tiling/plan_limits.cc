@@ -6,7 +6,7 @@
 namespace fa::tiling {
 
 PlanTooLarge::PlanTooLarge(const char* of, double wanted, double most, const char* hint) noexcept {
-  // Numbers beyond 63 bits are saturated or inexact, so the text calls them "2^63 or more".
+  // A number of 2^63 or more does not fit into the integer that is printed, so the text says "2^63 or more".
   const bool counted = wanted < 0x1p63;
   std::snprintf(
       text_.data(), text_.size(),

@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// The exception that says that some number of a plan would be too large. Planners throw it before they make the plan,
-/// so a refusal takes no time.
+/// The exception for a plan in which some number is too large. Planners throw it before they make the plan, so a
+/// refusal takes no time.
 class PlanTooLarge : public std::bad_alloc {
  public:
   /// Makes the text "the plan: <wanted> <of>, want at most <most><hint>".
@@ -21,12 +21,11 @@ class PlanTooLarge : public std::bad_alloc {
   std::array<char, 192> text_{};
 };
 
-/// The most tasks of a plan. Task ids have 32 bits, and every plan has some tasks besides those that are counted before
-/// the plan is made.
+/// The most tasks of a plan. Task ids have 32 bits, and a plan has more tasks than are counted before it is made.
 inline constexpr int64_t kMaxTasks = int64_t{1} << 30;
 
-/// Memory per task in a plan and during planning: its tile, its time, its place in the claim order and its edges.
-/// Together these take 150 bytes in a forward and 250 bytes in a backward.
+/// The bytes that a task takes in a plan and during planning. Its tile, its time, its position in the claim order and
+/// its edges take 150 bytes in a forward and 250 bytes in a backward.
 inline constexpr int64_t kTaskBytes = 256;
 
 /// The most keys of a sequence, because lists of keys are sorted as 32-bit words. With this number of keys, a row's f32
@@ -35,7 +34,8 @@ inline constexpr int64_t kTaskBytes = 256;
 inline constexpr int64_t kMostKeys = (int64_t{1} << 31) - 1;
 
 /// The most floating-point operations of a plan per worker: 48 days at 2^38 per second (f32, AVX-512), three days at
-/// 2^42 (bf16, AMX). A call on tensors with strides of 0 can need more operations without taking memory.
+/// 2^42 (bf16, AMX). Memory alone does not bound the number, because tensors with strides of 0 need no memory for their
+/// size.
 inline constexpr double kMostFlopsOfAWorker = 0x1p60;
 
 /// Returns the most tasks that a plan can have. The ids and the memory of the tasks limit the number.

@@ -36,7 +36,7 @@ std::string LengthRange(const std::vector<Sequence>& sequences, Length length) {
 
 }  // namespace
 
-// Lines are far shorter than the buffer; a longer line would be cut.
+// The lines of a plan are far shorter than the buffer. vsnprintf cuts a longer line.
 void PlanText::AddLine(const char* format, ...) {
   char line[512];
   va_list arguments;

@@ -12,7 +12,8 @@
 
 namespace fa::tiling {
 
-/// The hull of the keys that some row of a sequence keeps, and the keys that every row keeps.
+/// For some rows of a sequence: the smallest interval that holds the keys that any of the rows keeps, and the keys that
+/// every one of the rows keeps.
 struct KeptKeys {
   Interval hull, full;
   friend bool operator==(const KeptKeys&, const KeptKeys&) = default;
@@ -23,18 +24,18 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of all rule.sq rows, if only some of these rows are here
+  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of rule.sq rows, if only some of them are here
 };
 
-/// A validated attention call as the planner sees it: sizes and the features that are on, but no pointers.
+/// A validated attention call as the planner sees it: sizes and features, but no pointers.
 struct AttentionProblem {
   int64_t heads = 0, heads_kv = 0;
   int64_t d = 0, d_rope = 0, dv = 0;
   DType dtype = DType::kF32;
-  bool dense_mask = false;    ///< a mask tensor may drop any pair: no tile is full
-  bool score_passes = false;  ///< pse, slopes, softcap or dropout touch every score
-  /// Backward: whether (sequence, kv head) pairs are computed one after another, because tiles add to a sum over the
-  /// batch (a shared bias).
+  bool dense_mask = false;    ///< a mask tensor may drop any pair, so the plan counts no tile as full
+  bool score_passes = false;  ///< pse, slopes, a cap or dropout touch every score
+  /// Backward: whether (sequence, kv head) pairs are computed one after another. They are if tiles add to the gradient
+  /// of a bias that batch elements share.
   bool one_pair_at_a_time = false;
   bool k_in_place = true;  ///< the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
@@ -58,7 +59,7 @@ struct Machine {
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
 };
 
-/// Returns whether instructions bring rows of keys into L1 shortly before they are read. On a Zen 5, whose L1 has 48
+/// Returns whether kernels prefetch rows of keys into L1 shortly before they read the rows. On a Zen 5, whose L1 has 48
 /// KiB, a decode gains 15 to 58 % of its speed, but nothing with keys in pages. A sparse forward gains 3 %. On a Zen 4,
 /// whose L1 has 32 KiB, other ways of fetching made reads slower (docs/decisions.md). Intel's CPUs with 48 KiB were not
 /// timed.

@@ -10,16 +10,17 @@ namespace {
 
 using core::CeilDiv;
 
-// The cost of a strip besides its keys, as a number of keys. A strip transposes Q at its beginning and O at its end,
-// and keeps row statistics. The two transposes move 2 * D elements per row, which costs about as much as the
-// multiply-adds of 16 keys. This number is a model, which only keeps strips with few keys from counting as free.
+// The cost of a strip without its products, in the cost of one key. A strip transposes Q at its beginning and O at its
+// end, and keeps row statistics. The two transposes move 2 * D elements per row, which costs about as much as the
+// multiply-adds of 16 keys. This number is a model. It matters only for strips with few keys, which would otherwise
+// seem to cost nothing.
 constexpr int64_t kStripOverheadKeys = 16;
 
 }  // namespace
 
 RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows) {
-  // A single head with two strips or more fills the vectors; folding would only scatter the rows of Q and O. If the
-  // head has fewer strips, folding pays if at least two heads fit into one tile.
+  // If one head fills at least two strips, folding gains nothing and scatters the rows of Q and O. With fewer strips,
+  // folding pays if at least two heads fit into one tile.
   if (group > 1 && sq < 2 * strip_rows && 2 * sq <= block_q) {
     const int64_t chunks = CeilDiv(group, std::min(group, block_q / sq));
     const int64_t heads = CeilDiv(group, chunks);

@@ -23,18 +23,17 @@ struct RowCut {
 /// be > 0.
 [[nodiscard]] RowCut CutRows(int64_t sq, int64_t group, int64_t block_q, int64_t strip_rows);
 
-/// The work of one tile. A strip of strip_rows folded rows visits the hull of the strip's own keys, widened to
-/// multiples of kKeyStep keys.
+/// The work of one tile. Each strip of strip_rows folded rows visits the smallest interval that holds its own kept
+/// keys, with both ends moved out to multiples of kKeyStep.
 struct TileWork {
-  Interval keys;       ///< hull of the kept keys of all rows
+  Interval keys;       ///< smallest interval that holds the kept keys of all rows
   int64_t blocks = 0;  ///< key blocks visited, summed over strips
   double pairs = 0;    ///< (row, key) pairs visited
   int64_t weight = 0;  ///< predicted time, in strips * keys
 };
 
-/// The number of keys in a step when strips are clipped to their keys. It equals the number of rows of the widest
-/// register block. The number is even, so that the softmax's even and odd partial sums do not depend on where a strip
-/// starts.
+/// Strips are clipped to their keys in steps of this many keys. It equals the number of rows of the widest register
+/// block. The number is even, so that the softmax's even and odd partial sums do not depend on where a strip starts.
 inline constexpr int64_t kKeyStep = 8;
 
 /// Returns the work of rows `rows` of the sequence, with `heads` folded heads, against blocks of block_k keys. The

@@ -1,7 +1,7 @@
-// Every mask mode that does not list rows is one rule (lo, hi, prefix), which row_interval.h explains. Both ends of a
-// row's interval of keys are clamped linear functions of the row with slope 1. So hulls and intersections follow from
-// the first and the last row, and counts are sums of arithmetic series. Only rules that list their rows need loops over
-// rows.
+// Every mask mode that does not list rows is one rule (lo, hi, prefix), which row_interval.h explains. The begin and
+// the end of a row's interval of keys are the row number plus a constant, clamped. So the union and the intersection of
+// the rows' intervals follow from the first and the last row, and counts are sums of arithmetic series. Only rules that
+// list their rows need loops over rows.
 #include "tiling/row_interval.h"
 
 #include <cassert>
@@ -11,7 +11,7 @@
 namespace fa::tiling {
 namespace {
 
-// For sq = sk = 2^32 and more, intermediate numbers of pairs do not fit into 64 bits.
+// With sq = sk = 2^32 or more, some intermediate numbers of pairs do not fit into 64 bits.
 __extension__ using Int128 = __int128;
 
 Interval Intersect(Interval a, Interval b) {
@@ -63,8 +63,9 @@ Interval RowRule::KeysOfEveryRow(Interval rows) const {
   if (inside.empty()) return {};
   const Interval first = Keys(inside.begin);
   const Interval last = Keys(inside.end - 1);
-  // Rows with keys are one interval: if both end rows have keys, all rows between the two have keys. Listed rows
-  // between the two may have no keys. Then the last row's keys begin at or after the end of the first row's keys.
+  // In a rule without a list, the rows with keys are consecutive: if both end rows have keys, all rows between them
+  // have keys. In a list, a row between the two may have no keys. Then the last row's keys begin at or after the end of
+  // the first row's keys, so the intersection is empty.
   if (first.empty() || last.empty()) return {};
   return Intersect(first, last);
 }
@@ -93,7 +94,8 @@ int64_t RowRule::KeptPairs(Interval rows) const {
 
 bool RowRule::HasEmptyRow() const {
   if (listed != nullptr) return std::any_of(listed->begin(), listed->end(), [](Interval keys) { return keys.empty(); });
-  // Rows with keys are one interval. So if some row has no keys, the first or the last row has none.
+  // The rows with keys are consecutive. A row without keys lies before or after them, so the first or the last row has
+  // no keys.
   return sq > 0 && (Keys(0).empty() || Keys(sq - 1).empty());
 }
 
@@ -105,7 +107,7 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
   for (size_t i = 0; i < keys.size(); ++i) {
     keys[i] = {std::clamp<int64_t>(begins[i], 0, sk), std::clamp<int64_t>(ends[i], 0, sk)};
     if (keys[i].empty()) {
-      keys[i] = {above.end, above.end};  // between the keys of the rows around it, so that both ends stay ordered
+      keys[i] = {above.end, above.end};  // empty, at the end of the row above, so that neither begins nor ends decrease
     } else if (keys[i].begin < above.begin || keys[i].end < above.end) {
       *wrong_row = static_cast<int64_t>(i);
       break;
@@ -119,8 +121,8 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
 
 RowRule MakeRowRule(const Mask& mask, int64_t batch, int64_t sq, int64_t sk, bool first_non_empty,
                     bool last_non_empty) {
-  // No distance between a row and a key exceeds the reach, so the reach stands for "no bound". Every input is clamped
-  // to the reach, so sums of a few inputs cannot overflow.
+  // No distance between a row and a key exceeds `reach`, so a bound of `reach` means "no bound". Every input is clamped
+  // to +-reach, so the sum of a few inputs cannot overflow.
   const int64_t reach = sq + sk;
   const int64_t delta = sk - sq;
   const auto saturate = [reach](int64_t x) { return std::clamp(x, -reach, reach); };

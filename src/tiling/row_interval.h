@@ -19,16 +19,17 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// The class of a rectangle of rows and keys under a mask. With kNone no pair is kept, so there is no work. With
-/// kPartial each pair needs a select, and with kFull all pairs are kept and need no mask.
+/// The class of a rectangle of rows and keys under a mask. kNone: no pair is kept, so there is no work. kPartial: each
+/// pair must be compared with the mask. kFull: all pairs are kept, and no mask is needed.
 enum class TileClass : uint8_t { kNone, kPartial, kFull };
 
 /// The mask algebra. Row i keeps the keys j with (i + lo <= j <= i + hi or j < prefix) and 0 <= j < sk. These keys are
 /// one interval whose ends do not decrease with i, so a rectangle is classified by its corners. Every mode 0..8 is such
 /// a rule for a given batch element. A rule with prefix > 0 has no lower bound (lo = -(sq + sk)).
 ///
-/// A rule may also list the intervals of its rows, whose ends do not decrease either. Answers that follow from the
-/// first and the last row are found in the same way for such a rule. Counts and searches walk over the rows.
+/// A rule may also list the intervals of its rows, whose ends do not decrease either. For a rule with listed rows,
+/// KeysOfRows, KeysOfEveryRow and Classify still look at the first and last row only, apart from empty rows at the
+/// ends. RowsOfKeys searches the list, and KeptPairs and HasEmptyRow walk over it.
 struct RowRule {
   int64_t lo = 0, hi = 0, prefix = 0;  ///< saturated to +-(sq + sk); hi < lo and prefix 0: no key at all
   int64_t sq = 0, sk = 0;

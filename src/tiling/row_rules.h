@@ -9,7 +9,8 @@
 
 namespace fa::tiling {
 
-/// Gives every sequence its rule. Some masks have another rule for the first or the last sequence that has rows.
+/// Sets the rule of every sequence. Under some masks the first or the last sequence that has rows gets another rule
+/// than the rest.
 void SetRowRules(const Mask& mask, std::vector<Sequence>& sequences);
 
 /// Returns the rule of all sequences in words: "no rule" (every row keeps every key), "causal" (the last row sees the

@@ -37,7 +37,8 @@ class Simulation {
       result_.makespan = now;
       const int32_t freed = Complete(task);
       Start(worker, freed != kNone ? freed : Next(worker), now);
-      // A worker goes idle when nothing is left to claim. From then on the worker can only take tasks that become free.
+      // A worker goes idle when nothing is left to claim. After that it only runs tasks from the queue of tasks whose
+      // predecessors have completed.
       while (!idle_.empty() && !queued_.empty()) {
         const int woken = idle_.back();
         idle_.pop_back();
@@ -116,7 +117,7 @@ class Simulation {
   std::vector<bool> claimed_;
   std::vector<Range> ranges_;
   std::vector<int> idle_;
-  std::vector<int32_t> queued_;  // the next task stands at the back
+  std::vector<int32_t> queued_;  // claimed tasks that may run now; the next one to run is at the back
   std::priority_queue<Event, std::vector<Event>, std::greater<>> running_;
   Simulated result_;
 };

@@ -10,7 +10,7 @@
 namespace fa::tiling {
 
 /// The most tasks of a simulation. With this number a simulation takes 20 ms (forward) to 40 ms. Larger graphs are not
-/// simulated: the time in which some workers wait at the end of such a run is short compared with the whole run.
+/// simulated, because in so long a run the time in which workers wait at the end hardly counts.
 inline constexpr int32_t kMaxSimulatedTasks = 200'000;
 
 struct Simulated {
@@ -21,8 +21,8 @@ struct Simulated {
 
 /// Simulates a run of the graph. Every worker follows the claim rule of core/run/executor.h, task t takes durations[t],
 /// and everything else takes no time. When a worker completes the last predecessor of claimed tasks, it runs the first
-/// of them next. The other tasks are queued and run before new claims, beginning with the task that was freed last. The
-/// simulation goes from event to event and takes O((tasks + edges) log workers).
+/// of them next. The others are queued. Workers take queued tasks, the last one queued first, before they claim new
+/// ones. The simulation goes from event to event and takes O((tasks + edges) log workers).
 [[nodiscard]] Simulated Simulate(const core::TaskGraph& graph, std::span<const int64_t> durations);
 
 [[nodiscard]] inline int64_t SimulateMakespan(const core::TaskGraph& graph, std::span<const int64_t> durations) {

@@ -1,5 +1,5 @@
-// block_k is part of the arithmetic, since block_k decides where a row's sums are cut. So block_k may not depend on
-// anything that differs between two machines of one ISA, or between two calls with equal head sizes. block_q only
+// block_k changes results in their last bits, because it decides where a row's sums are cut. So block_k may not depend
+// on anything that differs between two machines of one ISA, or between two calls with equal head sizes. block_q only
 // decides which rows share a tile, so block_q follows the cache and the number of workers.
 #include "tiling/tile_shape.h"
 
@@ -23,9 +23,9 @@ constexpr int64_t kFloatBytes = 4;  // 16-bit K and V are widened to f32 panels 
 // limit of half this size loses 4 % of the speed on a Zen 3 at D 256.
 constexpr int64_t kKeyBlockBytes = 256 << 10;
 
-// The probabilities of a strip stay in the smallest L1 (32 KiB), since the product with V reads them once per eight
-// columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. With fewer
-// than 32 keys, most time goes into loading and rescaling O.
+// The probabilities of a strip must stay in L1 (32 KiB or more), because the product with V reads them again for every
+// eight columns. More than 256 keys gain nothing: the accumulators are loaded and stored only once per 256 keys. With
+// fewer than 32 keys, most time goes into loading and rescaling O.
 constexpr int64_t kStripBytes = 32 << 10;
 // If the softmax overlaps the products, the probabilities of three strips are in use at a time. Together they fill the
 // 48 KiB of L1 that every core with a tile unit has.
@@ -33,12 +33,11 @@ constexpr int64_t kStripBytesInFlight = 16 << 10;
 constexpr int64_t kMinBlockK = 32;
 constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 
-// Waking a worker takes some microseconds, so a tile shall take at least ten microseconds. These are 1e6 flops at 100
-// GFLOP/s.
+// The fewest flops of a tile. At 100 GFLOP/s they take ten microseconds; waking a worker takes some microseconds.
 constexpr double kMinTileFlops = 1e6;
 
-// The cost of a tile besides its own products, which is the time to read the tile's keys into L2. Its unit is the cost
-// of one row. The number is a model: a tile of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
+// The time to read a tile's keys into L2, in the time that the products of one row take. The number is a model: a tile
+// of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
 constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }
@@ -76,8 +75,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Returns the number of pairs of the heaviest tile. With every rule the heaviest tile is the first or the last tile of
-// its head, or the tile before the last. The last tile may have few rows.
+// Returns the number of pairs of the heaviest tile. Whatever the mask rule, the heaviest tile is the first or the last
+// tile of its head, or, since the last may have few rows, the last but one.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -92,7 +91,7 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// Returns the predicted share of the workers' time that products take.
+// Returns the share of the workers' time that goes into products, by a model.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
   const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile
@@ -127,7 +126,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const int64_t most_rows = whole_strips(std::min(kFullBlockQ + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
-  // With at least eight tiles per worker, the last round wastes little time for any number of rows per tile.
+  // With eight tiles per worker or more, little time is lost at the end of a run, whatever block_q is.
   if (machine.workers > 1 && best.count.tiles > 0 && best.count.tiles < int64_t{8} * machine.workers) {
     const double pairs = KeptPairs(problem);
     const double min_tile_pairs = kMinTileFlops / (2 * static_cast<double>(problem.d + problem.d_rope + problem.dv));
@@ -152,7 +151,8 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
-  assert(choice.block_q < kFullBlockQ + machine.strip_rows);  // at most kMaxBlockQ on a machine of a known level
+  // No level's strip has more than kMaxStripRows rows, so block_q <= kMaxBlockQ.
+  assert(choice.block_q < kFullBlockQ + machine.strip_rows);
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};

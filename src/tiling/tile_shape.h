@@ -9,16 +9,15 @@
 
 namespace fa::tiling {
 
-/// Returns whether the level's products leave the vectors free, so that one loop runs the softmax of one block and the
-/// products of others.
+/// Returns whether the level's products leave the vector units free. Then one loop runs the softmax of one block
+/// together with the products of other blocks.
 [[nodiscard]] constexpr bool OverlapsSoftmax(Isa isa) { return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated; }
 
 /// Rows of a tile, rounded up to whole strips. In a forward, these rows reuse a key block from L2 often enough that
-/// reading the block into L2 hardly takes time. More rows would only add state. In a backward, K, V, dK and dV of a
-/// column are read from L2 once for all these rows. The sums over rows (dK, dV) run over all these rows before they are
-/// stored.
+/// reading the block into L2 hardly takes time. More rows would only take more memory. In a backward, K, V, dK and dV
+/// of a column are read from L2 once per tile. dK and dV are summed over all rows of the tile before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
-/// Rows of the widest strip of any level, and rows of the largest tile.
+/// Rows of the widest strip of any level, and rows of the largest tile (ForwardPlan, BackwardPlan).
 inline constexpr int64_t kMaxStripRows = 48;
 inline constexpr int64_t kMaxBlockQ = kFullBlockQ + kMaxStripRows - 1;
 /// Keys of the largest block.

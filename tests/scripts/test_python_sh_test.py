@@ -45,7 +45,7 @@ class TestPythonShTest(unittest.TestCase):
     def test_with_every_package_the_suite_runs_and_reports(self):
         status, output, calls = self.run_script("", "there.xml")
         self.assertEqual(status, 0, output)
-        self.assertRegex(calls, "-m pytest .*--junit-xml=there.xml .*/python/tests")
+        self.assertRegex(calls, "-m pytest .*-n 2 .*--junit-xml=there.xml .*/python/tests")
 
     def test_the_status_is_that_of_the_suite(self):
         self.assertEqual(self.run_script(PYTEST="1")[0], 1)

@@ -1,6 +1,6 @@
 #pragma once
 
-// This file has the headers that nearly every test includes. fa_precompile_tests compiles them once.
+// This file has the headers that nearly every test includes. fa_compile_tests compiles them first.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

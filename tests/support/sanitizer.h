@@ -18,7 +18,7 @@ namespace fa::test {
 /// Returns whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these
 /// functions. A sanitizer makes a test five to ten times as slow, and it watches accesses, not values. So tests try
 /// fewer combinations under a sanitizer, but still every feature and every type. The answer comes at run time, because
-/// the objects of a test may come from a build without sanitizers (FA_TEST_OBJECTS).
+/// libraries of the tests are compiled without the sanitizer that watches libfa.
 [[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
 /// Returns all features with all types. Under a sanitizer each feature has one type, and the types take turns.

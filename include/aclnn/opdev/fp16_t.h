@@ -1,7 +1,7 @@
 #ifndef FA_ACLNN_OPDEV_FP16_T_H_
 #define FA_ACLNN_OPDEV_FP16_T_H_
 
-/// The f16 number of C++ programs for the device. A program that includes this header links libfa_aclnn.
+/// The type of f16 numbers in C++ programs for the device. A program that includes this header links libfa_aclnn.
 #include <stdint.h>
 
 #include <type_traits>
@@ -10,13 +10,13 @@
 
 namespace op {
 
-/// An IEEE 754 binary16 number. Arithmetic with it is done in float. Numbers of other types become a float first, so a
-/// double is rounded twice.
+/// An IEEE 754 binary16 number. Arithmetic with it is done in float. Numbers of other types are converted to float
+/// first, so a double is rounded twice.
 struct fp16_t {
   uint16_t val;  ///< the bits
 
   fp16_t() : val(0) {}
-  /// Takes the bits of a number, as on the device. Arguments of all other types are numbers.
+  /// A uint16_t gives the bits of the number, as on the device. Arguments of all other types give its value.
   fp16_t(uint16_t bits) : val(bits) {}
   template <typename T, typename = typename std::enable_if<std::is_arithmetic<T>::value>::type>
   fp16_t(T number) : val(aclFloatToFloat16(static_cast<float>(number))) {}

@@ -109,7 +109,7 @@ def flash_attention(
     call = BoundCall(dict(locals()))  # all arguments, because there are no other variables yet
     results = call.results()
     compute(_fa.forward, {**call.arrays, **results}, *call.rest)
-    return AttentionOutput(**results)
+    return AttentionOutput(*results.values())
 
 
 def flash_attention_grad(
@@ -251,22 +251,22 @@ def check_arrays(
 ) -> None:
     """Checks that these arguments are arrays, because their shapes are read in Python. `optional` arguments may be
     None. Errors use `names`."""
-    given = {name: array for name, array in (optional or {}).items() if array is not None}
-    for name, array in {**arrays, **given}.items():
-        if not (hasattr(array, "shape") and hasattr(array, "dtype")):
+    for name, array in {**arrays, **(optional or {})}.items():
+        if (array is not None or name in arrays) and not (hasattr(array, "shape") and hasattr(array, "dtype")):
             error = argument_error(TypeError, name, f": want an array, got {type(array).__name__}")
             raise in_names(error, names or {})
 
 
 def arrays_of(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """Takes the arrays out of a call's arguments. `names` are {library's name: name here}."""
-    return {name: given.pop(here) for name, here in names.items()}
+    take = given.pop
+    return {name: take(here) for name, here in names.items()}
 
 
 def options_of(kind: type, given: dict[str, Any]) -> Any:
     """Makes the options of a call from the arguments that are left after arrays and lengths."""
     given["heads"] = given.pop("head_num")
-    return made(kind, NAMES, **given)
+    return made(kind, given, NAMES)
 
 
 def integer(value: Any, name: str) -> int:
@@ -393,8 +393,8 @@ class BoundCall:
     def __init__(self, given: dict[str, Any]) -> None:
         cu_q, cu_kv, context = given.pop("cu_q"), given.pop("cu_kv"), given.pop("context")
         self.arrays = arrays_of(given, _ARRAYS)
-        q, k, v, *biases = self.arrays.values()
-        check_arrays(q=q, k=k, v=v, optional=dict(zip(_SHAPED, biases, strict=False)), names=NAMES)
+        q, k, v = self.arrays["q"], self.arrays["k"], self.arrays["v"]
+        check_arrays(q=q, k=k, v=v, optional={name: self.arrays[name] for name in _SHAPED}, names=NAMES)
         self.layout, self.heads = given["layout"], given["head_num"]
         options = options_of(_fa.AttentionOptions, given)
         self.rest = options, integers(cu_q, "cu_q"), integers(cu_kv, "cu_kv"), chosen_context(context, q)

@@ -6,11 +6,10 @@ argument under its name in C++, such as ("k", ".shape", "[2]").
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # The exceptions that the library raises.
@@ -35,18 +34,21 @@ def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".for
     return _of_parts(type(error), parts, lambda name, *rest: say(names.get(name, name), *rest))
 
 
-@contextlib.contextmanager
-def own_names(names: Mapping[str, str], say: Say = "{}{}{}".format) -> Iterator[None]:
-    """Makes errors that the library raises inside this context use `names` for arguments."""
-    try:
-        yield
-    except ERRORS as error:
-        if not hasattr(error, "parts"):
-            raise
-        raise in_names(error, names, say) from None
+class own_names:
+    """A context that makes errors which the library raises inside it use `names` for arguments."""
+
+    def __init__(self, names: Mapping[str, str], say: Say = "{}{}{}".format) -> None:
+        self._names, self._say = names, say
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, ERRORS) and hasattr(error, "parts"):
+            raise in_names(error, self._names, self._say) from None
 
 
-def made(kind: type, names: Mapping[str, str] = {}, /, **given: Any) -> Any:
+def made(kind: type, given: dict[str, Any], names: Mapping[str, str] = {}) -> Any:
     """Returns kind(**given), where kind is a class of the extension. Errors use `names` for its arguments."""
     try:
         return kind(**given)

@@ -113,6 +113,11 @@ def row_statistics_shape(q: Any) -> tuple[int, ...]:
     return statistics_shape(q)[:-1]
 
 
+def _attention_options(*values: Any) -> _fa.SparseAttentionOptions:
+    names = "layout", "scale", "block_size", "sparse_mode", "check_indices"
+    return made(_fa.SparseAttentionOptions, dict(zip(names, values, strict=True)))
+
+
 def sparse_flash_attention(
     q: Any,
     k: Any,
@@ -181,14 +186,7 @@ def sparse_flash_attention(
         results.out("softmax_sum", statistics_shape(q)),
         results.out("p_head_mean", (*indices[:-2], *indices[-1:])) if need_p_head_mean else None,
     )
-    options = made(
-        _fa.SparseAttentionOptions,
-        layout=layout,
-        scale=scale,
-        block_size=block_size,
-        sparse_mode=sparse_mode,
-        check_indices=check_indices,
-    )
+    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices)
     results.run(_fa.sparse_forward, options, lengths_q, lengths_kv, context)
     return output
 
@@ -248,14 +246,7 @@ def sparse_flash_attention_grad(
         results.out_like("dk_rope", key_rope),
         results.out_like("dsink", sink),
     )
-    options = made(
-        _fa.SparseAttentionOptions,
-        layout=layout,
-        scale=scale,
-        block_size=block_size,
-        sparse_mode=sparse_mode,
-        check_indices=check_indices,
-    )
+    options = _attention_options(layout, scale, block_size, sparse_mode, check_indices)
     results.run(_fa.sparse_backward, options, lengths_q, lengths_kv, context)
     return gradients
 
@@ -295,7 +286,7 @@ def lightning_indexer(
     shape = (*q.shape[:-2], 1, integer(sparse_count, "sparse_count"))
     indices = results.out("sparse_indices", shape, _integer_type(q))
     values = results.out("sparse_values", shape, q.dtype) if need_values else None
-    options = made(_fa.LightningIndexerOptions, layout=layout, sparse_mode=sparse_mode)
+    options = made(_fa.LightningIndexerOptions, {"layout": layout, "sparse_mode": sparse_mode})
     results.run(_fa.indexer, options, lengths_q, lengths_kv, context)
     return indices, values
 
@@ -327,7 +318,8 @@ def lightning_indexer_grad(
     gradients = IndexerGradients(
         results.out_like("dq", q), results.out_like("dk", k), results.out_like("dweights", weights)
     )
-    options = made(_fa.LightningIndexerGradOptions, layout=layout, sparse_mode=sparse_mode, check_indices=check_indices)
+    given = {"layout": layout, "sparse_mode": sparse_mode, "check_indices": check_indices}
+    options = made(_fa.LightningIndexerGradOptions, given)
     results.run(_fa.indexer_backward, options, lengths_q, lengths_kv, context)
     return gradients
 
@@ -402,15 +394,15 @@ def sparse_lightning_indexer_grad_kl_loss(
         "softmax_sum": softmax_sum,
         "p_head_mean": p_head_mean,
     }
-    options = made(
-        _fa.SparseIndexerLossOptions,
-        layout=layout,
-        scale=scale,
-        sparse_mode=sparse_mode,
-        reduction=reduction,
-        target=target,
-        check_indices=check_indices,
-    )
+    given = {
+        "layout": layout,
+        "scale": scale,
+        "sparse_mode": sparse_mode,
+        "reduction": reduction,
+        "target": target,
+        "check_indices": check_indices,
+    }
+    options = made(_fa.SparseIndexerLossOptions, given)
     return _loss(_fa.sparse_indexer_loss, inputs, options, lengths_q, lengths_kv, context)
 
 
@@ -442,7 +434,7 @@ def dense_lightning_indexer_softmax_lse(
     results = _Results(query_index, q_index=query_index, k_index=key_index, weights=weights)
     shape = row_statistics_shape(query_index)
     statistics = IndexerStatistics(results.out("softmax_max_index", shape), results.out("softmax_sum_index", shape))
-    options = made(_fa.DenseIndexerLseOptions, layout=layout, sparse_mode=sparse_mode)
+    options = made(_fa.DenseIndexerLseOptions, {"layout": layout, "sparse_mode": sparse_mode})
     results.run(_fa.dense_indexer_lse, options, lengths_q, lengths_kv, context)
     return statistics
 
@@ -493,12 +485,12 @@ def dense_lightning_indexer_grad_kl_loss(
         "softmax_max_index": softmax_max_index,
         "softmax_sum_index": softmax_sum_index,
     }
-    options = made(
-        _fa.DenseIndexerLossOptions,
-        layout=layout,
-        scale=scale,
-        sparse_mode=sparse_mode,
-        reduction=reduction,
-        target=target,
-    )
+    given = {
+        "layout": layout,
+        "scale": scale,
+        "sparse_mode": sparse_mode,
+        "reduction": reduction,
+        "target": target,
+    }
+    options = made(_fa.DenseIndexerLossOptions, given)
     return _loss(_fa.dense_indexer_loss, inputs, options, lengths_q, lengths_kv, context)

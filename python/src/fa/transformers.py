@@ -77,8 +77,14 @@ def attention_forward(
 
     Raises:
         ValueError: an argument is wrong, or a keyword that is not known may change the result; the message names it.
+        TypeError: a tensor or a number is something else.
     """
     _model_support.check_keywords(module, others)
+    _model_support.check_types(
+        {"dropout": dropout, "scaling": scaling, "softcap": softcap, "sliding_window": sliding_window},
+        {"query": query, "key": key, "value": value, "attention_mask": attention_mask, "s_aux": s_aux}
+        | {"position_bias": position_bias, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k},
+    )
     count(module)
     if others.get("output_attentions"):
         _logger.warning_once('"fa" returns no attention weights; attn_implementation="eager" does')

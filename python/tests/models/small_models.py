@@ -95,6 +95,7 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
     "donut-swin": _SWIN,
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1, "num_experts_per_tok": 2},
     "dots3_note_text": {"num_key_value_heads": 4},
+    "falcon_h1": _MAMBA | {"mamba_d_ssm": 128},
     "flaubert": {"emb_dim": 64},
     "gemma3n_text": {
         "num_hidden_layers": 4,

@@ -196,3 +196,31 @@ def test_compiled(dtype):
         torch._dynamo.reset()
         got = torch.compile(lambda *t: F.scaled_dot_product_attention(*t), backend="aot_eager")(*inputs)
     assert torch.equal(got, want)
+
+
+def test_a_context_that_nobody_enters_warns():
+    message = "fa.torch.replace_scaled_dot_product_attention did nothing, because no `with` entered it"
+    before = F.scaled_dot_product_attention
+    with pytest.warns(RuntimeWarning, match=message) as caught:
+        replace_scaled_dot_product_attention()
+    assert caught[0].filename == __file__
+    assert F.scaled_dot_product_attention is before
+
+
+def test_a_context_that_is_entered_does_not_warn():
+    @replace_scaled_dot_product_attention()
+    def inside():
+        return F.scaled_dot_product_attention
+
+    before = F.scaled_dot_product_attention
+    context = replace_scaled_dot_product_attention()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with context, context:  # it may be entered again
+            assert F.scaled_dot_product_attention is not before
+        with context:
+            assert F.scaled_dot_product_attention is not before
+        del context
+    assert inside() is not before
+    assert inside() is not before
+    assert F.scaled_dot_product_attention is before

@@ -35,7 +35,7 @@ Result<Mask> MaskOf(const AttentionCall& call, bool mask_given) {
                               /*dense_mask_given=*/true);
 }
 
-// Only the first elements of qStartIdx and kvStartIdx count. Without kvStartIdx, qStartIdx does not count either.
+// Only the first elements of qStartIdx and kvStartIdx are used. Without kvStartIdx, qStartIdx is not used either.
 Status BindStarts(const AttentionCall& call, AttentionOptions& options) {
   if (options.pse_type < PseType::kSlopes) return Status::Ok();
   const auto kv_start = ValuesOf("kvStartIdx", call.kv_start_idx);
@@ -48,8 +48,8 @@ Status BindStarts(const AttentionCall& call, AttentionOptions& options) {
   return Status::Ok();
 }
 
-// Zeros at the end stand for sequences that take no part. The last sum replaces these zeros, which makes them sequences
-// without rows.
+// Zeros at the end of the prefix sums stand for unused sequences. The last sum before them replaces them, so that these
+// sequences have no rows.
 void FillWithLastSum(std::vector<int64_t>& sums) {
   const auto end = std::find_if(sums.rbegin(), sums.rend(), [](int64_t sum) { return sum != 0; }).base();
   if (end != sums.begin()) std::fill(end, sums.end(), end[-1]);

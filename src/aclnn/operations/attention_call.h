@@ -12,7 +12,7 @@
 namespace fa::aclnn {
 
 /// The parameters of every version of the dense operators, except tensors. If a version lacks a parameter, the member
-/// keeps its default, which means the same as in that version.
+/// keeps its default, with which the call does what that version does.
 struct AttentionCall {
   bool packed = false;  ///< true for the VarLen and Unpadding operators, whose layout is TND
   const aclIntArray* prefix = nullptr;
@@ -33,17 +33,18 @@ struct AttentionCall {
 struct AttentionSettings {
   AttentionOptions options;
   std::vector<int64_t> cu_q, cu_kv;
-  bool statistics_by_sequence = false;  ///< in TND: whether statistics are blocks [N,Sq_b,8] by sequence
+  bool statistics_by_sequence = false;  ///< in TND: whether statistics are one block [N,Sq_b,8] per sequence
 };
 
 /// @param mask_given  whether there is a mask tensor; without a mask tensor the device ignores sparseMode
 [[nodiscard]] Result<AttentionSettings> SettingsOf(const AttentionCall& call, bool mask_given);
 
-/// Returns whether [T,N,8] statistics lie as blocks by sequence. "" and null mean such blocks, "same_as_input" means
-/// the order [T,N,8].
+/// Returns whether statistics declared [T,N,8] are one block [N,Sq_b,8] per sequence. They are if softmax_layout is ""
+/// or null; "same_as_input" means the order [T,N,8].
 [[nodiscard]] Result<bool> StatisticsBySequence(const AttentionCall& call);
 
-/// Returns the form of the position bias for the library. In TND a flat bias may come in any shape.
+/// Returns the form in which the library gets the position bias. In TND a bias of any shape is passed as one dimension,
+/// unless it is compressed.
 [[nodiscard]] Operands::Form PseForm(const AttentionCall& call, const aclTensor* pse);
 
 }  // namespace fa::aclnn

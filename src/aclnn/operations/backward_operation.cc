@@ -42,17 +42,17 @@ BackwardSlots AddOperands(const BackwardTensors& tensors, const AttentionCall& c
   slots.dk = operands.Output("dk", tensors.dk_out);
   slots.dk_rope = operands.OptionalOutput("dkRope", tensors.dk_rope_out);
   slots.dv = operands.Output("dv", tensors.dv_out);
-  // The device never writes dpse and dsink. Without pse or sink there is nothing to write here either.
+  // The device never writes dpse and dsink. The library writes them if pse or sink is given.
   slots.dpse = slots.dsink = Operands::kAbsent;
   if (slots.pse != Operands::kAbsent) {
     slots.dpse = operands.OptionalOutput("dpse", tensors.dpse_out, pse_form);
   } else {
-    operands.Ignored("dpse", tensors.dpse_out);
+    operands.Ignored("dpse", tensors.dpse_out, /*output=*/true);
   }
   if (slots.sink != Operands::kAbsent) {
     slots.dsink = operands.OptionalOutput("dsink", tensors.dsink_out);
   } else {
-    operands.Ignored("dsink", tensors.dsink_out);
+    operands.Ignored("dsink", tensors.dsink_out, /*output=*/true);
   }
   return slots;
 }
@@ -63,8 +63,8 @@ class BackwardOperation final : public PlannedOperation<AttentionGradArgs> {
       : PlannedOperation(std::move(operands), Names::kBackward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing. This test also counts dpse and dsink as
-    // something to write, although the device never writes them.
+    // If no output has elements, the device does nothing and checks nothing. dpse and dsink count as outputs here,
+    // although the device never writes them.
     const bool parameters = slots_.dpse != Operands::kAbsent || slots_.dsink != Operands::kAbsent;
     if (!parameters && operands_.IsEmpty(slots_.dq) && operands_.IsEmpty(slots_.dk) && operands_.IsEmpty(slots_.dv)) {
       return Status::Ok();

@@ -145,15 +145,15 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)];
   }
 
-  // Returns whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. Pages whose sizes fit
-  // both orders count as pages in the device's order.
+  // Returns whether pages in layout BSND have the device's order, [pages, Nkv, blockSize, D]. If the sizes fit both
+  // orders, the result is true.
   [[nodiscard]] bool PagesAreTurned(int64_t block_size) const {
     if (!paged() || slots_.k.empty() || settings_.options.layout != Layout::kBSND) return false;
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
     return shape.rank() == 4 && shape[1] == settings_.heads_kv && shape[2] == block_size;
   }
 
-  // The number of heads follows from the tensors, and numKeyValueHeads must agree with that number.
+  // numKeyValueHeads must be the number of key heads that the tensors have.
   [[nodiscard]] Status CheckHeads() const {
     const TensorView q = operands_.In(slots_.q, nullptr);
     if (slots_.k.empty() || q.shape.rank() != (heads_beside() ? 3 : 4)) return Status::Ok();  // the plan refuses q or k
@@ -208,7 +208,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
 
   [[nodiscard]] Status CheckPaddingValue(int64_t padding) const {
     const Dims shape = operands_.In(slots_.k[0], nullptr).shape;
-    // A single length holds for every batch element.
+    // One length may stand for all batch elements. Then checking the first element is enough.
     const int64_t lengths = settings_.lengths_kv.size() == 1 ? std::min<int64_t>(shape[0], 1) : shape[0];
     for (int64_t b = 0; b < lengths; ++b) {
       const int64_t most = shape[seq_dim()] - Length(b);
@@ -224,8 +224,8 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return Status::Ok();
   }
 
-  // Padded keys become a list of tensors, one per batch element. Before any list is made, a plan for the one tensor
-  // tells whether its number of batch elements is possible.
+  // Padded keys become a list of tensors, one per batch element. A plan for the one tensor that the caller gave refuses
+  // too many batch elements before a list is made.
   [[nodiscard]] Status CheckBatch() const {
     if (!padded()) return Status::Ok();
     const Keys one{{operands_.In(slots_.k[0], nullptr)}, {operands_.In(slots_.v[0], nullptr)}};
@@ -233,7 +233,7 @@ class DecodeOperation final : public PlannedOperation<DecodeAttentionArgs> {
     return plan.ok() ? Status::Ok() : Renamed(plan.status(), Names::kDecode);
   }
 
-  // Returns the keys of one batch element, which end `padding` rows before the end of the tensor.
+  // Returns the keys of one batch element, which end `padding` rows before the end of dimension S.
   [[nodiscard]] TensorView PaddedKeys(const TensorView& all, int64_t b, const CallMemory* memory,
                                       int64_t padding) const {
     TensorView one = all;

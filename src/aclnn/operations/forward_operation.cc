@@ -32,7 +32,7 @@ ForwardSlots AddOperands(const ForwardTensors& tensors, const AttentionCall& cal
   slots.sink = operands.OptionalInput("sink", tensors.sink);
   slots.softmax_max = operands.Output("softmaxMax", tensors.softmax_max_out, Operands::Form::kAnyStride);
   slots.softmax_sum = operands.Output("softmaxSum", tensors.softmax_sum_out, Operands::Form::kAnyStride);
-  operands.Ignored("softmaxOut", tensors.softmax_out_out);
+  operands.Ignored("softmaxOut", tensors.softmax_out_out, /*output=*/true);
   slots.out = operands.Output("attentionOut", tensors.attention_out_out);
   return slots;
 }
@@ -43,7 +43,7 @@ class ForwardOperation final : public PlannedOperation<AttentionArgs> {
       : PlannedOperation(std::move(operands), Names::kForward), slots_(slots), settings_(std::move(settings)) {}
 
   [[nodiscard]] Status Prepare() {
-    // If there is nothing to write, the device does nothing and checks nothing.
+    // If no output has elements, the device does nothing and checks nothing.
     if (operands_.IsEmpty(slots_.softmax_max) && operands_.IsEmpty(slots_.softmax_sum) &&
         operands_.IsEmpty(slots_.out)) {
       return Status::Ok();

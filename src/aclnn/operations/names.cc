@@ -79,8 +79,8 @@ constexpr Rename kPromptNames[] = {
     {"quant_offset2", "quantOffset2"},
 };
 
-// The names that all sparse operators share. If a single operator has another name for an argument, one of the later
-// tables has that name.
+// The names that all sparse operators share. If an operator has another name for an argument, that name is in one of
+// the tables below.
 constexpr Rename kSparseNames[] = {
     {"q", "query"},
     {"k", "key"},
@@ -118,7 +118,7 @@ constexpr Rename kIndexerLossNames[] = {
 constexpr Rename kIndexerLseNames[] = {
     {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
-// Returns the names that the operator does not share with its family.
+// Returns the names that only this operator has, not the whole family of operators.
 std::span<const Rename> OwnNames(Names names) {
   switch (names) {
     case Names::kForward: return kForwardNames;
@@ -172,7 +172,8 @@ Status Renamed(const Status& status, Names names) {
     return std::string(ParameterOf(names, argument)).append(member).append(index);
   };
   std::string text = status.what().Retold(say);
-  // Removes the offer of a parameter that does not exist, as in "want dropMask or ".
+  // If `text` ends with " or ", as in "want dropMask or ", the parameter after it does not exist, and the " or " is
+  // removed.
   constexpr std::string_view kOr = " or ";
   if (text.ends_with(kOr)) text.resize(text.size() - kOr.size());
   return {status.code(), std::string_view(text)};

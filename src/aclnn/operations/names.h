@@ -9,7 +9,7 @@
 
 namespace fa::aclnn {
 
-/// The operator whose parameter names an error uses.
+/// Each operator, as the owner of the parameter names in an error.
 enum class Names : uint8_t {
 #define FA_VALUE(name, function, args, options, text) k##name,
   FA_OPERATORS(FA_VALUE)
@@ -17,8 +17,8 @@ enum class Names : uint8_t {
 };
 
 /// Returns the operator's parameter that stands for an argument of the library, without the endings Optional and Out.
-/// If the operator has no such parameter, returns the argument itself. Returns "" if errors only offer that argument as
-/// an alternative.
+/// If the operator has no such parameter, returns the argument itself. Returns "" for an argument that errors name only
+/// as an alternative to another, as in "want drop_mask or dropout".
 [[nodiscard]] std::string_view ParameterOf(Names names, std::string_view argument);
 /// Returns the same error with the names of the operator's parameters.
 [[nodiscard]] Status Renamed(const Status& status, Names names);

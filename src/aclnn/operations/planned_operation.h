@@ -22,8 +22,8 @@ class PlannedOperation : public Operation {
  protected:
   PlannedOperation(Operands operands, Names names) : Operation(std::move(operands)), names_(names) {}
 
-  /// Keeps the plan and reserves its memory in the workspace. If there is no plan, returns the reason in the operator's
-  /// terms.
+  /// Keeps the plan and reserves its memory in the workspace. If planning failed, returns the error with the operator's
+  /// parameter names.
   [[nodiscard]] Status Keep(Result<PlanFor<Args>> plan) {
     if (!plan.ok()) return Renamed(plan.status(), names_);
     plan_at_ = operands_.Book(plan->workspace_bytes());
@@ -36,8 +36,8 @@ class PlannedOperation : public Operation {
     const Status status = plan_->Run(args, {memory.workspace + plan_at_, plan_->workspace_bytes()});
     return status.ok() ? status : Renamed(status, names_);
   }
-  /// Runs another plan of the same call, which the first phase could not make yet. The plan uses the memory that is
-  /// reserved for the kept plan. If the plan needs more, the library provides the memory.
+  /// Runs another plan of the same call, which the first phase could not make yet. It uses the memory that is reserved
+  /// for the kept plan, or, if it needs more, memory of the library.
   [[nodiscard]] Status RunOtherPlan(const Result<PlanFor<Args>>& plan, const Args& args,
                                     const CallMemory& memory) const {
     if (!plan.ok()) return Renamed(plan.status(), names_);

@@ -14,8 +14,8 @@ namespace fa::aclnn {
 /// Returns the integers of a dense i32 or i64 tensor of one dimension.
 [[nodiscard]] std::vector<int64_t> IntegersOf(const TensorView& tensor);
 
-/// The number of rows in use of each sequence of a call. An array gives these lengths in the first phase. A tensor
-/// gives the lengths only when the stream reaches the operator.
+/// The number of rows in use of each sequence of a call. The lengths of an array are known in the first phase, those of
+/// a tensor only when the stream reaches the operator.
 class SequenceLengths {
  public:
   SequenceLengths() = default;  ///< no lengths are given: all rows are in use

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kCopies = 8;
 
-/// Finds where unit u of a [T,N,8] tensor begins. A unit is eight equal copies of one value.
+/// Finds where unit u of a tensor [T,N,8] begins. A unit is the eight copies of one value.
 class Units {
  public:
   explicit Units(const TensorView& blocks)

@@ -34,7 +34,7 @@ struct SparseLayouts {
 /// Returns the mask that a sparseMode means.
 [[nodiscard]] Result<SparseMask> SparseMaskOf(int64_t sparse_mode);
 
-/// An operator of the sparse family. Each of the program's tensors is one tensor of the library.
+/// An operator of the sparse family. Each tensor of the program is passed as one tensor of the library.
 ///
 /// If lengths lie in tensors, the first phase plans for the longest possible lengths. This plan checks everything else
 /// and gives the size of the workspace. The stream plans again for the lengths that it finds.
@@ -52,12 +52,12 @@ class SparseOperation final : public PlannedOperation<Args> {
   void Output(const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     outputs_.emplace_back(operands_.Output(name, tensor), member);
   }
-  /// Adds an output if it is `wanted`; otherwise the tensor is ignored.
+  /// Adds an output that the call wants; otherwise ignores the tensor.
   void OutputIf(bool wanted, const char* name, const aclTensor* tensor, MutableTensorView Args::*member) {
     if (wanted) {
       Output(name, tensor, member);
     } else {
-      operands_.Ignored(name, tensor);
+      operands_.Ignored(name, tensor, /*output=*/true);
     }
   }
   /// Adds the block table, which only keys in pages have.
@@ -99,7 +99,7 @@ class SparseOperation final : public PlannedOperation<Args> {
   }
 
  private:
-  // The memory to which the lengths of `args` point.
+  // Owns the arrays of lengths to which `args` refers.
   struct Lengths {
     Lengths(const SparseOperation& operation, const CallMemory* memory, Args& args)
         : q(operation.lengths_q_.Values(operation.RowsOf(QueriesOf(args)), operation.operands_, memory)),
@@ -117,8 +117,8 @@ class SparseOperation final : public PlannedOperation<Args> {
     return args;
   }
 
-  // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, the number stays unknown, and
-  // the library refuses the call.
+  // Returns the number of rows per sequence. If a tensor's shape does not fit its layout, returns 0, and the library
+  // refuses the call.
   [[nodiscard]] int64_t RowsOf(const TensorView& tensor) const {
     const int dim = options.layout == Layout::kTND ? 0 : 1;
     return tensor.shape.rank() > dim ? std::max<int64_t>(tensor.shape[dim], 0) : 0;
@@ -129,7 +129,7 @@ class SparseOperation final : public PlannedOperation<Args> {
       int64_t keys = 0;
       if (args.block_table.data != nullptr) {
         const bool known = pages.rank() > 1 && table.rank() > 1 && !__builtin_mul_overflow(pages[1], table[1], &keys);
-        // A sequence has at most this many keys, even if the table has room for more.
+        // The pages may hold more keys, but no sequence may have more than this.
         return known ? std::clamp<int64_t>(keys, 0, std::numeric_limits<int32_t>::max()) : 0;
       }
     }

@@ -11,7 +11,7 @@
 
 struct aclScalar {
   aclDataType dtype = ACL_DT_UNDEFINED;
-  unsigned char value[16] = {};  // as wide as the widest type, complex128
+  unsigned char value[16] = {};  // large enough for the widest type, complex128
 };
 
 struct aclFloatArray {
@@ -44,7 +44,7 @@ aclnnStatus Destroy(const char* name, const T* handle) {
   });
 }
 
-// Calls get(object) for the object of the handle.
+// Calls get(object) with the object to which the handle points.
 // @param results  the addresses that `get` writes, which must not be null
 template <typename T, typename Get>
 aclnnStatus GetOf(const char* name, const T* handle, std::initializer_list<NamedPointer> results, const Get& get) {
@@ -132,7 +132,8 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->format = format;
     tensor->offset = offset;
     tensor->data = data;
-    // A tensor with too many dimensions keeps one more than Dims holds, so every operator refuses it.
+    // Of a tensor with too many dimensions, one more is kept than Dims can hold, so that every operator refuses the
+    // tensor.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);
       if (stride != nullptr) tensor->stride.push_back(stride[i]);

@@ -1,4 +1,5 @@
-// Events. A record is a job that completes the event. A wait is a job, or a caller, that waits for the last record.
+// This file has the events of streams. Recording an event queues a job that completes a Record. A wait, by a job or by
+// a caller, waits for the event's last Record.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -15,7 +16,7 @@ namespace {
 
 using Time = std::chrono::steady_clock::time_point;
 
-/// The moment at which a stream passes an event.
+/// One recording of an event. It completes when its stream reaches it.
 class Record {
  public:
   Record() : fork_depth_(ForkDepth()) {}
@@ -40,7 +41,7 @@ class Record {
 
 constinit ForkSafeMutex last_mutex;
 
-/// A point in a stream, recorded any number of times.
+/// An event, which may be recorded any number of times.
 class Event {
  public:
   /// Returns the last record, or null before the first record.

@@ -10,7 +10,8 @@
 #include "aclnn/runtime/report.h"
 #include "aclnn/runtime/stream.h"
 
-// There is no mutex here: in a forked child, a thread that exists only in the parent could hold the mutex.
+// The addresses are atomic and not guarded by a mutex: in a forked child, a thread that exists only in the parent could
+// hold the mutex.
 struct aclOpExecutor {
   explicit aclOpExecutor(std::shared_ptr<fa::aclnn::Operation> checked) : operation(std::move(checked)) {
     const std::vector<void*> given = operation->TakeAddresses();
@@ -59,6 +60,30 @@ aclnnStatus CheckWorkspace(const void* workspace, uint64_t size, uint64_t want) 
                  "invalid argument: workspaceSize=" + std::to_string(size) + ", want " + std::to_string(want)});
 }
 
+// Gives the operand at `place`, the caller's tensor `index` of `count`, another address. `kind` names what is counted.
+aclnnStatus SetAddress(aclOpExecutor& executor, size_t index, size_t count, const char* kind, size_t place,
+                       aclTensor* tensor, void* address) {
+  if (const auto descriptor = FindTensor(tensor); descriptor != nullptr) descriptor->data = address;
+  if (index >= count) {
+    return Report({ACLNN_ERR_PARAM_INVALID, "invalid argument: index=" + std::to_string(index) + ", want less than " +
+                                                std::to_string(count) + " (" + kind + " given)"});
+  }
+  executor.addresses[place] = address;
+  return ACLNN_SUCCESS;
+}
+
+// Does the work of aclSetInputTensorAddr and aclSetOutputTensorAddr.
+aclnnStatus SetAddressOf(const aclOpExecutor* handle, bool output, size_t index, aclTensor* tensor, void* address) {
+  return Guarded([&]() -> aclnnStatus {
+    aclnnStatus error = ACLNN_SUCCESS;
+    const auto executor = Find(handle, &error);
+    if (executor == nullptr) return error;
+    const std::vector<size_t> places = executor->operation->operands().IndicesOf(output);
+    const size_t place = index < places.size() ? places[index] : 0;
+    return SetAddress(*executor, index, places.size(), output ? "outputs" : "inputs", place, tensor, address);
+  });
+}
+
 }  // namespace
 
 aclnnStatus ReleaseExecutor(std::shared_ptr<Operation> operation, uint64_t* workspace_size, aclOpExecutor** executor) {
@@ -90,8 +115,8 @@ aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* han
     Job job = [operation = executor->operation, addresses = std::move(addresses), base = Aligned(workspace)] {
       return operation->Run({.addresses = addresses, .workspace = base});
     };
-    // The executor is removed at the moment at which the job is queued. So two threads cannot both run an executor that
-    // may run only once. If the job cannot be queued, the executor stays.
+    // The executor is removed in the same step in which the job is queued. So two threads cannot both run an executor
+    // that may run only once. If the job cannot be queued, the executor stays.
     bool alive = true;
     const bool queued = queue->Push(std::move(job), [&] {
       alive = executor->repeatable || executors.Remove(handle) != nullptr;
@@ -129,13 +154,15 @@ aclnnStatus aclSetTensorAddr(aclOpExecutor* executor, const size_t index, aclTen
   return Guarded([&]() -> aclnnStatus {
     aclnnStatus error = ACLNN_SUCCESS;
     const auto found = Find(executor, &error);
-    if (found == nullptr) return error;
-    if (const auto descriptor = FindTensor(tensor); descriptor != nullptr) descriptor->data = addr;
-    if (index >= found->addresses.size()) {
-      return Report({ACLNN_ERR_PARAM_INVALID, "invalid argument: index=" + std::to_string(index) + ", want less than " +
-                                                  std::to_string(found->addresses.size()) + " (tensors given)"});
-    }
-    found->addresses[index] = addr;
-    return ACLNN_SUCCESS;
+    return found == nullptr ? error
+                            : SetAddress(*found, index, found->addresses.size(), "tensors", index, tensor, addr);
   });
+}
+
+aclnnStatus aclSetInputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor, void* addr) {
+  return SetAddressOf(executor, /*output=*/false, index, tensor, addr);
+}
+
+aclnnStatus aclSetOutputTensorAddr(aclOpExecutor* executor, const size_t index, aclTensor* tensor, void* addr) {
+  return SetAddressOf(executor, /*output=*/true, index, tensor, addr);
 }

@@ -12,8 +12,8 @@
 
 namespace fa::aclnn {
 
-/// One operator call, checked and planned. An object is immutable: the runs of a repeatable executor may be queued on
-/// any streams.
+/// One operator call, checked and planned. Run() changes nothing in the object, because several streams may run a
+/// repeatable executor at the same time.
 class Operation {
  public:
   explicit Operation(Operands operands) : operands_(std::move(operands)) {}
@@ -37,6 +37,11 @@ class Operation {
 
 /// Does the second phase of every operator: queues the operation.
 aclnnStatus Execute(void* workspace, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) noexcept;
+/// Defines a function of the interface that does the second phase.
+#define FA_DEFINE_EXECUTE(function)                                                                            \
+  aclnnStatus function(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) { \
+    return fa::aclnn::Execute(workspace, workspaceSize, executor, stream);                                     \
+  }
 
 }  // namespace fa::aclnn
 

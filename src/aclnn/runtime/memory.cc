@@ -1,5 +1,6 @@
-// "Device" memory is mapped host memory, larger than asked for and zero-filled: programs for the device copy back up to
-// twice a tensor's bytes (an f16 tensor read as f32 or double). Untouched pages are not resident.
+// "Device" memory is zero-filled host memory from mmap, larger than the program asks for. The reason is that programs
+// for the device copy back up to twice a tensor's bytes, if they read an f16 tensor as f32. Pages that nobody touches
+// take no memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kGranule = size_t{2} << 20;
-// User space of x86-64 with 4-level page tables. Nothing larger can be mapped, and twice this number cannot overflow.
+// More than this cannot be mapped on x86-64 with 4-level page tables, and twice this number does not overflow.
 constexpr size_t kLargestBytes = size_t{1} << 46;
 // From this size on, huge pages save more time in TLB misses than the rounding of the size to huge pages costs.
 constexpr size_t kHugeFromBytes = 2 * kGranule;
@@ -70,7 +71,7 @@ class Mappings {
     return bytes_ != nullptr && bytes_->count(reinterpret_cast<uintptr_t>(memory)) > 0;
   }
 
-  /// Returns the bytes from `memory` to the end of its mapping, or SIZE_MAX for the program's own memory.
+  /// Returns the bytes from `memory` to the end of its mapping, or SIZE_MAX if aclrtMalloc did not map it.
   [[nodiscard]] size_t Left(const void* memory) const {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     const std::lock_guard lock(mutex_);

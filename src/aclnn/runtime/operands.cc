@@ -14,10 +14,10 @@ namespace fa::aclnn {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// No memory is as large as this, so no operation ever gets a workspace of this size.
+// No memory is as large as this. An operation that would need so large a workspace is refused.
 constexpr size_t kMostBytes = size_t{1} << 62;
 
-// Stands for memory whose address is not known yet.
+// A stand-in for memory whose address is not known yet: null would mean an absent tensor.
 std::byte present;
 
 // Returns the number of elements, or -1 for a shape that the library will refuse in an error with the tensor's name.
@@ -80,8 +80,16 @@ Operands::Slot Operands::OptionalInput(const char* name, const aclTensor* tensor
 Operands::Slot Operands::OptionalOutput(const char* name, const aclTensor* tensor, Form form) {
   return Add(name, tensor, form, {.used = true, .output = true, .optional = true});
 }
-void Operands::Ignored(const char* name, const aclTensor* tensor) {
-  Add(name, tensor, Form::kRows, {.used = false, .output = false, .optional = true});
+void Operands::Ignored(const char* name, const aclTensor* tensor, bool output) {
+  Add(name, tensor, Form::kRows, {.used = false, .output = output, .optional = true});
+}
+
+std::vector<size_t> Operands::IndicesOf(bool outputs) const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (operands_[i].output == outputs) indices.push_back(i);
+  }
+  return indices;
 }
 
 Operands::Slot Operands::Add(const char* name, const aclTensor* tensor, Form form, Role role) {

@@ -13,8 +13,8 @@
 
 namespace fa::aclnn {
 
-/// The addresses of a call's tensors and of its workspace. Where only shapes are known, as for planning, a null pointer
-/// stands for a CallMemory.
+/// The addresses of a call's tensors and of its workspace. While only shapes are known, as in planning, functions get
+/// null instead of a CallMemory.
 struct CallMemory {
   std::span<void* const> addresses;  ///< addresses of the operands, as aclCreateTensor got them
   std::byte* workspace = nullptr;    ///< 64-byte aligned
@@ -22,11 +22,11 @@ struct CallMemory {
 
 /// The tensors of one call, copied from their descriptors, in the order of the operator's parameters.
 ///
-/// The library wants an innermost stride of 1. A tensor with another innermost stride is packed into the workspace
-/// before the call, or scattered from there after the call; all other tensors are used where they lie.
+/// The library wants an innermost stride of 1. A tensor with another innermost stride is copied to the workspace before
+/// the call, or, if it is an output, copied from there after the call. All other tensors are used in place.
 class Operands {
  public:
-  /// Index of an operand. kAbsent stands for null and for an optional tensor without elements.
+  /// The index of an operand. kAbsent is the slot of a null tensor, or of an optional tensor without elements.
   using Slot = int;
   static constexpr Slot kAbsent = -1;
 
@@ -45,8 +45,8 @@ class Operands {
   /// OptionalInput and OptionalOutput work like Input and Output, but count a tensor without elements as absent.
   Slot OptionalInput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
   Slot OptionalOutput(const char* name, const aclTensor* tensor, Form form = Form::kRows);
-  /// Adds a tensor that is ignored.
-  void Ignored(const char* name, const aclTensor* tensor);
+  /// Adds an input, or an output, that is ignored.
+  void Ignored(const char* name, const aclTensor* tensor, bool output = false);
   [[nodiscard]] const Status& status() const { return status_; }
 
   /// Returns the view that the library gets, or a view without data for kAbsent.
@@ -54,13 +54,13 @@ class Operands {
   [[nodiscard]] MutableTensorView Out(Slot slot, const CallMemory* memory) const;
   [[nodiscard]] bool IsEmpty(Slot slot) const;
 
-  /// Starts a run: checks that no memory overlaps, then packs the inputs. Returns kInvalidArgument if an output shares
-  /// memory with another tensor of the call or with the workspace, even if the library gets a packed copy.
+  /// Starts a run: checks that no output overlaps, then packs the inputs. Returns kInvalidArgument if an output shares
+  /// memory with another tensor of the call or with the workspace. This holds even for tensors of which the library
+  /// gets a packed copy.
   [[nodiscard]] Status PackInputs(const CallMemory& memory) const;
   void ScatterOutputs(const CallMemory& memory) const;
 
-  /// Reserves `bytes` of the workspace and returns their offset. The sum of all reserved bytes saturates and never
-  /// wraps.
+  /// Reserves `bytes` of the workspace and returns their offset. A sum of more than kMostBytes becomes kMostBytes.
   size_t Book(size_t bytes);
   /// Returns a dense tensor at offset `at` of the workspace.
   [[nodiscard]] static MutableTensorView Booked(DType dtype, const Dims& shape, size_t at, const CallMemory* memory);
@@ -68,6 +68,8 @@ class Operands {
 
   /// Returns the addresses of all given tensors, including ignored ones, in order.
   [[nodiscard]] std::vector<void*> TakeAddresses() { return std::move(addresses_); }
+  /// Returns the indices of all outputs, or of all inputs, including ignored ones, in order.
+  [[nodiscard]] std::vector<size_t> IndicesOf(bool outputs) const;
   /// Returns the name of the first tensor that is used and has elements but no address, or null.
   [[nodiscard]] const char* FirstWithoutMemory(std::span<void* const> addresses) const;
 

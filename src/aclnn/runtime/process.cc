@@ -43,11 +43,11 @@ constinit std::atomic<uint32_t> ForkGuard::depth_{0};
 
 namespace {
 
-// This registration runs when the library is loaded. The registration fails only for lack of memory, and then nothing
-// else starts either.
+// Registers the guard when the library is loaded. This fails only for lack of memory, and then the process does not
+// start at all.
 [[maybe_unused]] const int registered = pthread_atfork(ForkGuard::LockAll, ForkGuard::UnlockAll, ForkGuard::BeginChild);
 
-// This line makes the empty texts of a status when the library is loaded, as in libfa (core/run/fork_depth.cc).
+// Makes the static empty texts of Status when the library is loaded, as libfa does (core/run/fork_depth.cc).
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

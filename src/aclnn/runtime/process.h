@@ -9,7 +9,8 @@ namespace fa::aclnn {
 
 /// Returns how many forks lie between the process that loaded the library and this process. libfa has the same
 /// function, but does not offer it in its public interface. A forked child has the memory of its parent but none of its
-/// threads. If an object was made at another fork depth, the object's thread does not exist in this process.
+/// threads. If ForkDepth() was another number when an object was made, the object's thread does not exist in this
+/// process.
 [[nodiscard]] uint32_t ForkDepth() noexcept;
 
 /// A mutex that is free when the process forks, because fork waits for it. So in a forked child no missing thread holds

@@ -21,8 +21,8 @@ namespace {
 constexpr char kNoMemory[] = "out of memory";
 static_assert(sizeof(kNoMemory) <= 16);
 
-// A longer message loses its end. An array has no constructor or destructor, so a thread's message needs no memory. A
-// lack of memory may be what the message is about.
+// A longer message is cut. The message lies in an array, which needs no allocation, because the message may report a
+// lack of memory.
 constexpr size_t kMessageBytes = 1024;
 thread_local char recent_message[kMessageBytes];
 
@@ -59,7 +59,7 @@ void LogRecentMessage(aclError code) {
   const long microseconds = now.tv_nsec / 1000;
   std::printf("[ERROR] FA(%d,%s):%s.%03ld.%03ld %d: %s\n", getpid(), program_invocation_short_name, date,
               microseconds / 1000, microseconds % 1000, code, recent_message);
-  std::fflush(stdout);  // A signal may end the program next, and the output must not be lost.
+  std::fflush(stdout);  // a signal may end the program next, and this output must not be lost
 }
 
 aclError Keep(aclError code, std::string_view message) {
@@ -86,7 +86,7 @@ Failure FailureOfException(aclError no_memory) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     return {no_memory, kNoMemory};
-  } catch (const std::length_error&) {  // a container that would become longer than allowed
+  } catch (const std::length_error&) {  // a container would become longer than allowed
     return {no_memory, kNoMemory};
   } catch (const std::system_error&) {
     return {no_memory, "no thread"};

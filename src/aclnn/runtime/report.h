@@ -17,10 +17,10 @@ struct Failure {
 };
 
 /// Returns the device's failure for a status. Invalid arguments have code 161002, whichever part of the library finds
-/// them. Everything else is a failure of the run time. If there is no memory for the message, the code is still right.
+/// them. All other statuses have a code of the runtime. If there is no memory for the message, the code is still right.
 [[nodiscard]] Failure FailureOf(const Status& status) noexcept;
-/// Returns the failure of the exception that is being handled. Call FailureOfException in a handler only. A lack of
-/// memory or of threads gives the code `no_memory`.
+/// Returns the failure for the exception that is being handled; call it only in a catch block. A lack of memory or of
+/// threads gives the code `no_memory`.
 [[nodiscard]] Failure FailureOfException(aclError no_memory) noexcept;
 
 /// Keeps the message for the calling thread's aclGetRecentErrMsg. @return failure.code
@@ -35,9 +35,8 @@ struct NamedPointer {
 /// Reports and returns 161001 for the first null pointer. Returns 0 if no pointer is null.
 [[nodiscard]] aclnnStatus CheckNotNull(std::initializer_list<NamedPointer> pointers);
 
-/// Calls `body` and returns what it returns. Exceptions of `body` do not reach the C program. The program's
-/// floating-point settings reach neither `body`, which rounds doubles to the library's floats, nor the threads that
-/// `body` makes.
+/// Calls `body` and returns what it returns. Exceptions of `body` do not reach the C program. `body` and the threads
+/// that it makes run with default floating-point settings, whatever the program has set.
 template <typename Body>
 aclError Guarded(const Body& body, aclError no_memory = ACL_ERROR_BAD_ALLOC) noexcept {
   const DefaultFpEnvironment environment;

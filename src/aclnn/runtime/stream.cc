@@ -11,16 +11,16 @@
 namespace fa::aclnn {
 namespace {
 
-constinit HandleTable<Stream> streams;  // holds also the default streams of this process and of its ancestors
+constinit HandleTable<Stream> streams;  // includes the default streams of this process and of its ancestors
 constinit std::atomic<Stream*> default_stream{nullptr};
 constinit std::atomic<bool> ending{false};  // whether the process has begun to end, by exit or by the end of main
 constinit std::atomic<uint64_t> streams_made{0};
 constinit ForkSafeMutex handler_mutex;
 constinit bool handler_registered = false;
 
-// A program may end with work in a queue. The handler waits for that work before the libraries below this one are
-// taken down. If static destructors queue work later, no thread is left for it, so Push runs it. A forked child
-// inherits the handler, which there closes the child's own streams.
+// A program may end while work is queued. The exit handler finishes that work before the libraries that this one uses
+// are destroyed. If static destructors queue work later, Push runs it on their thread. A forked child inherits the
+// handler, which there closes the child's own streams.
 void CloseAllStreamsAtExit() {
   const std::lock_guard lock(handler_mutex);
   if (handler_registered) return;
@@ -108,8 +108,8 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   std::unique_lock lock(mutex_);
   if (destroyed_) return false;
   const bool idle = !busy_;
-  // busy_ is set before `ending` is read. So either this thread sees `ending`, or the exit handler sees that this
-  // stream is busy.
+  // busy_ is set before `ending` is read. So if the exit handler has set `ending`, this thread sees it, or the handler
+  // sees that the stream is busy.
   busy_ = true;
   const bool here = idle && ending;
   if (idle && !here) Start();
@@ -123,7 +123,7 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
   if (here) {
     RunAll(lock);
   } else if (ending) {
-    ran_.wait(lock, [this] { return !busy_; });  // the exit handler ends the thread
+    ran_.wait(lock, [this] { return !busy_; });  // until the exit handler has ended the stream's thread
     busy_ = true;
     RunAll(lock);
   }
@@ -132,7 +132,8 @@ bool Stream::Push(Job job, const std::function<bool()>& commit) {
 
 void Stream::Start() {
   try {
-    Context::Default();  // made before the exit handler is registered, so that the handler runs before the context goes
+    Context::Default();  // made before the exit handler is registered, and therefore destroyed after the handler has
+                         // run
     CloseAllStreamsAtExit();
     thread_ = std::thread([this] { Work(); });
   } catch (...) {
@@ -162,7 +163,8 @@ Failure Stream::TakeFailure() {
 void Stream::Close() {
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) {
-    ran_.wait(lock, [this] { return !busy_; });  // until the thread that closes the stream has done so
+    // Waits until the thread that closes the stream has ended the stream's thread.
+    ran_.wait(lock, [this] { return !busy_; });
     return;
   }
   closing_ = true;
@@ -197,7 +199,7 @@ void Stream::RunNext(std::unique_lock<std::mutex>& lock) noexcept {
   job.splice(job.end(), jobs_, jobs_.begin());
   lock.unlock();
   Failure failure = FailureOfJob(job.front());
-  job.clear();  // releases what the job keeps alive before the job's end is announced
+  job.clear();  // releases what the job holds before anybody learns that the job has ended
   lock.lock();
   if (failure_.code == ACL_SUCCESS) failure_ = std::move(failure);
   ++jobs_ran_;

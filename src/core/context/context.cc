@@ -11,10 +11,9 @@
 namespace fa {
 namespace {
 
-// A workspace larger than this gives its memory back after a call. The forward needs a few MiB per thread, so its
-// workspaces stay below the limit. Only work on very long sequences needs more. Next to such work, the time to touch
-// fresh pages is small. A library must not keep gigabytes between such calls. Callers who want to keep them pass a
-// Workspace of their own.
+// A workspace larger than this frees its memory after a call. The forward needs a few MiB per thread and stays below.
+// Only calls on very long sequences need more. They take so long that the time for fresh pages is small, and a library
+// must not keep gigabytes between them. Callers who want to keep the memory pass a Workspace of their own.
 constexpr size_t kKeptWorkspaceBytes = size_t{256} << 20;
 
 // Makes one arena per NUMA node if there are several nodes and each gets at least two workers. Otherwise one arena

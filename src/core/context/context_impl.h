@@ -59,8 +59,8 @@ class Context::Impl {
  public:
   using MakeExecutor = std::function<std::unique_ptr<core::Executor>()>;
 
-  /// If `status` is not ok, calls with this context return `status` at once. `make_executor` makes the executors, which
-  /// have settings.workers workers. By default the executors run on oneTBB.
+  /// If `status` is not ok, calls with this context return `status` at once. `make_executor` makes executors with
+  /// settings.workers workers; if it is null, they run on oneTBB.
   Impl(const ContextSettings& settings, core::Topology topology, Status status = Status::Ok(),
        MakeExecutor make_executor = {});
   [[nodiscard]] static std::unique_ptr<Context> ToContext(std::unique_ptr<Impl> impl);
@@ -94,7 +94,7 @@ class Context::Impl {
    private:
     core::Pool<Workspace>::Lease lease_;
   };
-  /// Lends an executor or a workspace, each to one call at a time. Both functions throw std::bad_alloc.
+  /// Both lend an object to one call at a time. Both throw std::bad_alloc.
   [[nodiscard]] ExecutorLease BorrowExecutor();
   [[nodiscard]] WorkspaceLease BorrowWorkspace();
 

@@ -72,7 +72,7 @@ Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most) 
                                  std::to_string(least) + ".." + std::to_string(most));
 }
 
-/// Sizes of the L1 and L2 caches of one core. They are the smallest sizes among servers with a given instruction-set
+/// Sizes of the L1 and L2 caches of one core, for plans for another machine. They are the smallest among servers of the
 /// level (Haswell, Skylake-SP, Kunpeng 920).
 struct Caches {
   int64_t l1_bytes, l2_bytes;

@@ -12,9 +12,9 @@
 
 namespace fa::core {
 
-/// A pool of objects, each of which is lent to one borrower at a time. The pool has as many objects as it has had
-/// borrowers at one time. The object that was returned last is lent first, since its memory is likeliest in cache.
-/// Lending an existing object allocates nothing.
+/// A pool of objects, each of which is lent to one borrower at a time. The pool keeps as many objects as it has ever
+/// had borrowers at the same time. The object that was returned last is lent first, because its memory is most likely
+/// in cache. Lending an existing object allocates nothing.
 template <typename T>
 class Pool {
  public:
@@ -73,8 +73,8 @@ class Pool {
     size_t made = 0;
   };
 
-  // A forked child starts with an empty pool, since a thread that the child lacks may hold the mutex. The child does
-  // not touch the parent's objects.
+  // A forked child gets new, empty Objects. It does not touch those of its parent, whose mutex may be held by a thread
+  // that the child lacks.
   Objects& ObjectsOfThisProcess() {
     Objects* objects = objects_.load(std::memory_order_acquire);
     if (objects->fork_depth == ForkDepth()) return *objects;

@@ -15,8 +15,8 @@ namespace fa {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-// The size of a huge page of x86-64. Huge pages are asked for only if the memory fills at least two of them. For less
-// memory, rounding up would cost more than the TLB misses that huge pages save.
+// The size of a huge page of x86-64. Huge pages are used only for memory of at least two of them. For less, rounding up
+// to huge pages would cost more than they save.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
 
@@ -38,7 +38,7 @@ Workspace& Workspace::operator=(Workspace&& other) noexcept {
 
 Status Workspace::Reserve(size_t bytes) {
   if (bytes <= size_) return Status::Ok();
-  // The old block is freed first: nothing reads it any more, and there might be no room for both blocks.
+  // The old block is freed first. Nothing reads it any more, and there may be too little memory for both.
   free(std::exchange(data_, nullptr));
   size_ = 0;
 
@@ -49,7 +49,7 @@ Status Workspace::Reserve(size_t bytes) {
     const auto rounded =
         static_cast<size_t>(core::RoundUp(static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)));
     if (posix_memalign(&block, alignment, rounded) == 0) {
-      if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // a request; memory without huge pages works too
+      if (huge) madvise(block, rounded, MADV_HUGEPAGE);  // only a request: Linux may refuse it
       data_ = static_cast<std::byte*>(block);
       size_ = rounded;
       return Status::Ok();

@@ -10,8 +10,8 @@
 #include "core/kernels/kernel_types.h"
 #include "core/level_order.h"
 
-/// The facts of the kernels of every level, whether or not this machine has the level. They are constants, computed
-/// from the lines of kernels.inc. A plan needs facts only. KernelSet has the functions of the levels that this CPU has.
+/// What a plan must know about the kernels of every level, whether or not this machine has the level. These facts are
+/// constants, computed from the lines of kernels.inc. The functions of the levels that this CPU has are in KernelSet.
 namespace fa::core::kernels {
 
 /// A line of kernels.inc about f32 or bf16.
@@ -85,7 +85,7 @@ inline constexpr Int8Facts kInt8[] = {
 };
 #undef FA_EVERY_LEVEL
 
-/// Returns the highest level up to `isa` that has a line for which `counts` is true.
+/// Returns the highest level that `isa` includes and that has a line for which `counts` is true.
 template <typename Lines, typename Counts>
 [[nodiscard]] constexpr Isa HighestLevel(const Lines& lines, Isa isa, const Counts& counts) {
   Isa highest = Isa::kPortable;
@@ -110,7 +110,7 @@ struct LevelFacts {
   StripFacts strips[kMostStrips] = {}, row_state[kMostStrips] = {}, few[kMostFewRows] = {}, in_place = {};
   RowFacts rows = {};
 
-  /// Returns how many rows one instruction of an outer product adds up.
+  /// Returns how many rows of a sum one instruction of `outer` adds.
   [[nodiscard]] constexpr int64_t RowsSummedAtOnce() const {
     return strips[0].operands == Operands::kBF16Pairs ? rows.pair_group : 1;
   }
@@ -127,8 +127,8 @@ struct LevelFacts {
     return line.kind == RegisteredKernels::Kind::kStrip;
   });
 }
-/// Returns whether a level has kernels of few rows with `attend` in f32, which replace the kernels of few rows of the
-/// f32 level below.
+/// Returns whether a level has an `attend` in f32 of its own, and so kernels of few rows that replace those of the f32
+/// level below.
 [[nodiscard]] constexpr bool ReplacesFewRows(Isa isa) {
   return isa != F32LevelOf(isa) && registry::Has(isa, RegisteredKernels::Kind::kFewFloats);
 }
@@ -137,7 +137,7 @@ struct LevelFacts {
   return registry::HighestLevel(registry::kInt8, isa, [](const Int8Facts& /*line*/) { return true; });
 }
 
-/// Sets which heads `attend` of few rows takes, by the lines of a kind that `isa` has.
+/// Sets facts.few[..].attended, which heads `attend` takes, from the lines of kind `kind` of `isa`.
 constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind kind) {
   for (const RegisteredKernels& line : registry::kKernels) {
     if (line.isa != isa || line.kind != kind) continue;
@@ -175,7 +175,8 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
   return facts;
 }
 
-/// Returns the facts of the kernels of pairs on a level that multiplies pairs. They build on the level's f32 kernels.
+/// Returns the facts of the kernels of pairs of a level. They are the facts of its f32 kernels, changed where the
+/// level's lines say so.
 [[nodiscard]] constexpr LevelFacts PairFactsOf(Isa isa) {
   using enum RegisteredKernels::Kind;
   LevelFacts facts = F32FactsOf(isa);
@@ -201,7 +202,7 @@ constexpr void SetAttending(LevelFacts& facts, Isa isa, RegisteredKernels::Kind 
     facts.row_state[facts.strip_count++] = strip;
     strip.in_place = true;
     strip.name = line.in_place_name;
-    facts.in_place = strip;  // the narrowest strip
+    facts.in_place = strip;  // the loop ends with the narrowest strip
   }
   return facts;
 }

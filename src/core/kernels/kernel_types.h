@@ -7,8 +7,7 @@
 #include "fa/context.h"
 #include "fa/tensor.h"
 
-/// The contracts of the SIMD kernels. Kernels are given pointers and strides; they know neither tasks nor tensor
-/// layouts.
+/// What the SIMD kernels do. They get pointers and strides, and know neither tasks nor tensor layouts.
 ///
 /// A *strip* is `width` query rows that lie along the vector lanes. Its tiles are transposed: scores and probabilities
 /// [keys][width], the packed queries [d][width], the output state [dv][width]. Every lane computes its own row in the
@@ -17,9 +16,9 @@ namespace fa::core::kernels {
 
 /// A masked score, which exp2 turns into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
-/// The largest |factor * max| by which kernels of pairs may shift an exponent. The rounding of such a shift moves the
-/// exponent by no more than 2^-10. That moves the result of a row with one key by less than half a unit of bf16. A
-/// shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
+/// The largest |factor * max| that kernels of pairs subtract from an exponent as it is (softmax_shift.inc). Its
+/// rounding changes the exponent by at most 2^-10, and so the result of a row with one key by less than half a unit of
+/// bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path (product_exact, outer_exact). It is -0, so its sign tells it from a
 /// probability that merely underflowed.
@@ -28,8 +27,8 @@ inline constexpr float kMaskedProbability = -0.0f;
 /// The bytes of a cache line.
 inline constexpr int64_t kLineBytes = 64;
 
-/// The lines that strips fetch while they multiply, a few at a time. Fetched at once, the lines would fill the queue of
-/// outstanding misses and hold up the loads that follow.
+/// The cache lines that strips prefetch while they multiply, a few at a time. Prefetched all at once, they would hold
+/// up the loads that follow.
 struct FetchList {
   struct Run {
     const char* begin = nullptr;
@@ -38,7 +37,7 @@ struct FetchList {
 
   const Run* run = nullptr;  ///< the next run
   const Run* end = nullptr;
-  const char* at = nullptr;  ///< the next line, in the run before `run`
+  const char* at = nullptr;  ///< the next line, which belongs to the run before `run`
   const char* at_end = nullptr;
   bool into_l1 = false;  ///< whether the lines go into L1; else they go into L2
 };
@@ -47,7 +46,7 @@ struct FetchList {
 enum class RowForm : uint8_t {
   kApart,   ///< from `data` on, `stride` elements apart
   kListed,  ///< at the addresses in `rows`
-  kPaired,  ///< from `data` on, in the groups that pair_rows writes; a group has `stride` columns of words
+  kPaired,  ///< from `data` on, as pair_rows writes groups; `stride` is the number of columns of words per group
 };
 
 /// Rows of K, of V or of queries. StripFacts and RowFunctions say which forms and types a kernel takes.
@@ -55,16 +54,16 @@ struct RowBlock {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t stride = 0;
-  /// A hint, which changes no bits: a kernel may fetch the row that is this many rows after the row that it reads. With
-  /// 0 nothing is fetched. A list of addresses has this many addresses after the last row, because a kernel may read
-  /// them.
+  /// A hint, which changes no bits: a kernel may prefetch the row that lies this many rows after the row that it reads.
+  /// With 0 it prefetches nothing. A list of addresses continues with this many addresses after the last row, because a
+  /// kernel may read them.
   int64_t fetch_ahead = 0;
   bool paired = false;                ///< whether the form is kPaired
   const void* const* rows = nullptr;  ///< the addresses of rows in the form kListed, else null
-  /// A hint for strips: while they read the rows, they fetch the next `fetch_lines` lines of the list `fetch`.
+  /// A hint for strips: while they read the rows, they prefetch the next `fetch_lines` lines of the list `fetch`.
   FetchList* fetch = nullptr;
   int64_t fetch_lines = 0;
-  /// Only for the form kPaired: the rows of a group, and the number of rows of the first group that lie before row 0.
+  /// Only for the form kPaired: the number of rows per group, and how many rows of the first group lie before row 0.
   /// Both are even.
   int64_t group = 2, skip = 0;
 
@@ -89,8 +88,9 @@ struct LaneRows {
 /// The elements that the products multiply.
 enum class Operands : uint8_t {
   kF32,
-  /// Words of two bf16, which are neighbours along the product's sum. Rows of K stay as they are. pair_rows lays out
-  /// rows whose sum runs over keys. pair_keys or pair_lanes lays out probabilities. Scores, sums and states are f32.
+  /// Words of two bf16 that are neighbours along the sum of the product. Along the head, rows of K have such words as
+  /// they are. For sums over keys, pair_rows makes words of rows, and pair_keys or pair_lanes makes words of
+  /// probabilities. Scores, sums and states are f32.
   kBF16Pairs,
 };
 
@@ -114,7 +114,7 @@ struct SoftmaxArgs {
   float *row_max = nullptr, *row_sum = nullptr, *alpha = nullptr;
 };
 
-/// The number of keys of a word of keep bits.
+/// How many keys one word of keep bits covers.
 inline constexpr int64_t kKeepBits = 32;
 
 /// Dropout over a tile. Bit key % kKeepBits of words[key / kKeepBits][lane] says whether a probability is kept. A kept
@@ -132,7 +132,7 @@ struct BackwardPairsArgs {
   const float *shift = nullptr, *delta = nullptr;
   KeepArgs keep = {};  ///< no words mean no dropout
   float ds_multiplier = 1;
-  // The next members are outputs, which overlap neither s nor dp nor each other.
+  // The outputs, which overlap neither s nor dp nor each other.
   float *p_lanes = nullptr, *ds_lanes = nullptr;  ///< in the layout that pair_lanes writes
   float* ds_keys = nullptr;                       ///< in the layout that pair_keys writes
 };
@@ -161,8 +161,7 @@ struct Antiquantization {
   int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
 };
 
-/// The arguments of `attend` of few rows, which computes attention. K and V have the same type, which AttendedHeads
-/// allows.
+/// The arguments of `attend` (FewRowLoops). K and V have the same type, one that AttendedHeads allows.
 struct AttendArgs {
   /// The columns of a head must be a multiple of kColumns, and at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
@@ -171,7 +170,7 @@ struct AttendArgs {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }
 
-  RowBlock k, v;  ///< both are read by address and fetched ahead, or neither is
+  RowBlock k, v;  ///< either both are read by address and prefetched, or neither is
   int64_t keys = 0;
   const float* panel = nullptr;  ///< the queries as pack_queries packs them, from rows of K's type
   int64_t d = 0, dv = 0;
@@ -179,37 +178,37 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< whether o has a state already; else o starts at 0
-  /// A hint, which changes no bits, for heads whose K and V have equally many columns: bring rows into L1. The scores
-  /// of a step bring its rows of V, and its product brings the rows of K for the next step. Lists of addresses then
-  /// have kMostStep rows after the last.
+  /// A hint, which changes no bits, for heads whose K and V have equally many columns: the loop of a step's scores
+  /// prefetches the step's rows of V into L1, and the loop of its product prefetches the rows of K for the next step.
+  /// Lists of addresses then continue with kMostStep addresses after the last row.
   bool brings = false;
   /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or
   /// 1).
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
-/// The heads that `attend` of few rows takes, among the heads that AttendArgs::Fits allows.
+/// Which of the heads that AttendArgs::Fits allows `attend` takes.
 struct AttendedHeads {
   int64_t most_columns = 0;  ///< the most columns of a head; 0: `attend` takes no heads
-  bool pairs = false;        ///< whether it multiplies pairs of bf16, for bf16 heads only; else f32
-  bool any_float = false;    ///< if it multiplies f32: whether heads may be f16 and bf16, too
+  bool pairs = false;        ///< whether it multiplies bf16 heads in pairs; otherwise it multiplies f32
+  bool any_float = false;    ///< if it multiplies f32: whether it also takes f16 and bf16 heads
 };
 
-/// The facts that planning reads about the kernels of one strip width on one level. They come from a line of
-/// kernels.inc, and any machine has the facts of any level.
+/// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
+/// is known on any machine.
 struct StripFacts {
   const char* name = nullptr;  ///< for example "f32_8x32_avx512"
   Isa isa = Isa::kPortable;
   int64_t width = 0;       ///< lanes of its tiles
-  int64_t rows = 0;        ///< query rows of a call: `width`, or the first few lanes; other lanes get scores of 0
+  int64_t rows = 0;        ///< query rows per call: `width`, or fewer; the other lanes get scores of 0
   bool any_dtype = false;  ///< few rows: K and V may have every float type
   Operands operands = Operands::kF32;
-  /// Pairs: the number of columns that lie together in a panel. A panel whose columns are a multiple of this number can
-  /// be followed by another panel, and both are read as one panel.
+  /// Pairs: if the columns of a panel are a multiple of this number, another panel can follow it in memory, and both
+  /// are read as one panel.
   int64_t panel_group = 2;
-  bool state_by_row = false;       ///< whether the output state is [row][dv], with the bits of [dv][lane]
+  bool state_by_row = false;       ///< whether the output state is [row][dv], with the same bits as [dv][lane]
   bool scores_by_address = false;  ///< whether scores and pair_rows also take listed rows
-  bool in_place = false;           ///< pairs: whether scores and product take listed rows only, in place
+  bool in_place = false;  ///< pairs: whether scores and product take only listed rows, which they read in place
   AttendedHeads attended = {};
 
   /// Returns whether scores take rows of K of this form and type.
@@ -228,7 +227,8 @@ struct StripFacts {
   [[nodiscard]] constexpr DType OperandType() const {
     return operands == Operands::kBF16Pairs ? DType::kBF16 : DType::kF32;
   }
-  /// Returns whether `attend`, or for compressed types attend_compressed, takes heads of this type and these columns.
+  /// Returns whether `attend`, or for compressed types attend_compressed, takes heads with d and dv columns of this
+  /// type.
   [[nodiscard]] constexpr bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
     if (!AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
     if (IsCompressed(dtype)) return any_dtype;
@@ -253,10 +253,10 @@ struct StripFacts {
 struct ScorePasses {
   /// s *= scale, or with softcap > 0: s = softcap * tanh(s * scale / softcap).
   void (*scale_scores)(float* s, int64_t keys, float scale, float softcap, float* row_max);
-  /// s = pre * s + post * bias(lane)[key]. Lanes that are not in use may keep s.
+  /// s = pre * s + post * bias(lane)[key]. In lanes that are not in use, s may stay as it is.
   void (*add_bias)(float* s, int64_t keys, float pre, float post, const LaneRows& bias, float* row_max);
-  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), where f is the square root if `square_root` is set, else
-  /// the identity.
+  /// s = pre * s - slope[lane] * f(|distance[lane] + key|), where f(x) is the square root of x if `square_root` is set,
+  /// and otherwise x.
   void (*add_slopes)(float* s, int64_t keys, float pre, const float* slope, const int32_t* distance, bool square_root,
                      float* row_max);
   /// s = fill where key is outside [begin[lane], end[lane]).
@@ -294,29 +294,28 @@ struct PairTiles {
   void (*backward_pairs)(const BackwardPairsArgs& x) = nullptr;
 };
 
-/// Loops that only kernels of few rows have. A loop is null on levels that lack it.
+/// Functions that only kernels of few rows have. They are null at levels that lack them.
 struct FewRowLoops {
-  /// Computes scores that do not accumulate and, in the same loop, a product of rows of the same type. So memory is
-  /// read at all times. Scores and product have the bits that they have when they are computed alone.
+  /// Computes scores (without `accumulate`) and, in the same loop, a product with V of the same type. So memory is read
+  /// all the time. Each has the same bits as when it is computed alone.
   void (*scores_beside)(const RowBlock& k, int64_t keys, const float* panel, int64_t d, float* s, float* row_max,
                         const ProductArgs& product) = nullptr;
 
-  /// Computes scores, online softmax and product of keys that every row sees and whose scores no pass changes. It walks
-  /// through the keys in steps of its own. StripFacts::attended says for which heads. With pairs of bf16 it rounds
-  /// probabilities as strips of pairs do.
+  /// Computes scores, online softmax and product of keys that every row sees and whose scores no pass changes. It takes
+  /// only the heads that StripFacts::attended allows. With pairs of bf16 it rounds probabilities as strips of pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
 
   /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
   void (*attend_compressed)(const AttendArgs& args) = nullptr;
 };
 
-/// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]. A strip with
-/// state_by_row has only the state [row][dv]. A panel of few rows serves keys of its queries' type and of f32. It takes
-/// `width` floats per column, as a strip's panel does.
+/// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with
+/// state_by_row has the state [row][dv]. A panel of few rows serves keys of the queries' type and f32 keys. It takes
+/// `width` floats per column, like a strip's panel.
 struct StripFunctions {
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes are 0. With pairs, rows are bf16 and the
-  /// multiplier is 1, 0 or -1. Strips with in_place choose the panel's order by d, so a panel is read with the d that
-  /// it was packed with.
+  /// multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d, so a panel must be read
+  /// with the d with which it was packed.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
   /// s[key][lane] (+)= sum_c k[key][c] * panel[c][lane]. With `row_max`, row_max[lane] = max(row_max[lane],
@@ -336,7 +335,7 @@ struct StripFunctions {
   /// o[c][lane] = alpha[lane] * o[c][lane] + sum_key v[key][c] * p[key][lane]. If alpha is null, o starts at 0.
   void (*product)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// Does what product does, but skips every key of a lane whose p is kMaskedProbability. p is an f32 tile whatever the
-  /// operands. This is slow, and meant for blocks whose V is not finite.
+  /// operands. It is slow, and only for blocks whose V is not finite.
   void (*product_exact)(const RowBlock& v, int64_t keys, const float* p, int64_t dv, const float* alpha, float* o);
   /// o[c][lane] = own_weight[lane] * o[c][lane] + from_weight[lane] * from[c][lane].
   void (*add_state)(const float* from, const float* from_weight, const float* own_weight, int64_t dv, float* o);
@@ -350,7 +349,7 @@ struct StripFunctions {
   /// s = p = 2^(factor * s - shift[lane]), which is 0 below 2^-126, and dp = ds = p * (dp - delta[lane]). Both are 0
   /// where s is kMaskedScore.
   void (*backward_softmax)(float* s, float* dp, int64_t keys, float factor, const float* shift, const float* delta);
-  /// Works like backward_softmax with dropout: dp = ds = p * (dropout(dp) - delta[lane]), and then s = dropout(p).
+  /// backward_softmax with dropout: dp = ds = p * (dropout(dp) - delta[lane]), and then s = dropout(p).
   void (*backward_softmax_dropout)(float* s, float* dp, int64_t keys, float factor, const float* shift,
                                    const float* delta, const KeepArgs& keep);
 
@@ -367,13 +366,13 @@ struct StripFunctions {
 /// The kernels of one strip width on one level. The functions are null for a level that this CPU lacks.
 struct StripKernels : StripFacts, StripFunctions {};
 
-/// The arguments of `outer`, which computes c[key][column] (+)= sum over rows of a(key, row) * b[row][column]. Its sums
-/// run along the lanes of several strips, in products of the backward. a is the strips' tile [strip][key][width], with
-/// row = strip * width + lane.
+/// The arguments of `outer`, which computes c[key][column] (+)= sum over rows of a(key, row) * b[row][column]. In the
+/// backward, the sum runs over the lanes of several strips. a is a tile [strip][key][width], where row = strip * width
+/// + lane.
 struct OuterArgs {
   const float* a = nullptr;  ///< pairs: bf16 as pair_lanes writes it
   int64_t strip_stride = 0;  ///< floats from one strip's tile to the next
-  int64_t width = 0;         ///< lanes of a strip; the last strip may be used in part only
+  int64_t width = 0;         ///< lanes of a strip; of the last strip only some may be in use
   int64_t rows = 0;          ///< lanes in use of all strips together
   const float* b = nullptr;  ///< the panel of rows that pack_rows writes
   int64_t b_rows = 0;        ///< rows of the panel b
@@ -386,20 +385,20 @@ struct OuterArgs {
   float* const* c_rows = nullptr;
 };
 
-/// The number of rows of the largest group that pair_rows of any level writes.
+/// The most rows per group that pair_rows writes at any level.
 inline constexpr int64_t kMostPairGroup = 32;
-/// The number of elements of the depth that one instruction over blocks of pairs adds. On such a level, pair_rows
-/// writes groups of as many rows.
+/// At a level whose instructions multiply blocks of pairs, one instruction adds the products of this many elements
+/// along the depth, and pair_rows writes groups of this many rows.
 inline constexpr int64_t kPairBlockDepth = 4;
-/// The words of a row of a tile of the tile unit.
+/// How many words a row of a tile of the tile unit has.
 inline constexpr int64_t kTileLanes = 16;
 
-/// The facts that planning reads about the kernels that do not depend on a strip.
+/// What planning must know about the kernels that do not depend on a strip.
 struct RowFacts {
   int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
 
-  /// Returns how many floats a row takes in a panel that pack_rows writes: `columns` rounded up to a full vector.
+  /// Returns how many floats a row takes in a panel that pack_rows writes: `columns`, rounded up to whole vectors.
   [[nodiscard]] constexpr int64_t PanelColumns(int64_t columns) const { return RoundUp(columns, panel_lanes); }
   /// Returns `rows`, rounded up to a whole group.
   [[nodiscard]] int64_t PairedRows(int64_t rows) const { return RoundUp(rows, pair_group); }
@@ -422,35 +421,35 @@ struct RowFunctions {
   /// dst(r)[c] = multiplier * src[r][c], rounded once.
   void (*narrow)(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float multiplier,
                  const RowTarget& dst);
-  /// Packs rows for `outer`. Groups of columns follow each other, each [rows][columns of the group], padded with zeros.
-  /// Without groups, rows of a power of two floats would fall on a few sets of L1 and drive each other out.
-  /// With pairs, a group has CeilDiv(rows, 2) words of two rows per column, in the order that `outer` takes.
+  /// Packs rows for `outer`. The columns are cut into groups, which follow each other, each [rows][columns of the
+  /// group], padded with zeros. Without groups, rows whose length is a power of two would share a few sets of L1. With
+  /// pairs, a group has CeilDiv(rows, 2) words of two rows per column, in the order that `outer` takes.
   void (*pack_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* panel);
   bool (*all_finite)(const void* x, DType dtype, int64_t n);
   /// y = 2^x elementwise, with an error of at most 2 ulp. It is exactly 0 for -inf; subnormal results are rounded; a
   /// NaN is kept.
   void (*exp2)(const float* x, int64_t n, float* y);
   void (*outer)(const OuterArgs& args);
-  /// Does what `outer` does, but skips every a that is kMaskedProbability. This is slow, and meant for blocks whose b
-  /// is not finite.
+  /// Does what `outer` does, but skips every a that is kMaskedProbability. It is slow, and only for blocks whose b is
+  /// not finite.
   void (*outer_exact)(const OuterArgs& args);
   /// Returns the sum of a[i] * b[i] in f32, for rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
-  /// dst[r][c] = the number for which the compressed src(r)[c] stands. It fetches ahead as `scores` does.
+  /// dst[r][c] = the number for which the compressed src(r)[c] stands. It prefetches as `scores` does.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
-  /// Pairs only: writes words of src(r)[c] and src(r + 1)[c] for even r. The last group is filled up with rows of 0. A
-  /// group of `pair_group` rows is [column][pair_group / 2] words, with dst_stride columns per group. Groups of two
-  /// rows are words [row / 2][column].
+  /// Pairs only: writes words of src(r)[c] and src(r + 1)[c] for even r. A group of `pair_group` rows is words
+  /// [column][pair_group / 2], with room for dst_stride columns. So groups of two rows are words [row / 2][column]. The
+  /// last group is filled up with rows of 0.
   void (*pair_rows)(const RowBlock& src, int64_t rows, int64_t columns, float* dst, int64_t dst_stride) = nullptr;
-  /// Optional: does what `outer` does for `args` and then for `then`. Both accumulate and differ in a and b alone, so c
-  /// is loaded and stored only once.
+  /// Does what `outer` does for `args` and then for `then`, but loads and stores c only once. Both accumulate, and they
+  /// differ only in a and b. May be null.
   void (*outer_both)(const OuterArgs& args, const OuterArgs& then) = nullptr;
 };
 
 struct RowKernels : RowFacts, RowFunctions {};
 
-inline constexpr int kMostStrips = 3, kMostFewRows = 4;  ///< lines of kernels.inc per level
+inline constexpr int kMostStrips = 3, kMostFewRows = 4;  ///< the most lines of kernels.inc that a level has
 
 /// The kernels of a level: strips from wide to narrow, and kernels of few rows from few to more rows.
 struct KernelTable {
@@ -460,19 +459,18 @@ struct KernelTable {
   const StripKernels* few = nullptr;
   int few_count = 0;
   const RowKernels* rows = nullptr;
-  /// The strips in the same order once more, with the output state by rows; null where the level has none.
+  /// The strips with state_by_row, in the same order; null if the level has none.
   const StripKernels* row_state = nullptr;
-  /// Pairs: the narrowest strip with its state by rows, which reads keys and values in place. Null where the level has
-  /// none.
+  /// Pairs: the strip with in_place, which has its output state by rows; null if the level has none.
   const StripKernels* heads_in_place = nullptr;
 
   /// Returns whether the strips multiply bf16 pairs.
   [[nodiscard]] bool pairs() const { return strips[0].operands == Operands::kBF16Pairs; }
   [[nodiscard]] const StripKernels& widest() const { return strips[0]; }
   [[nodiscard]] const StripKernels& narrowest() const { return strips[strip_count - 1]; }
-  /// Returns the strip for the first of `rows` rows. The rows are split into as few strips as the widest strip would
-  /// need, of about equal width. 64 rows are two strips of 32 rather than a strip of 48 and one of 16, because the
-  /// kernels of 16 are the slowest.
+  /// Returns the first strip for `rows` rows. The rows are split into as few strips as the widest strip allows, of
+  /// about equal width. 64 rows are two strips of 32 rather than a strip of 48 and one of 16, because the kernels of 16
+  /// are the slowest.
   [[nodiscard]] const StripKernels& ForRows(int64_t rows) const {
     const int64_t strips_needed = CeilDiv(rows, widest().width);
     const int64_t share = strips_needed == 0 ? 0 : CeilDiv(rows, strips_needed);
@@ -480,12 +478,12 @@ struct KernelTable {
     while (i > 0 && strips[i].width < share) --i;
     return strips[i];
   }
-  /// Returns the same strip with its output state by rows, if the level has it, else `strip`.
+  /// Returns the strip of the same width with its output state by rows, or `strip` itself if the level has none.
   [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
-  /// Of the kernels that take at least `count` rows at once, returns those for the fewest rows, or null if there are
-  /// none. Kernels of few rows add along the head in another order than strips. So a caller may choose them only by
+  /// Among the kernels of few rows that take `count` rows, returns those for the fewest rows, or null if there are
+  /// none. They add along the head in another order than strips, so their bits differ. A caller may choose them only by
   /// properties of the sequence itself.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
@@ -495,10 +493,10 @@ struct KernelTable {
   }
 };
 
-/// Returns the kernels of a level for operands of a type. Operands of a type without kernels of its own are widened to
-/// f32. A level that this CPU lacks has facts only, and its functions are null.
+/// Returns the kernels of a level for operands of a type. For a type without kernels of its own these are the f32
+/// kernels, to which operands are widened. A level that this CPU lacks has facts only, and its functions are null.
 [[nodiscard]] const KernelTable& Kernels(Isa isa, DType dtype = DType::kF32);
-/// Returns the portable level with OpenBLAS sgemm for the products. The results have the bits of OpenBLAS.
+/// Returns the portable level with OpenBLAS sgemm for the products. So the bits of results depend on OpenBLAS.
 [[nodiscard]] const KernelTable& PortableBlasKernels();
 
 }  // namespace fa::core::kernels

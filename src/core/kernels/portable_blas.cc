@@ -1,6 +1,6 @@
 // This is the portable level with OpenBLAS sgemm for the two products: s = K * panel and o = alpha * o + V^T * p. Tests
-// compare the micro-kernels with it, because its products are independent of them. It also serves CPUs whose vectors
-// the portable level does not use.
+// compare the micro-kernels with it, because it does not use them. It also serves CPUs whose vector instructions the
+// portable level does not use.
 
 #include "core/blas.h"
 #include "core/kernels/kernel_set.h"

@@ -13,8 +13,8 @@
 
 namespace fa::core::kernels {
 
-// The sources of a level define some of these functions. The Set functions fill in the functions of a set that already
-// has its facts. On a level that multiplies pairs, SetFunctions gets a set that has the level's f32 functions already.
+// Declares functions of which the sources of a level define some. The Set functions fill in the functions of a set that
+// already has its facts. At a level that multiplies pairs, SetFunctions gets a set that already has the f32 functions.
 #define FA_EVERY_LEVEL
 #define FA_LEVEL(level, isa)                        \
   namespace level {                                 \
@@ -110,7 +110,8 @@ const KernelSet& F32Kernels(Isa isa) {
   });
 }
 
-/// Returns the f32 kernels of a level that replaces the kernels of few rows of the f32 level below.
+/// Returns the f32 kernels of a level for which ReplacesFewRows is true: those of the f32 level below, with the level's
+/// own kernels of few rows.
 const KernelSet& AttendingKernels(Isa isa) {
   static constinit OncePerLevel<KernelSet> sets;
   return sets.Of(isa, [&](KernelSet& set) {
@@ -146,7 +147,8 @@ const KernelTable& Kernels(Isa isa, DType dtype) {
   return *(dtype == DType::kBF16 ? bf16 : floats).Of(isa, [&](const KernelTable*& table) {
     const bool pairs = dtype == DType::kBF16 && MultipliesPairs(isa);
     table = &(pairs ? PairKernels(isa) : FloatKernels(isa)).table;
-    assert(table->strips[0].scores != nullptr || !CanRun(isa));  // else uses_<level> in CMake lacks the kernels' level
+    // If this fails, uses_<level> in CMake lacks the level of the kernels.
+    assert(table->strips[0].scores != nullptr || !CanRun(isa));
   });
 }
 
@@ -163,7 +165,8 @@ const Int8Table& Int8KernelsFor(Isa isa) {
     set.table.columns = facts.strips[0].columns;
     if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->int8(set);
   });
-  assert(of_level.table.pack_keys != nullptr || !CanRun(isa));  // else uses_<level> in CMake lacks the kernels' level
+  // If this fails, uses_<level> in CMake lacks the level of the kernels.
+  assert(of_level.table.pack_keys != nullptr || !CanRun(isa));
   return of_level.table;
 }
 

@@ -5,12 +5,12 @@
 
 /// The state of the tile unit (AMX) that the calling thread holds. A kernel that finds its thread without a
 /// configuration loads one. Loading costs some 200 cycles, as much as a dozen tile products, so the configuration stays
-/// until the thread ends its tasks. Then the tiles are released, because switching a thread with live tiles moves 8 KiB
-/// more. Moreover, other libraries in the program may use tile configurations of their own.
+/// until the thread ends its tasks. Then the tiles are released, because otherwise every thread switch saves and loads
+/// 8 KiB more. Moreover, other libraries in the program may use tile configurations of their own.
 ///
 /// Only UseTiles of vec/vec_amx.h configures the unit, and only ReleaseConfiguredTiles releases it
-/// (scripts/check_tile_instructions.sh). Other code that uses the unit, as tools/peak does, calls these functions in a
-/// scope of its own. Otherwise a kernel would use tiles that other code has released, and die of SIGILL.
+/// (scripts/check_tile_instructions.sh). Other code that uses the unit, such as tools/peak, must call these functions
+/// in a TileScope of its own. If it released tiles otherwise, a kernel would still use them and end with SIGILL.
 namespace fa::core::kernels {
 
 enum class TileUse : uint8_t { kNone, kInstructions, kEmulated };
@@ -19,8 +19,8 @@ extern thread_local constinit TileUse tile_use;
 
 void ReleaseConfiguredTiles() noexcept;
 
-/// A scope in which kernels may configure tiles. Its end releases the tiles that kernels of the thread have configured.
-/// No kernel configures tiles outside a scope.
+/// While such an object lives, kernels on its thread may configure tiles. Its destructor releases them. Kernels
+/// configure no tiles without one.
 class TileScope {
  public:
   TileScope() noexcept = default;

@@ -10,8 +10,8 @@
 namespace fa::core {
 namespace {
 
-// These functions make the system calls directly, since the C library's functions want a type of their own for the
-// mask. The kernel returns the number of bytes of the mask that it uses.
+// These functions make the system calls directly, because the C library's functions need a mask of type cpu_set_t.
+// sched_getaffinity of the kernel returns how many bytes of the mask it has written.
 long GetMask(unsigned long* mask, size_t bytes) { return ::syscall(SYS_sched_getaffinity, 0, bytes, mask); }
 bool SetMask(const unsigned long* mask, size_t bytes) { return ::syscall(SYS_sched_setaffinity, 0, bytes, mask) == 0; }
 

@@ -11,9 +11,8 @@ namespace fa::core {
 /// std::bad_alloc.
 [[nodiscard]] std::vector<int> AllowedCpus();
 
-/// While such an object lives, its thread runs on the given hardware threads only. The destructor restores the thread's
-/// former mask. If the system refuses, or no hardware threads are given, nothing changes. The class allocates no
-/// memory.
+/// While such an object lives, its thread runs only on the hardware threads `cpus`. The destructor restores the
+/// thread's former mask. If the system refuses, or `cpus` is empty, nothing changes. The class allocates no memory.
 class BoundThread {
  public:
   explicit BoundThread(std::span<const int> cpus) noexcept;

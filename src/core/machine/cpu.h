@@ -8,8 +8,8 @@
 
 namespace fa::core {
 
-/// The words that decide the instruction-set level. On x86-64 they are the answers of cpuid and xgetbv, and on aarch64
-/// the answers of the kernel. Words of the other family are 0.
+/// The numbers that decide the instruction-set level. On x86-64 they come from cpuid and xgetbv, on aarch64 from the
+/// kernel. Those of the other family are 0.
 struct CpuFeatureWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;
@@ -22,17 +22,17 @@ struct CpuFeatureWords {
   uint64_t hwcap2 = 0;           ///< AT_HWCAP2 of aarch64
 };
 
-/// Reads the words. If the CPU and the operating system have the tile unit, it also asks for the permission to use the
-/// unit. Linux gives the permission to the process for good.
+/// Reads these numbers. If the CPU and the operating system support the tile unit, also asks Linux for the permission
+/// to use it, which the process then keeps.
 [[nodiscard]] CpuFeatureWords ReadCpuFeatureWords();
 
 /// Returns the highest level of a CPU with these features. A level counts only if the operating system saves its
 /// registers.
 [[nodiscard]] Isa HighestIsa(const CpuFeatureWords& words);
 
-/// Returns the level that is used unless the caller asks for another level. It is the highest level, except that the
-/// library avoids VDPBF16PS on Intel's cores. Those cores start one VDPBF16PS every other cycle but two FMAs per cycle.
-/// So rows widened to f32 are twice as fast there (docs/kernels.md).
+/// Returns the level that is used unless the caller asks for another. It is the highest level, except on Intel's cores
+/// that would use VDPBF16PS: they start one VDPBF16PS every other cycle, but two FMAs per cycle. So f32 kernels on
+/// widened rows are twice as fast there (docs/kernels.md).
 [[nodiscard]] Isa PreferredIsa(Isa highest, bool intel);
 [[nodiscard]] bool IsIntel();
 
@@ -40,8 +40,8 @@ struct CpuFeatureWords {
 /// count as built.
 [[nodiscard]] bool IsLeftOut(Isa isa);
 
-/// Returns the part of the tile unit that a CPU with these features can use, in words: "none", "not permitted by the
-/// operating system", "bf16, int8".
+/// Returns which types the tile unit of a CPU with these features multiplies: "none", "not permitted by the operating
+/// system", "bf16, int8".
 [[nodiscard]] const char* TileUnitOf(const CpuFeatureWords& words);
 
 /// Returns the CPU's own name, or "unknown CPU" if it has none.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{64} << 10;
 
-// A file that is open for reading. Files are read without the streams of C and C++. When memory is short, some failures
-// of those streams look like an empty file.
+// A file that is open for reading. The streams of C and C++ are not used, because without free memory some of their
+// failures look like an empty file.
 class Descriptor {
  public:
   explicit Descriptor(const std::string& path) : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -33,7 +33,7 @@ class Descriptor {
   int number_;
 };
 
-/// Takes a number of at least 0 from the front of `text`. Without such a number it returns nothing.
+/// Takes a number >= 0 from the front of `text`. Returns nothing if there is none.
 std::optional<int> TakeNumber(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -29,8 +29,7 @@ class KernelFiles {
   std::string root_;
 };
 
-/// ParseCpuList returns the numbers of such a list from its text. It takes at most kMostCpus numbers, each below
-/// kMostCpus.
+/// Returns the numbers of such a list from its text: at most kMostCpus numbers, each below kMostCpus.
 inline constexpr int kMostCpus = 1 << 16;
 [[nodiscard]] std::vector<int> ParseCpuList(std::string_view text);
 

@@ -74,8 +74,8 @@ void ReadCaches(const KernelFiles& files, int cpu, Topology& machine) {
   }
 }
 
-/// Returns the path of this process's group in the hierarchy whose line in /proc/self/cgroup names `controller`. The
-/// line of control groups of version 2 names no controller.
+/// Returns the path of this process's control group from the line of /proc/self/cgroup that names `controller`. With an
+/// empty `controller`, it is the line that names none, which is that of version 2.
 std::string GroupOf(std::string_view groups, std::string_view controller) {
   while (!groups.empty()) {
     std::string_view line = groups.substr(0, groups.find('\n'));
@@ -128,8 +128,8 @@ int CpuQuota(const std::string& root) {
   const auto look = [&](std::string_view controller, std::initializer_list<const char*> mounts) {
     std::string group = GroupOf(groups, controller);
     if (group.empty()) return;
-    // In a container the path may be the one that the host sees, although only the root of the container's groups is
-    // mounted. In this case the walk towards the root ends at the mounted root.
+    // In a container the path may be that of the host, although only the container's own group is mounted, as the root.
+    // Then the last step of the walk, at the root, finds it.
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
       for (const char* mount : mounts) least = std::min(least, LimitOf(files, mount + group));

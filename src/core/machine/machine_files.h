@@ -13,9 +13,9 @@ namespace fa::core {
 /// thread is a core, all are on one node, and caches have default sizes. Throws std::bad_alloc.
 [[nodiscard]] Topology ReadMachine(const std::string& root, const std::vector<int>& allowed);
 
-/// Returns the number of CPUs whose time the control groups of this process grant, rounded up, as the files below
-/// `root` say. The result is the least grant of the process's group and of all groups around it, in versions 1 and 2. 0
-/// means no limit. Throws std::bad_alloc.
+/// Returns how many CPUs' time the control groups of this process grant, rounded up, as the files below `root` say. The
+/// result is the smallest grant among the process's group and all groups that contain it, in versions 1 and 2. 0 means
+/// no limit. Throws std::bad_alloc.
 [[nodiscard]] int CpuQuota(const std::string& root);
 
 }  // namespace fa::core

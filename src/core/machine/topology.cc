@@ -20,7 +20,7 @@ struct DestroyTopology {
 };
 using HwlocTopology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
 
-// These are the smallest caches of current server cores, for machines that hide their caches.
+// The smallest caches of current server cores, for machines that do not tell their cache sizes.
 constexpr int64_t kDefaultL1Bytes = 32 << 10;
 constexpr int64_t kDefaultL2Bytes = 1 << 20;
 
@@ -35,8 +35,8 @@ int64_t CacheBytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return cache == nullptr ? 0 : static_cast<int64_t>(cache->attr->cache.size);
 }
 
-// Returns the first node whose processors include the core. So a node without a core of its own is dropped. That is a
-// node that has only memory, or a high-bandwidth node whose cores belong to a DRAM node.
+// Returns the first node whose processors include the core. So a node of high-bandwidth memory gets no cores if they
+// also belong to a DRAM node before it.
 int NodeOfCore(const std::vector<hwloc_obj_t>& nodes, hwloc_obj_t core) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (hwloc_bitmap_intersects(nodes[i]->cpuset, core->cpuset) != 0) return static_cast<int>(i);
@@ -100,9 +100,8 @@ int Topology::cores() const {
 
 int Topology::default_workers() const { return cpu_quota == 0 ? cores() : std::min(cores(), cpu_quota); }
 
-// For this machine, the function reads the kernel's files and does not use hwloc. When memory is short, hwloc 2.9 ends
-// the process. It fails an assertion in hwloc_obj_add_info or reads null pointers in its discovery, and no caller can
-// catch that.
+// For this machine, the function reads the kernel's files and does not use hwloc, because hwloc 2.9 ends the process if
+// there is no memory: an assertion in hwloc_obj_add_info fails, or its discovery reads a null pointer.
 Topology Topology::Detect() {
   if (MachineIsInvented()) {
     const HwlocTopology invented = NewHwlocTopology();

@@ -18,7 +18,7 @@ struct Topology {
   };
   std::vector<Node> nodes;  ///< NUMA nodes with at least one usable core; never empty
   int packages = 1;
-  int cpu_quota = 0;  ///< CPUs whose time the process's control groups grant, rounded up; 0: no limit
+  int cpu_quota = 0;  ///< how many CPUs' time the control groups of the process grant, rounded up; 0: no limit
   /// Sizes of one cache of each level in bytes; 0 if there is no such cache.
   int64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
 

@@ -111,8 +111,8 @@ int ClaimState::Release(std::span<const int32_t> tasks, int worker, int32_t* fir
   int32_t head = queue.load(std::memory_order_relaxed);
   do {
     queued_after_[last].store(head, std::memory_order_relaxed);
-    // The order is sequentially consistent, like the load in HasQueued. So a worker that stops working and a worker
-    // that queues a task cannot miss each other.
+    // The order is sequentially consistent, like the load in HasQueued. So when a worker stops while another queues a
+    // task, at least one of them sees what the other has done.
   } while (!queue.compare_exchange_weak(head, first, std::memory_order_seq_cst, std::memory_order_relaxed));
   return queued;
 }
@@ -161,8 +161,7 @@ int64_t ClaimState::Steal(int worker, bool same_node) {
       }
     }
     if (victim == nullptr) return -1;
-    // A worker whose number is beyond the plan's ranges has no range in which to keep a stolen half. Such a worker
-    // takes one position.
+    // A worker whose number is beyond the plan's ranges cannot keep a stolen half. It takes one position.
     const bool keeps = worker < range_count_;
     const int64_t cut = keeps ? Hi(seen) - (most + 1) / 2 : Hi(seen) - 1;
     const uint64_t rest = Pack(Lo(seen), cut);
@@ -214,8 +213,8 @@ int32_t ClaimState::PopQueued(int leader) {
   if (heap_ != nullptr) return PopEarliest();
   std::atomic<int32_t>& queue = ranges_[leader].queue;
   int32_t head = queue.load(std::memory_order_acquire);
-  // A task is queued at most once per run, so its link to the next task never changes. If the same head is seen twice,
-  // the queue is therefore the same.
+  // A task is queued at most once per run, so its link to the next task never changes. If the head is unchanged, so is
+  // the queue.
   while (head != kNone && !queue.compare_exchange_weak(head, queued_after_[head].load(std::memory_order_relaxed),
                                                        std::memory_order_acq_rel, std::memory_order_acquire)) {
   }

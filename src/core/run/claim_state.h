@@ -10,17 +10,17 @@
 
 namespace fa::core {
 
-/// Decides which worker runs which task in one run of a graph. The class implements the claim rule of Executor, and has
-/// no threads itself. Any number of threads may call it at once. No thread ever waits for another, except for the short
-/// lock of earliest_first.
+/// Decides which worker runs which task in one run of a graph, by the claim rule of Executor. The class has no threads
+/// itself. Any number of threads may call it at once. No thread ever waits for another, except for the short lock of
+/// earliest_first.
 ///
 /// A task has a counter, which starts at the number of its predecessors plus one for the claim. A worker that claims a
 /// task or completes one of its predecessors subtracts one from the counter. The worker that brings the counter to zero
-/// runs the task. A completed task may free several successors. The worker runs the first freed task of the successor
-/// list next, since that task's data is in cache. It queues the other tasks. Queued tasks go before new claims, because
-/// others wait for them. There is one queue per NUMA node. A worker serves the queues of other nodes last. With
-/// TaskGraph::earliest_first all nodes share one queue, from which the earliest task is taken. This shared queue is a
-/// heap under a lock, which suits graphs of long tasks.
+/// runs the task. A completed task may free several successors. The worker runs the first of them, in the order of the
+/// successor list, next, because its data is in cache. It queues the others. Workers take queued tasks before they
+/// claim new ones, because other tasks wait for the queued ones. There is one queue per NUMA node. A worker serves the
+/// queues of other nodes last. With TaskGraph::earliest_first all nodes share one queue, from which the earliest task
+/// is taken. This shared queue is a heap under a lock, which suits graphs of long tasks.
 class ClaimState {
  public:
   static constexpr int32_t kNone = -1;
@@ -35,8 +35,8 @@ class ClaimState {
   /// must outlive the ClaimState.
   ClaimState(const TaskGraph& graph, std::byte* memory);
 
-  /// Returns a task for `worker` to run, or kNone if nothing is left to claim and nothing is queued. Once this worker
-  /// has got kNone, tasks that still wait are run by the workers that complete their predecessors.
+  /// Returns a task for `worker` to run, or kNone if nothing is left to claim and nothing is queued. Tasks that still
+  /// wait are then run by the workers that complete their predecessors.
   [[nodiscard]] int32_t Next(int worker);
   /// Reports that `worker` has run `task`.
   [[nodiscard]] Released Complete(int32_t task, int worker);
@@ -49,9 +49,9 @@ class ClaimState {
  private:
   friend size_t RunStateBytes(const TaskGraph& graph);
 
-  /// The claim positions [lo, hi) of one worker, in one word. So the owner, which takes the first position, and a
-  /// thief, which cuts off the back half, exclude each other. A position that has left a word never comes back to that
-  /// word unclaimed. So a comparison that finds an equal word has found the same range.
+  /// The claim positions [lo, hi) of one worker, in one atomic word. So the owner, which takes the first position, and
+  /// a thief, which cuts off the back half, cannot both take a position. A position that has left the word never comes
+  /// back to it unclaimed, so an equal word means the same range.
   struct alignas(64) Range {
     std::atomic<uint64_t> positions;
     std::atomic<int32_t> queue;  ///< first queued task of the NUMA node; used only in the node's first range
@@ -66,11 +66,11 @@ class ClaimState {
   [[nodiscard]] int32_t PopEarliest();
   [[nodiscard]] int32_t PopQueued(int leader);
   [[nodiscard]] int32_t PopQueuedElsewhere(int leader);
-  /// Subtracts one from the counter of each of the tasks. Queues the tasks whose counters reach zero. Returns the
-  /// number of queued tasks.
+  /// Subtracts one from the counter of each of `tasks`, and queues the tasks whose counters reach zero. Returns how
+  /// many it has queued.
   /// @param first_released  if not null, gets the first task whose counter reaches zero; this task is not queued
   [[nodiscard]] int Release(std::span<const int32_t> tasks, int worker, int32_t* first_released);
-  /// Subtracts one from the task's counter. Returns true if the counter reaches zero.
+  /// Subtracts one from the counter of the task. Returns whether the counter is now zero.
   [[nodiscard]] bool TakeToken(int32_t task);
   [[nodiscard]] int Leader(int worker) const;
 

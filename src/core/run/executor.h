@@ -17,9 +17,8 @@ using TaskFunction = FunctionRef<void(int32_t, int)>;
 /// Tells a run that an input of its graph has arrived. Each input arrives once per run.
 using OnArrival = FunctionRef<void(int32_t)>;
 
-/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them between the
-/// tasks that it runs. While that thread finds no task, it polls again and again, until the last task of the graph has
-/// run.
+/// Inputs of a graph that arrive while the graph runs. The thread that called the executor polls for them between its
+/// tasks, and all the time while it has no task, until the last task of the graph has run.
 class Arrivals {
  public:
   virtual ~Arrivals() = default;
@@ -31,8 +30,8 @@ class Arrivals {
   [[nodiscard]] virtual bool done() const = 0;
 };
 
-/// Runs task graphs. All state of a run lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned). So many
-/// executors may run one graph at once.
+/// Runs task graphs. All state of a run lies in `state` (RunStateBytes(graph) bytes, 64-byte aligned), so several
+/// executors may run one graph at the same time.
 ///
 /// All parallel executors have the same claim rule. Worker c walks its own range from front to back. A worker whose
 /// range is done takes the back half of the largest remaining range. If a claimed task still waits for predecessors,
@@ -44,8 +43,8 @@ class Executor {
   /// Runs a graph.
   /// @param graph  a graph without arrivals
   [[nodiscard]] virtual Status Run(const TaskGraph& graph, TaskFunction run_task, std::byte* state) = 0;
-  /// Runs a graph while the calling thread polls `arrivals`. If the run ends with an error, tasks whose inputs have not
-  /// arrived have not started.
+  /// Runs a graph while the calling thread polls `arrivals`. A task whose inputs have not arrived never starts, even if
+  /// the run ends with an error.
   [[nodiscard]] virtual Status RunWithArrivals(const TaskGraph& graph, TaskFunction run_task, std::byte* state,
                                                Arrivals& arrivals);
   /// Returns the number of worker slots that run_task can see.

@@ -27,22 +27,22 @@
 
 namespace fa::core {
 
-// A message of the flow graph carries no task. The message wakes a thread, which becomes a walker: the thread takes
-// tasks from ClaimState until none is left for it (GraphRun::Walk). This costs one or two atomic operations per task. A
-// message per task would cost more.
+// A message of the flow graph carries no task. It wakes a thread, which becomes a walker: the thread takes tasks from
+// ClaimState until none is left for it (GraphRun::Walk). That costs one or two atomic operations per task, less than a
+// message per task.
 //
-// No walker but the caller is ever needed. Nothing may wait for a message to be delivered, since oneTBB may have no
-// thread for an arena. The program's own tasks may keep all threads busy, global_control may allow no threads, or a
-// fork may have left no threads. So a message alone does not allow its thread to walk. The thread needs a place, and
-// one word per node counts the places. A place is first offered, and then taken by a thread that a message has reached.
-// A walker that finds no more tasks takes back the places on offer. A message that arrives later, in this run or the
-// next, finds no place and ends. The caller waits in its home graph until walkers have left all places that they took
-// on other nodes. The home graph also delivers the messages of its own node.
+// The caller can run every task by itself, and nothing may wait for a message to be delivered, because oneTBB may have
+// no thread for an arena: the program's own tasks keep all threads busy, or global_control or a fork leaves none. So a
+// thread that a message has woken may walk only if it gets a place. One atomic word per node counts the places. A place
+// is first offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes back
+// the places on offer. A message that arrives later, in this run or the next, finds no place and ends. The caller waits
+// in its home graph until walkers have left all places that they took on other nodes. The home graph also delivers the
+// messages of its own node.
 class FlowExecutor::NodeFlow {
  public:
-  /// `home` is the flow that the caller waits in. For the home flow itself `home` is null, and the caller is one of its
-  /// workers and has a slot. Each other arena keeps one slot for the thread that destroys the arena and receives the
-  /// last messages.
+  /// `home` is the flow in which the caller waits. For the home flow itself `home` is null; the caller is one of its
+  /// workers and has a slot. Each other arena has one slot more, for the thread that destroys the arena and receives
+  /// its last messages.
   NodeFlow(FlowExecutor& owner, NodeFlow* home, const Node& node, int first_worker)
       : owner_(owner),
         home_(home),
@@ -54,7 +54,7 @@ class FlowExecutor::NodeFlow {
   /// and the flow must not be destroyed.
   void Start() {
     AskScheduler([&] {
-      // The graph spawns its messages into the arena in which the graph is made.
+      // The graph sends its messages into the arena in which it is made.
       arena_.execute([&] {
         graph_.emplace(context_);
         joiners_.emplace(*graph_, tbb::flow::unlimited, Body(*this));
@@ -80,7 +80,7 @@ class FlowExecutor::NodeFlow {
     if (offered > 0) Knock(knocks);
     return std::max(0, offered);
   }
-  /// Takes a place that was not offered. Returns false if all places are taken or offered.
+  /// Takes a place that has not been offered. Returns false if there is none.
   bool Join() noexcept {
     bool joined = false;
     Change([&](Places& places) {
@@ -115,8 +115,8 @@ class FlowExecutor::NodeFlow {
   void Execute(Callable&& callable) {
     arena_.execute(callable);
   }
-  /// Waits until no message is on its way. A lack of memory must not end this wait, because walkers still use the stack
-  /// frame of Run.
+  /// Waits until no message is under way. An exception for lack of memory must not end this wait, because walkers still
+  /// use variables of Run.
   void Wait() noexcept {
     for (;;) {
       try {
@@ -153,12 +153,12 @@ class FlowExecutor::NodeFlow {
     return static_cast<uint64_t>(places.offered) | static_cast<uint64_t>(places.taken) << kBits |
            static_cast<uint64_t>(places.messages) << (2 * kBits);
   }
-  /// Calls `change(places)` and stores the changed places, again and again until no other thread interferes. `change`
-  /// returns false to store nothing.
+  /// Calls `change(places)` and stores the changed places. Tries again if another thread has changed the word
+  /// meanwhile. If `change` returns false, nothing is stored.
   template <typename Callable>
   void Change(const Callable& change) noexcept {
-    // The order is sequentially consistent, like the order of ClaimState's queues. So a thread that leaves its place
-    // and a thread that queues a task cannot miss each other.
+    // The order is sequentially consistent, like the order of ClaimState's queues. So when a thread leaves its place
+    // while another queues a task, at least one of them sees what the other has done.
     uint64_t word = places_.load(std::memory_order_seq_cst);
     for (;;) {
       Places places = Unpack(word);
@@ -167,15 +167,15 @@ class FlowExecutor::NodeFlow {
     }
   }
 
-  /// Adds the messages that are to be sent for the places on offer, and returns their number. At most two messages are
-  /// under way at a time. Each thread that comes sends two more, so 128 threads wake in 7 steps.
+  /// Counts the messages that are to be sent for the places on offer, and returns their number. At most two messages
+  /// are under way at a time. Each thread that arrives sends more, so 128 threads wake in 7 steps.
   static int Knocks(Places& places) {
     const int knocks = std::max(0, std::min(2, places.offered) - places.messages);
     places.messages += knocks;
     return knocks;
   }
-  /// Sends messages. If there is no memory for a message, no thread comes, and the threads that are present do the
-  /// work.
+  /// Sends `knocks` messages. If there is no memory for a message, no thread comes, and the threads that are there do
+  /// the work.
   void Knock(int knocks) noexcept {
     while (knocks > 0 && Send()) --knocks;
     if (knocks == 0) return;
@@ -184,7 +184,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Sends a message. Even if the function returns false, the message may have been sent.
+  /// Sends a message. Even if the result is false, the message may have been sent.
   bool Send() noexcept {
     if (SchedulerGivenUp()) return false;
     try {
@@ -210,16 +210,16 @@ class FlowExecutor::NodeFlow {
     return takes;
   }
 
-  /// Receives messages. oneTBB copies a Body before it calls the copy, and the Body tells ThreadSanitizer of that
-  /// order.
+  /// Receives messages. oneTBB copies a Body and then calls the copy, which tells ThreadSanitizer that the copying came
+  /// first.
   class Body {
    public:
     explicit Body(NodeFlow& flow) : flow_(flow) {}
     Body(const Body& other) : flow_(other.flow_) { TsanRelease(this); }
     void operator()(tbb::flow::continue_msg /*knock*/) const {
       TsanAcquire(this);
-      // A thread is counted as a guest before it looks for a place. So if no guest is counted, no thread holds a place
-      // that a message gave.
+      // A thread counts as a guest before it looks for a place. So if there are no guests, no thread has a place that
+      // it got by a message.
       std::atomic<int>& guests = (flow_.home_ == nullptr ? flow_ : *flow_.home_).guests_;
       guests.fetch_add(1, std::memory_order_seq_cst);
       const bool takes = flow_.Answer();
@@ -270,8 +270,8 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
   }
-  // All messages must have arrived before the first flow is destroyed, since a late message of any node still counts
-  // its thread in the home flow.
+  // All messages must have arrived before the first flow is destroyed, because a thread that a late message wakes still
+  // counts itself in the home flow.
   for (auto& flow : flows) {
     if (flow != nullptr) flow->Wait();
   }
@@ -361,20 +361,19 @@ void FlowExecutor::Walk(NodeFlow& flow) noexcept {
   const int worker = flow.Worker();
   for (;;) {
     run_->Walk(worker, [&](int queued) { Wake(flow, queued); });
-    // The walker found nothing to claim and nothing queued, so no other thread needs to come.
+    // This walker has found nothing to claim and nothing queued, so no further thread is needed.
     int taken_back = 0;
     for (const auto& each : flows_) taken_back += each->TakeBack();
     flow.Leave();
-    // Between the last look and Leave, another thread may have queued tasks. That thread then found no thread to wake,
-    // or its offered places were taken back here.
+    // Another thread may have queued tasks after this walker's last look and before Leave. That thread found no free
+    // place, or TakeBack above has taken back the places that it offered. So this thread looks again.
     if (!run_->HasQueued() || !flow.Join()) break;
     Wake(flow, taken_back);
   }
   TsanRelease(this);
 }
 
-/// Walks on the caller's thread while inputs arrive. The caller keeps its place until the Walk that follows leaves the
-/// place.
+/// Walks on the caller's thread while inputs arrive. The caller keeps its place. The following Walk leaves it.
 void FlowExecutor::WalkAndPoll(NodeFlow& home) noexcept {
   TsanAcquire(this);
   const BoundThread on_node(home.cpus());

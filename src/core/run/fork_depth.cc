@@ -11,13 +11,13 @@ namespace {
 
 constinit std::atomic<uint32_t> depth{0};
 
-// The handler is registered when the library is loaded. The registration fails only if there is no memory, and then the
-// program cannot start at all.
+// Registers the handler when the library is loaded. This fails only if there is no memory, and then the program cannot
+// start at all.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { depth.fetch_add(1, std::memory_order_relaxed); });
 
-// Statuses without a text share two empty texts, which are made when the library is loaded. If the first caller made
-// these texts, a child that is forked meanwhile would find the compiler's guard held forever.
+// Makes the two empty texts that statuses without a text share, when the library is loaded. If the first caller made
+// them, and a child were forked meanwhile, the compiler's lock for them would be held in the child forever.
 [[maybe_unused]] const bool texts_are_made = Status::Ok().message().empty() && Status::Ok().argument().empty();
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 namespace fa::core {
 
-/// The place where memory was short, as the error text names it when a task throws std::bad_alloc.
+/// Where memory was short, in the words of the error for a task that throws std::bad_alloc.
 inline constexpr std::string_view kInsideATask = "inside a task";
 
 /// The first failure of a run. The thread that fails first stores its failure here.
@@ -33,7 +33,7 @@ class FirstFailure {
   Status status_;
 };
 
-/// One run of a graph, as every parallel executor drives it from its threads.
+/// One run of a graph, which every parallel executor makes and whose Walk functions its threads call.
 class GraphRun {
  public:
   /// Prepares a run.
@@ -65,8 +65,8 @@ class GraphRun {
 
   /// Does what Walk does, and also polls the arrivals. The calling thread polls before every task, and again and again
   /// while it finds no task. The function ends when the arrivals are done and every task has run, or when the run has
-  /// failed. If an input is missing when the arrivals are done, the run fails, since the input's successors have not
-  /// run.
+  /// failed. If an input has not arrived when the arrivals are done, the run fails, because the input's successors
+  /// cannot run.
   template <typename OnQueued>
   void WalkAndPoll(int worker, OnQueued&& on_queued) noexcept {
     const FpEnvironment environment;
@@ -115,8 +115,8 @@ class GraphRun {
     if (released.queued > 0) on_queued(released.queued);
     return released.next;
   }
-  /// Waits before a thread without a task polls or looks again. After some time the thread sleeps. If all processes
-  /// together have more threads than cores, another thread, which has a task, may need the core.
+  /// Called by a thread without a task before it polls or looks again. It yields, and after some time sleeps: if there
+  /// are more threads than cores, a thread that has a task may need the core.
   static void WaitToLook(int64_t looks) {
     constexpr int64_t kYields = 256;
     if (looks < kYields) return std::this_thread::yield();
@@ -140,7 +140,7 @@ class GraphRun {
   const int32_t tasks_;
   std::atomic<int32_t> ran_{0};  ///< the number of tasks that have run; counted only if a thread polls
   int32_t missing_;              ///< the number of inputs that have not arrived; used only by the thread that polls
-  std::atomic<int> walking_;     ///< workers in WalkToEnd that may still free tasks, and the thread that polls
+  std::atomic<int> walking_;     ///< workers in WalkToEnd that may still free tasks, including the thread that polls
 };
 
 }  // namespace fa::core

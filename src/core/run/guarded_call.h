@@ -18,7 +18,7 @@ namespace fa::core {
 /// Returns what `body` returns, a Status or a Result. Every public function that can fail runs its body through
 /// GuardedCall. The body computes in the library's floating-point environment. An exception from the body becomes a
 /// status.
-/// @param what  names what the memory is for in an out-of-memory status, such as "the plan"
+/// @param what  what the memory was for, in an out-of-memory status: "the plan"
 template <typename Body>
 [[nodiscard]] std::invoke_result_t<const Body&> GuardedCall(std::string_view what, const Body& body) noexcept {
   const FpEnvironment environment;

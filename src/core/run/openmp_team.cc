@@ -29,7 +29,7 @@ struct Runtime {
   int (*thread_num)();
   void* library;
   uint32_t fork_depth;
-  const Runtime* before;  ///< the runtime shared before, kept because a call may still be using it
+  const Runtime* before;  ///< the runtime that was shared before; kept, because a call may still use it
 };
 
 std::atomic<const Runtime*> shared{nullptr};
@@ -42,7 +42,8 @@ bool Find(void* library, const char* name, Function*& function) {
 }
 
 /// Returns whether this process is a forked child that has not started another program with exec. Such a child lacks
-/// the threads of its parent. ForkDepth would not do, since it does not count forks before the library was loaded.
+/// the threads of its parent. ForkDepth alone would not do, because it does not count forks before the library was
+/// loaded.
 bool ForkedWithoutExec() {
   if (ForkDepth() != 0) return true;
   constexpr unsigned kForkedNoExec = 0x40;  // PF_FORKNOEXEC of Linux
@@ -52,15 +53,15 @@ bool ForkedWithoutExec() {
   const size_t size = std::fread(text.data(), 1, text.size() - 1, file);
   std::fclose(file);
   text[size] = 0;
-  // The flags are field 9. The name of the process is field 2 and may hold any character, so fields are counted from
-  // its end. Behind the name follow the state, five numbers, and then the flags.
+  // The flags are field 9. Field 2, the name of the process, may have any characters, so fields are counted from the
+  // ')' at its end. After it come the state, five numbers and the flags.
   const char* at = std::strrchr(text.data(), ')');
   for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
   return at != nullptr && (std::strtoul(at, nullptr, 10) & kForkedNoExec) != 0;
 }
 
-/// A runtime starts threads for every thread that begins a parallel region, and keeps these threads. So one thread of
-/// the program owns the team, from the thread's first call until the thread ends. Calls from other threads of the
+/// An OpenMP runtime starts and keeps further threads for every thread that begins a parallel region. So only one
+/// thread of the program uses the team: the first that makes a call, until it ends. Calls from other threads of the
 /// program run on the library's own threads.
 class Owner {
  public:
@@ -83,9 +84,9 @@ class Owner {
 
 thread_local Owner this_thread;
 
-/// A parallel region ends only when all its threads have come, even threads that find no task. If other processes keep
-/// a thread from coming, this takes long. Then the next runs use the library's own threads. Each further late region
-/// doubles the number of these runs.
+/// A parallel region ends only when all its threads have arrived, even if no task is left for them. If other processes
+/// use the cores, this takes long. After such a late region, the next runs use the library's own threads. Each further
+/// late region doubles the number of these runs.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {
@@ -110,7 +111,7 @@ struct Region {
   const Runtime& runtime;
   OpenMpTeam::Body body;
   std::atomic<int> arrived{0};
-  bool late = false;  ///< whether the caller had finished before all threads had arrived
+  bool late = false;  ///< whether the caller had run everything before all threads had arrived
 };
 
 void RunAsThread(void* data) {

@@ -8,9 +8,8 @@
 
 namespace fa::core {
 
-/// The threads of an OpenMP runtime that the program has named (ShareOpenMpThreads). After a parallel region, OpenMP
-/// threads spin for a while. So a program whose other operators run on OpenMP threads has no core left for oneTBB's
-/// threads.
+/// The threads of the OpenMP runtime that the program has named (ShareOpenMpThreads). OpenMP threads spin for a while
+/// after a parallel region. So if a program's other operators run on them, no core is left for oneTBB's threads.
 class OpenMpTeam {
  public:
   /// Does what ShareOpenMpThreads documents.
@@ -21,7 +20,7 @@ class OpenMpTeam {
   /// Calls `body`, which must not throw, on up to `workers` threads of the shared runtime. The caller is worker 0.
   /// Returns true when all calls of `body` have returned. Returns false without a call of `body` in these cases:
   /// - no runtime is shared, or its number of threads for this caller differs from `workers`;
-  /// - the caller is inside a parallel region, or another thread of the program has the team;
+  /// - the caller is inside a parallel region, or another thread of the program owns the team;
   /// - the threads came too late in earlier runs;
   /// - the process is a forked child, which lacks the threads.
   [[nodiscard]] static bool Run(int workers, Body body) noexcept;

@@ -14,9 +14,9 @@ namespace {
 
 std::atomic<bool> given_up{false};
 
-// oneTBB opens the library of its allocator when it first needs the allocator. If there is no memory at that time, the
-// constructor of the allocator's library ends the process (glibc 2.36, _dlerror_run). Any reference to the allocator,
-// even this pointer, makes the loader load it together with libfa.
+// oneTBB opens the library of its allocator when it first needs the allocator. If there is no memory at that time, that
+// ends the process (glibc 2.36, _dlerror_run). Because this pointer refers to the allocator, the loader loads its
+// library together with libfa.
 [[maybe_unused]] size_t (*const volatile loads_the_allocator)(void*) = scalable_msize;
 
 template <typename Question>
@@ -32,8 +32,8 @@ bool Answers(const Question& question) noexcept {
 }  // namespace
 
 bool SchedulerStarts() noexcept {
-  // `first` is the fork depth of the process that asks first, plus 1. In a forked child of that process, the
-  // initialization of `starts` may be incomplete.
+  // `first` is 1 + the fork depth of the process that calls this function first. A forked child of that process must
+  // not use `starts`, whose initialization may be incomplete.
   static constinit std::atomic<uint32_t> first{0};
   const uint32_t process = ForkDepth() + 1;
   uint32_t asked = 0;

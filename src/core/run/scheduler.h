@@ -3,9 +3,9 @@
 
 namespace fa::core {
 
-/// At its first use in a process, oneTBB asks the system about the machine. If memory is short and this throws, the
-/// next use waits forever for the first to end (atomic_do_once of version 2021.8). So the library calls oneTBB only
-/// through this header, which remembers the first failure.
+/// At its first use in a process, oneTBB asks the system about the machine. If that throws for lack of memory, the next
+/// use waits forever for the first to end (atomic_do_once of version 2021.8). So the library calls oneTBB only through
+/// this header, which remembers the first failure.
 
 /// Returns whether this process may use oneTBB. The result is false once oneTBB has found no memory, at its first use
 /// or later. It is also false in a child that is forked after the first use: the child lacks threads, and locks may be
@@ -16,10 +16,9 @@ namespace fa::core {
 /// Makes SchedulerGivenUp true from now on.
 void GiveUpScheduler() noexcept;
 /// Calls `call`, which calls oneTBB. If `call` throws, SchedulerGivenUp becomes true, and the exception goes on to the
-/// caller. oneTBB launches threads when it updates its demand for threads. If the launch throws between two updates,
-/// the next update waits forever. Another thread may be inside oneTBB at that moment, at the end of its run or while it
-/// leaves an arena. If oneTBB makes that thread wait for such an update, the thread waits forever, and the library
-/// cannot prevent it.
+/// caller. One case cannot be prevented. oneTBB starts threads while it updates its demand for threads. If that throws,
+/// the next update waits forever. So a thread that is inside oneTBB at that moment, at the end of its run or while it
+/// leaves an arena, may wait forever.
 template <typename Call>
 void AskScheduler(const Call& call) {
   try {

@@ -14,17 +14,17 @@ namespace {
 
 constexpr auto kParameter = tbb::global_control::max_allowed_parallelism;
 
-/// The numbers of workers that all executors want. The object is never destroyed, because an executor may outlive the
-/// static objects of this file.
+/// The numbers of workers that all executors want. The object is never destroyed, because an executor may be destroyed
+/// after the static objects of this file.
 struct Wishes {
   std::mutex mutex;
   std::multiset<int> workers;
-  std::unique_ptr<tbb::global_control> control;  ///< null if oneTBB allows enough threads by itself
+  std::unique_ptr<tbb::global_control> control;  ///< null if oneTBB allows enough threads without it
   size_t allowed = 0;                            ///< threads that `control` allows
 
-  /// Makes the control for the largest wish up to now, and keeps it until no executor is left. A control that allows
-  /// too many threads harms nothing, but a smaller one would limit the program's own arenas. The next control is made
-  /// before the present one is destroyed.
+  /// Makes the control for the largest number of workers wanted so far, and keeps it until no executor is left.
+  /// Allowing too many threads does no harm, but a smaller number would limit the program's own arenas. The next
+  /// control is made before the present one is destroyed.
   void Apply() {
     const size_t wanted = workers.empty() ? 0 : static_cast<size_t>(*workers.rbegin());
     if (wanted == 0) control.reset();

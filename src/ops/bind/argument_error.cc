@@ -14,7 +14,7 @@ Status CheckSizes(const char* name, const TensorView& tensor) {
   for (int i = 0; i < tensor.shape.rank(); ++i) {
     const int64_t size = tensor.shape[i];
     if (size < 0) return WrongSize(name, i, size, "want >= 0");
-    // If one size is 0, the product of the other sizes is bounded too.
+    // Sizes of 0 are left out of the product, so that the product of the other sizes is bounded too.
     if (size > 1 && (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxElements)) {
       return Status::InvalidArgument(Arg(name, ".shape").Is(Text(tensor.shape)) + ", want at most 2^60 elements");
     }

@@ -24,7 +24,7 @@ namespace fa::ops {
 /// Returns dimensions as text: "[2,3,4]".
 [[nodiscard]] std::string Text(const Dims& dims);
 
-/// The words of an error, which may mention arguments.
+/// A piece of an error's text, which may name arguments.
 struct Words {
   Words(const char* words) : text(words) {}                     // NOLINT(google-explicit-constructor)
   Words(std::string words) : text(std::move(words)) {}          // NOLINT(google-explicit-constructor)
@@ -32,7 +32,7 @@ struct Words {
   ErrorText text;
 };
 
-/// The source of a wanted size. It is printed as "q.shape[2]", as the name of an argument, or as words.
+/// What a wanted size comes from. The error prints it as "q.shape[2]", as the name of an argument, or as words.
 struct SizeSource {
   static constexpr int kWords = -1, kArgument = -2;
   const char* text;
@@ -45,7 +45,7 @@ struct SizeSource {
 [[nodiscard]] Status WrongSize(const char* tensor, int dim, int64_t got, const Words& rest);
 /// The error "invalid argument: k.dtype=f16, want f32 (q.dtype)".
 [[nodiscard]] Status WrongType(const char* tensor, DType got, const Words& want);
-/// Returns the text of a type and of the tensor that the type comes from: "f32 (q.dtype)".
+/// Returns a type and the tensor that it comes from, as text: "f32 (q.dtype)".
 [[nodiscard]] ErrorText TypeOf(const char* tensor, DType dtype);
 
 /// Checks type, rank, sizes and strides of any tensor. The type must be a known one. The tensor has at most 8

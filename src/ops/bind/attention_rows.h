@@ -13,9 +13,8 @@
 
 namespace fa::ops {
 
-// The structs below are the tensors of a dense call in a run, as its tiles read and write them. They join the layouts
-// that a plan keeps (BoundAttention) with the addresses of the arguments. The tiles and the code below them see these
-// structs, and no argument structs. An absent tensor has null data.
+// The structs below hold the tensors of a dense call during one run, as tiles read and write them. They join the
+// layouts that a plan keeps (BoundAttention) with the addresses in the arguments. An absent tensor has null data.
 
 /// A tensor with a value per pair of a row and a key. Row i of head n of sequence b lies at Of(b).At(0, n, i).
 struct PairView {
@@ -37,7 +36,7 @@ struct MutablePseView {
   }
 };
 
-/// The tensors and numbers that change the scores of a call, and its probabilities before they are multiplied with V.
+/// The tensors and numbers that change the scores of a call, and those of dropout.
 struct ScoreInputs : ScoreNumbers {
   PairView pse = {};            ///< pse types 0 and 1
   bool compressed_pse = false;  ///< PseRows::compressed
@@ -65,7 +64,7 @@ struct Antiquants {
   bool per_row = false;
 };
 
-/// The tensors of a forward.
+/// rows of packed tensors that belong to no sequence; their outputs are written as 0
 struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
@@ -75,7 +74,8 @@ struct ForwardRows {
 
   layout::MutableRowsView out = {};
   layout::MutableStatsView softmax_max = {}, softmax_sum = {}, lse = {};
-  bool selected_keys = false;         ///< whether a row without keys has statistics 0, unlike a masked row
+  /// Whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row.
+  bool selected_keys = false;
   tiling::Interval unused_rows = {};  ///< rows of packed tensors that belong to no sequence; they are written as 0
   int64_t padded_rows = 0;            ///< BoundAttention::padded_rows
 };

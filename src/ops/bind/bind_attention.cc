@@ -15,7 +15,7 @@ Status BindParts(Binding& call) {
   FA_RETURN_IF_ERROR(BindDropout(call));
   BoundAttention& bound = call.bound;
   bound.problem.score_passes =
-      bound.has_pse || bound.has_slopes || bound.softcap > 0 || bound.has_drop_mask || bound.has_philox;
+      bound.has_pse || bound.has_slopes || bound.caps() || bound.has_drop_mask || bound.has_philox;
   return Status::Ok();
 }
 

@@ -13,9 +13,9 @@
 
 namespace fa::ops {
 
-/// The layout of a tensor of pairs. The value of (sequence b, head n, row i, key j) lies at data + offset[b] + n*head +
-/// i*row + j, with strides in elements. A stride is 0 if its dimension is shared: `row` is 0 if one row stands for all
-/// rows.
+/// The layout of a tensor with one value per pair of a row and a key. The value of (sequence b, head n, row i, key j)
+/// lies at data + offset[b] + n*head + i*row + j, with strides in elements. A stride is 0 if its dimension is shared:
+/// `row` is 0 if one row stands for all rows.
 struct PairRows {
   struct PerSequence {
     int64_t offset = 0, head = 0, row = 0;
@@ -23,8 +23,8 @@ struct PairRows {
   DType dtype = DType::kF32;
   std::vector<PerSequence> sequences;  ///< one layout per sequence
 
-  /// Offset returns the number of elements before head 0, row 0 of sequence b. The next function returns the layout of
-  /// the rows from there on.
+  /// Offset returns the number of elements before head 0, row 0 of sequence b, and Of returns the layout of the
+  /// sequence's rows from there on.
   [[nodiscard]] int64_t Offset(int64_t b) const { return sequences[static_cast<size_t>(b)].offset; }
   [[nodiscard]] layout::Rows Of(int64_t b) const {
     const PerSequence& of = sequences[static_cast<size_t>(b)];
@@ -34,15 +34,15 @@ struct PairRows {
 
 /// The layout of the position bias, or of its gradient.
 struct PseRows : PairRows {
-  bool shared_batch = false;  ///< whether a batch of another size than 1 shares one bias; dpse is a sum over b
+  bool shared_batch = false;  ///< whether one bias serves several or no batch elements; dpse is a sum over b
   bool shared_rows = false;   ///< whether several rows share one bias row; dpse is a sum over i
   /// Whether the bias has its compressed form, in which only the last 1024 rows are stored. A row i < sq - 1024 reads
-  /// the stored row m = i mod 1024. The read is shifted by sk - 1024 + m - i columns, where the row finds the value at
-  /// the same distance from the diagonal.
+  /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So it finds the values at the same distances
+  /// from the diagonal.
   bool compressed = false;
-  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums, which the caller keeps
+  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the program keeps
 
-  /// Returns, for a gradient, whether tiles add to the values in its memory instead of replacing them.
+  /// For a gradient: returns whether tiles add to f32 sums instead of writing values.
   [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }
 };
 
@@ -50,8 +50,11 @@ struct PseRows : PairRows {
 struct ScoreNumbers {
   float scale = 1;
   PseType pse_type = PseType::kAddThenScale;
-  float softcap = 0;
+  FA_DECODE_NUMBERS(FA_NUMBER_MEMBER)
   float keep_prob = 1;
+
+  /// Returns whether scores are capped. The gradient then reads the capped scores.
+  [[nodiscard]] bool caps() const { return softcap > 0; }
 };
 
 /// A validated dense call: sizes, rules and strides, but no pointer and no layout string. A plan keeps this struct.
@@ -71,21 +74,21 @@ struct BoundAttention : ScoreNumbers {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
-  /// Rows of every batch element if the call says how many of them are in use, else 0. Rows that are not in use are
-  /// written as 0.
+  /// If the call gives lengths: the rows per batch element, of which those beyond the length are written as 0.
+  /// Otherwise 0.
   int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  /// Whether a row without keys has statistics 0, and not the statistics of a masked row.
+  /// Whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row.
   bool selected_keys = false;
-  /// Whether a KeyStorage says where K and V lie, so that tiles may have to copy them to f32 rows.
+  /// Whether K and V lie as a KeyStorage says. Then tiles may have to copy them to f32 rows.
   bool decode = false;
   /// If >= 0, dense_mask is the compressed mask of this sparse mode, which Run checks.
   int64_t compressed_mask_mode = -1;
 
-  /// Returns whether a tile needs memory for f32 rows of a key block.
+  /// Returns whether a tile needs memory to convert the rows of a key block to f32.
   [[nodiscard]] bool converts_keys() const { return problem.dtype != DType::kF32 || decode; }
 };
 
@@ -101,7 +104,7 @@ struct ActualLengths {
 /// Checks in Run that the tensors are the planned ones: shape, stride, type, presence and prefix sums. Also checks that
 /// no output shares an element with another tensor. The check allocates nothing unless it finds an error.
 [[nodiscard]] Status CheckRunArgs(const BoundAttention& bound, const AttentionArgs& args);
-/// Checks, like CheckRunArgs, the tensors and prefix sums of any dense call whose forward is `bound`.
+/// Does what CheckRunArgs does, for the tensors and prefix sums of any dense call whose forward is `bound`.
 [[nodiscard]] Status CheckRunTensors(const BoundAttention& bound, std::span<const CallTensor> tensors,
                                      std::span<const int64_t> cu_q, std::span<const int64_t> cu_kv,
                                      const TensorView& dense_mask);

@@ -1,5 +1,5 @@
-// Binds the backward. A gradient must have the shape and type of the tensor that it belongs to. Every other fact about
-// a gradient follows from the forward call, which is bound first.
+// Binds the backward. A gradient must have the shape and type of the tensor that it belongs to. Everything else follows
+// from the forward call, which is bound first.
 #include "ops/bind/bind_attention_grad.h"
 
 #include <string>

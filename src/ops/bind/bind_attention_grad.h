@@ -21,9 +21,9 @@ struct BoundAttentionGrad {
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
   /// Layout of dpse, never compressed; dpse is a sum over the dimensions that pse shares.
   PseRows dpse;
-  bool dpse_of_one_row = false;  ///< whether dpse.shared_rows is set for a call of a single row, so no sum is needed
-  /// The stride of dslopes from one batch element to the next. For a dslopes [N] it is 0, since dslopes is then a sum
-  /// over the batch (dslopes_shared).
+  bool dpse_of_one_row = false;  ///< whether dpse.shared_rows is set but the call has one row, so that no sum is needed
+  /// The stride of dslopes from one batch element to the next; 0 for a dslopes [N], which is a sum over the batch
+  /// (dslopes_shared).
   int64_t dslopes_batch_stride = 0;
   bool dslopes_shared = false;
   tiling::Interval unused_keys = {};  ///< TND rows of keys past the last prefix sum, whose gradients are written as 0
@@ -50,7 +50,7 @@ struct GradRows {
 [[nodiscard]] Result<BoundAttentionGrad> BindAttentionGrad(const AttentionGradArgs& args,
                                                            const AttentionOptions& options);
 
-/// Checks, like CheckRunArgs, the tensors of the backward.
+/// Does what CheckRunArgs does, for the tensors of the backward.
 [[nodiscard]] Status CheckGradRunArgs(const BoundAttentionGrad& bound, const AttentionGradArgs& args);
 
 /// Returns the tensors of checked arguments, whose layouts point into `bound`.

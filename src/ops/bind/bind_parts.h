@@ -13,11 +13,10 @@ namespace fa::ops {
 /// The number of rows of a compressed position bias (PseRows::compressed).
 inline constexpr int64_t kCompressedRows = 1024;
 
-/// The sizes that the parts share, besides the sizes in BoundAttention::problem. With TND, a dimension of rows counts
-/// all packed rows.
+/// The sizes that the functions below share, besides those in BoundAttention::problem.
 struct CallSizes {
   int64_t sequences = 0;           ///< batch elements or packed sequences
-  int64_t q_rows = 0, k_rows = 0;  ///< size of dimension S of query and key; of dimension T for TND
+  int64_t q_rows = 0, k_rows = 0;  ///< rows of query and key: size of dimension S, or T for TND
   int64_t max_sq = 0, max_sk = 0;  ///< lengths of the longest sequence
 };
 
@@ -25,15 +24,15 @@ struct CallSizes {
 /// both statistics.
 enum class Direction : uint8_t { kForward, kBackward };
 
-/// The arguments that prompt and decode attention have beyond the training forward: lengths of padded batch elements.
-/// They also allow a dense mask and pse whose last two dimensions are larger than the call.
+/// What prompt and decode attention have beyond the training forward: lengths of padded batch elements. They also allow
+/// a dense mask and a pse whose last two dimensions are larger than the call needs.
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< whether the operator has checked the types of query, key, value and out
 };
 
-/// The tensors of a dense call while it is bound, whatever the operator calls them. Binding writes to none of them. A
-/// tensor that the operator has in another form may have null data here, since only shape and strides count.
+/// The tensors of a dense call while it is bound, under the forward's names. Binding writes to none of them. If the
+/// operator has a tensor in another form, data may be null here, because only the shape and the strides are used.
 struct DenseTensors {
   const TensorView &q, &k, &v;
   const TensorView &q_rope = kNoTensor, &k_rope = kNoTensor;
@@ -44,8 +43,7 @@ struct DenseTensors {
   static constexpr TensorView kNoTensor{};
 };
 
-/// Returns the tensors that a dense call and its gradients share, which are the tensors of the forward. The lse is left
-/// out, since gradients have none.
+/// Returns the tensors of the forward that its gradients have too: all except lse.
 template <typename Args>
 [[nodiscard]] DenseTensors ForwardTensors(const Args& args) {
   return {.q = args.q,
@@ -64,8 +62,8 @@ template <typename Args>
           .softmax_sum = args.softmax_sum};
 }
 
-/// A call while it is bound. Each part below checks its arguments and fills its fields of `bound`. The parts run in the
-/// order in which they are declared.
+/// A call while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`. They
+/// run in the order in which they are declared.
 struct Binding {
   const DenseTensors& args;
   const AttentionOptions& options;
@@ -77,7 +75,7 @@ struct Binding {
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
 };
 
-[[nodiscard]] Status BindScalars(Binding& call);  ///< binds scale, softcap, pse_type, layout, heads, starts
+[[nodiscard]] Status BindScalars(Binding& call);  ///< binds the numbers, pse_type, layout and heads
 /// Binds types, sizes and rows of query, key, value, their rope parts and out.
 [[nodiscard]] Status BindShapes(Binding& call);
 [[nodiscard]] Status BindLengths(
@@ -87,18 +85,19 @@ struct Binding {
 [[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< binds drop_mask, keep_prob, seed
 
-/// Runs all parts.
+/// Calls all Bind functions above.
 [[nodiscard]] Status BindParts(Binding& call);
 
 /// Binds a prompt or decode call as BindAttention binds a training call. The caller then sets BoundAttention::planned.
 [[nodiscard]] Result<BoundAttention> BindInference(const DenseTensors& tensors, const AttentionOptions& options,
                                                    const Inference& inference);
 
-/// Checks one of the last two sizes of the dense mask or pse. The size must be `want`; with Inference it may be larger.
+/// Checks dimension `dim`, one of the last two, of the dense mask or pse. Its size must be `want`; with Inference it
+/// may be larger.
 [[nodiscard]] Status CheckPairSize(const Binding& call, const char* name, const TensorView& tensor, int dim,
                                    int64_t want, SizeSource source);
 
-/// Returns whether the mask tensor of a sparse mode, if given, is a compressed triangle that the rule replaces.
+/// Returns whether a mask tensor with this sparse mode is a compressed triangle, which the mask rule replaces.
 [[nodiscard]] bool IsCompressedMode(int64_t sparse_mode);
 
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
@@ -107,7 +106,7 @@ struct Binding {
 /// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 
-/// Checks, for BindMask, the limits that the device sets to a mask from Mask::FromSparseMode.
+/// Checks, for BindMask, that the device would accept a mask from Mask::FromSparseMode.
 [[nodiscard]] Status CheckSparseMode(const Binding& call);
 
 }  // namespace fa::ops

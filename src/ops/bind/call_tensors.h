@@ -39,7 +39,7 @@ class CallTensors {
   [[nodiscard]] const CallTensor& operator[](size_t i) const { return tensors_[i]; }
 
  private:
-  // Only the first count_ are set: setting the others would cost a small call a twentieth of its time.
+  // Only the first count_ entries are set. Setting the others would take 5 % of the time of a small call.
   std::array<CallTensor, kMost> tensors_;
   size_t count_;
 };

@@ -15,10 +15,10 @@ namespace {
 constinit const std::vector<int64_t> kNoRows;
 
 constexpr int64_t kSide = 2048;  // side of the compressed triangle
-// Rows below the triangle in mode 6, whose left half is kept and whose right half is dropped.
+// In mode 6, the mask has this many rows below the triangle. Their left half is kept and their right half is dropped.
 constexpr int64_t kPrefixRows = 1024;
 
-// A row of 2048 kept columns and then 2048 dropped ones. Every row of a compressed mask is a window of this row.
+// A row of 2048 kept columns and then 2048 dropped ones. Every row of a compressed mask is a part of this row.
 constexpr auto kRamp = [] {
   std::array<uint8_t, 2 * kSide> ramp{};
   for (size_t i = kSide; i < ramp.size(); ++i) ramp[i] = 1;

@@ -10,8 +10,8 @@
 namespace fa::ops {
 namespace {
 
-// Returns whether strides are equal, or differ without an effect. Dense strides equal empty strides, and the stride of
-// a dimension of one element does not count.
+// Returns whether two lists of strides mean the same. An empty list means dense strides, and the stride of a dimension
+// of one element does not matter.
 bool EquivalentStrides(const Dims& shape, const Dims& got, const Dims& planned) {
   if (got == planned) return true;
   if (!got.empty() && got.rank() != shape.rank()) return false;
@@ -59,7 +59,6 @@ Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned) {
     if (!got.required) {
       return Status::InvalidArgument(Arg(got.name).Says("null data, want it present (as planned)"));
     }
-    // An empty tensor needs no memory.
     if (planned.span_bytes > 0) return Status::InvalidArgument(Arg(got.name).Says("null data"));
   }
   if (planned.present && got.dtype == planned.dtype && *got.shape == planned.shape &&
@@ -108,7 +107,7 @@ bool Intersect(const ByteRange& a, const ByteRange& b) {
 
 Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                   const PlannedTensor& other_planned) {
-  // Byte ranges are compared first, and elements only if the ranges intersect.
+  // Elements are compared only if the byte ranges intersect, because that takes longer.
   if (!Intersect(RangeOf(output, planned), RangeOf(other, other_planned))) return Status::Ok();
   if (!layout::Overlap(View(output), View(other))) return Status::Ok();
   return Status::InvalidArgument(Arg(output.name).Says("shares memory with ") + Arg(other.name));

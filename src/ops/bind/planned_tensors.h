@@ -11,19 +11,17 @@
 
 namespace fa::ops {
 
-/// The facts of a tensor that a plan keeps, to compare the tensor in Run. If the tensor is absent, only `present` has a
-/// meaning.
+/// What a plan keeps about a tensor, to compare it with the tensor in Run. If the tensor is absent, only `present` has
+/// a meaning.
 struct PlannedTensor {
   bool present = false;
   DType dtype = DType::kF32;
   Dims shape, stride;
-  int64_t span_bytes = 0;  ///< bytes from the first byte of the tensor to past its last byte
+  int64_t span_bytes = 0;  ///< bytes from the tensor's first byte to the end of its last element
 };
 
-/// Returns the facts of checked tensors, in the order of the tensors.
+/// Returns what to keep of checked tensors, in the order of the tensors.
 [[nodiscard]] std::vector<PlannedTensor> KeepPlanned(std::span<const CallTensor> tensors);
-
-// The following functions are for checks in Run.
 
 /// Checks that the tensor is the planned one: shape, stride, type, presence.
 [[nodiscard]] Status CheckPlanned(const CallTensor& got, const PlannedTensor& planned);
@@ -32,8 +30,8 @@ struct PlannedTensor {
 /// Checks that the output shares no element with the other tensor.
 [[nodiscard]] Status CheckApart(const CallTensor& output, const PlannedTensor& planned, const CallTensor& other,
                                 const PlannedTensor& other_planned);
-/// The next two functions check all tensors of a call. The first applies CheckPlanned to each tensor. The second
-/// applies CheckApart to every output and every tensor before it.
+/// Check all tensors of a call. CheckAllPlanned calls CheckPlanned for each tensor. CheckAllApart calls CheckApart for
+/// every output and every tensor before it.
 [[nodiscard]] Status CheckAllPlanned(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 [[nodiscard]] Status CheckAllApart(std::span<const CallTensor> tensors, std::span<const PlannedTensor> planned);
 

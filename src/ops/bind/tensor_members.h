@@ -10,7 +10,7 @@
 
 namespace fa::ops {
 
-/// A member of an operator's arguments that holds a tensor. If the tensor is not `required`, null data says that it is
+/// A member of an operator's arguments that holds a tensor. If it is not `required`, null data means that the tensor is
 /// absent.
 template <typename Args>
 struct TensorMember {
@@ -38,14 +38,14 @@ constexpr std::array<T, (kSizes + ...)> Joined(const std::array<T, kSizes>&... p
   return all;
 }
 
-/// The inputs of the forward that a dense call and its gradients read.
+/// The inputs that the dense forward and backward share.
 template <typename Args>
 inline constexpr std::array kDenseInputs = {
     FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_REQUIRED_INPUT(v), FA_INPUT(q_rope), FA_INPUT(k_rope),
     FA_INPUT(pse),        FA_INPUT(dense_mask), FA_INPUT(drop_mask),  FA_INPUT(sink),
 };
 
-/// The inputs of the forward that a sparse call and its gradients read.
+/// The inputs that the sparse forward and backward share.
 template <typename Args>
 inline constexpr std::array kSparseInputs = {
     FA_REQUIRED_INPUT(q), FA_REQUIRED_INPUT(k), FA_INPUT(v),
@@ -53,14 +53,14 @@ inline constexpr std::array kSparseInputs = {
     FA_INPUT(sink),
 };
 
-/// The tensors that gradients read beyond the forward's inputs, and the results of gradients other than dv.
+/// The inputs that only a backward has, and the gradients that it writes, without dv.
 template <typename Args>
 inline constexpr std::array kGradientInputs = {
     FA_REQUIRED_INPUT(out),         FA_REQUIRED_INPUT(d_out), FA_REQUIRED_INPUT(softmax_max),
     FA_REQUIRED_INPUT(softmax_sum), FA_REQUIRED_OUTPUT(dq),   FA_REQUIRED_OUTPUT(dk),
 };
 
-/// The inputs of the indexer that a loss, or the call for its statistics, reads.
+/// The indexer's inputs, as a loss or the call for its statistics reads them.
 template <typename Args>
 inline constexpr std::array kIndexerInputs = {FA_REQUIRED_INPUT(q_index), FA_REQUIRED_INPUT(k_index),
                                               FA_REQUIRED_INPUT(weights)};

@@ -1,4 +1,3 @@
-// The operator FlashAttentionGrad. A call is bound, planned and run.
 
 #include <utility>
 

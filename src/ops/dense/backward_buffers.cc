@@ -10,7 +10,8 @@ namespace {
 using core::SaturatedProduct;
 using core::SaturatedSum;
 
-/// The sizes, in floats, of the sums that tiles of several slots add to. A size is 0 if the call does not need the sum.
+/// The sizes, in floats, of the sums to which tiles of several slots add. A size is 0 if the call does not need the
+/// sum.
 struct SumSizes {
   int64_t row_delta = 0, row_slope = 0, key_bias = 0, pair_bias = 0;
 };
@@ -53,7 +54,7 @@ BackwardBuffers::BackwardBuffers(const BoundAttentionGrad& bound, const tiling::
       pairs_(table.pairs()),
       copies_k_(pairs_ || bound.forward.has_rope || !DenseF32(bound.forward.k, bound.forward.problem.d)),
       copies_v_(!pairs_ && !DenseF32(bound.forward.v, columns_v_)),
-      softcap_(bound.forward.softcap > 0),
+      caps_(bound.forward.caps()),
       stage_bias_(bound.forward.pse.compressed) {
   Carver slot(nullptr);
   static_cast<void>(LaySlot(slot));
@@ -107,7 +108,7 @@ BackwardSlot BackwardBuffers::LaySlot(Carver& carver) const {
 
 BackwardScratch BackwardBuffers::LayScratch(Carver& carver) const {
   return {.tiles = GradTiles(carver, pairs_, tile_lanes_, block_k_),
-          .capped = carver.Floats(softcap_ ? kMaxStripWidth * block_k_ : 0),
+          .capped = carver.Floats(caps_ ? kMaxStripWidth * block_k_ : 0),
           .bias = carver.Floats(stage_bias_ ? kMaxStripWidth * block_k_ : 0)};
 }
 

@@ -16,65 +16,64 @@
 
 namespace fa::ops {
 
-/// The f32 memory of one slot. A slot serves one head of keys of one sequence at a time. Row r of query head g of the
-/// group is at g * rows_per_head + r; key j is at j.
+/// The f32 memory of one slot. A slot serves one (sequence, kv head) at a time. Row r of query head g of the group has
+/// number g * rows_per_head + r in the slot; key j has number j.
 struct BackwardSlot {
   float* q_panel = nullptr;   ///< strips of packed queries, [d + d_rope][width] each
   float* do_panel = nullptr;  ///< strips of packed d_out, [dv][width]
   float* dq_panel = nullptr;  ///< strips of dQ, [d + d_rope][width]
   float* shift = nullptr;     ///< base-2 logarithm of the row's softmax denominator; +inf for a row without keys
   float* delta = nullptr;     ///< rowsum(d_out * out)
-  float* q = nullptr;         ///< one panel of pack_rows per tile of rows
+  float* q = nullptr;         ///< one panel of pack_rows for each tile of rows
   float* q_rope = nullptr;    ///< panels of pack_rows
   float* d_out = nullptr;     ///< panels of pack_rows
   float* dk = nullptr;        ///< rows [d + d_rope]
   float* dv = nullptr;        ///< rows [dv]
-  /// Rows [d + d_rope], or pairs of rows for kernels of pairs; unused if the caller's rows are dense f32.
+  /// Rows [d + d_rope], or pairs of rows for kernels of pairs. Unused if kernels read the caller's rows.
   float* k = nullptr;
-  float* v = nullptr;  ///< rows [dv]; unused if the caller's rows are dense f32
+  float* v = nullptr;  ///< rows [dv]; unused if kernels read the caller's rows
 };
 
 /// A worker's own memory for one tile.
 struct BackwardScratch {
   GradTiles tiles;
-  float* capped = nullptr;  ///< one strip's scores after the softcap
+  float* capped = nullptr;  ///< one strip's capped scores
   float* bias = nullptr;    ///< staged rows of a compressed pse
 };
 
-/// The places of the buffers of a backward plan in its workspace.
+/// The offsets of a backward plan's buffers in its workspace.
 class BackwardBuffers {
  public:
   /// Adds the buffers to the layout of `workspace`.
   BackwardBuffers(const BoundAttentionGrad& bound, const tiling::BackwardPlan& plan,
                   const core::kernels::KernelTable& table, tiling::WorkspacePlan& workspace);
 
-  /// Returns the bytes of workspace that the sums over rows, keys and the batch take. The number is known before the
-  /// plan is made.
+  /// Returns the bytes of the sums over rows, keys and the batch in the workspace, which are known before the plan is
+  /// made.
   [[nodiscard]] static size_t SumBytes(const BoundAttentionGrad& bound);
 
   [[nodiscard]] std::byte* RunState(std::byte* workspace) const { return workspace + run_state_; }
   [[nodiscard]] BackwardSlot Slot(std::byte* workspace, int32_t slot) const;
   [[nodiscard]] BackwardScratch Scratch(std::byte* workspace, int worker) const;
 
-  /// Returns how many floats a row takes, at most on any level, in a panel that pack_rows writes.
+  /// Returns the most floats, at any level, that a row takes in a panel that pack_rows writes.
   [[nodiscard]] static int64_t PanelColumns(int64_t columns) { return core::RoundUp(columns, 16); }
   [[nodiscard]] bool copies_k() const { return copies_k_; }
   [[nodiscard]] bool copies_v() const { return copies_v_; }
-  /// Returns the place of key `begin`, an even number, in BackwardSlot::k, or in a copy of keys that the caller keeps.
+  /// Returns the offset, in floats, of key `begin` in BackwardSlot::k or KeySums::k. With kernels of pairs, `begin`
+  /// must be even.
   [[nodiscard]] int64_t KeyOffset(int64_t begin) const {
     assert(begin >= 0 && (!pairs_ || begin % 2 == 0));
     return (pairs_ ? begin / 2 : begin) * columns_qk_;
   }
 
-  /// The following functions return f32 sums to which tiles of several slots add. A pointer is null if the call does
-  /// not need the sum.
+  /// Return f32 sums to which tiles of several slots add, or null if the call does not need the sum.
   [[nodiscard]] float* RowDelta(std::byte* workspace) const { return At(workspace, row_delta_); }  ///< [b][n][sq]
   [[nodiscard]] float* RowSlope(std::byte* workspace) const { return At(workspace, row_slope_); }  ///< [b][n][sq]
   [[nodiscard]] float* KeyBias(std::byte* workspace) const { return At(workspace, key_bias_); }    ///< [b][n][sk]
   [[nodiscard]] float* PairBias(std::byte* workspace) const { return At(workspace, pair_bias_); }  ///< [n][sq][sk]
-  /// RowBase returns the offset of sequence b in RowDelta and RowSlope, and the next function its offset in KeyBias.
-  /// From there on the sequence has its heads, one after the other, each with the sequence's own number of rows or
-  /// keys.
+  /// RowBase returns the offset of sequence b in RowDelta and RowSlope; KeyBase returns its offset in KeyBias. The
+  /// heads of the sequence follow one another from there on, each with the sequence's own number of rows or keys.
   [[nodiscard]] int64_t RowBase(int64_t b) const { return row_base_[static_cast<size_t>(b)]; }
   [[nodiscard]] int64_t KeyBase(int64_t b) const { return key_base_[static_cast<size_t>(b)]; }
 
@@ -91,7 +90,7 @@ class BackwardBuffers {
   int64_t slot_count_, workers_;
   int64_t slot_rows_, slot_keys_, tile_lanes_, block_k_;
   int64_t paired_keys_;  ///< number of keys of a slot, rounded up to a whole group of pairs
-  bool pairs_, copies_k_, copies_v_, softcap_, stage_bias_;
+  bool pairs_, copies_k_, copies_v_, caps_, stage_bias_;
   size_t run_state_, slots_, slot_bytes_, scratch_, scratch_bytes_;
   size_t row_delta_ = kAbsent, row_slope_ = kAbsent, key_bias_ = kAbsent, pair_bias_ = kAbsent;
   std::vector<int64_t> row_base_, key_base_;

@@ -12,8 +12,8 @@
 // dQ^T of a row group and dK, dV of a column live in f32 in the head's slot. The plan's edges give each of these sums a
 // single writer at a time and one order of additions. So no bit depends on which worker runs which tile, or when. The
 // first tile of a row group packs Q and dO in both forms, and the row statistics. The last tile of the row group writes
-// dQ. In the same way, the first tile of a column prepares K and V, and the last one writes dK and dV. Each product is
-// a chain of f32 additions through memory. So rows and keys may be grouped in any way without a change of the bits.
+// dQ. In the same way, the first tile of a column prepares K and V, and the last one writes dK and dV. A product adds
+// its terms one by one to the f32 sum in memory. So the bits do not depend on how rows and keys are cut into tiles.
 
 #include "ops/dense/backward_tile.h"
 
@@ -36,7 +36,8 @@ using tiling::Interval;
 
 bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::RowBlock& rows, int64_t count,
                int64_t columns) {
-  // If rows lie in pairs, the rows of a group lie together. Rows that fill up the last group are finite.
+  // If rows are paired, all rows of a group are contiguous and are checked at once. Rows that only fill up the last
+  // group are finite.
   const int64_t step = rows.paired ? rows.group : 1, elements = step * columns;
   const int64_t bytes = step * rows.stride * static_cast<int64_t>(SizeOf(rows.dtype));
   const auto* data = static_cast<const std::byte*>(rows.data);
@@ -48,7 +49,7 @@ bool AllFinite(const core::kernels::RowKernels& kernels, const core::kernels::Ro
 
 }  // namespace
 
-/// A strip whose tiles begin with the first key of the column.
+/// A strip whose s and dp begin with the first key of the column.
 struct BackwardTile::ColumnStrip : GradStrip {
   Interval keys = {};  ///< visited keys of the column
   bool may_meet_masked = false;
@@ -59,16 +60,17 @@ struct BackwardTile::Tile {
   const tiling::Sequence& sequence;
   BackwardSlot slot;
   BackwardScratch scratch;
-  int64_t slot_row = 0;  ///< place of the item's row_begin in the slot
+  int64_t slot_row = 0;  ///< number of the item's row_begin in the slot
   Interval column;
-  int64_t first_key = 0;        ///< the key at which the slot's rows of keys begin
-  int64_t first_row = 0;        ///< row of `first_key` in dK and dV
-  bool begins_sums, ends_sums;  ///< whether this tile starts dK and dV of the column at 0, and rounds them at the end
+  int64_t first_key = 0;  ///< the key with number 0 in the slot
+  int64_t first_row = 0;  ///< row of `first_key` in dK and dV
+  /// Whether this tile starts dK and dV of the column at 0, and whether it rounds them at the end.
+  bool begins_sums, ends_sums;
   StripArray<ColumnStrip, kMaxTileStrips> strips = {};
   KeyRows keys = {};
   KeyRows keys_of_dq = {};  ///< the column's K for the product dS^T K
-  /// Whether the column's K has only finite values, and whether the rows' Q and dO have. Masked pairs may meet these
-  /// values. Each member is empty until a strip asks for it.
+  /// Whether all values of the column's K are finite, and whether those of the rows' Q and dO are. Masked pairs are
+  /// multiplied with these values. Each member is empty until a strip asks for it.
   std::optional<bool> keys_finite = {}, rows_finite = {};
   float* q = nullptr;  ///< panels of pack_rows with as many rows as the tile
   float* q_rope = nullptr;
@@ -79,7 +81,7 @@ struct BackwardTile::Tile {
   core::kernels::FetchList fetch = {};
 
   [[nodiscard]] int64_t rows() const { return item.row_end - item.row_begin; }
-  /// Returns the place of a key in the slot's rows of keys.
+  /// Returns the number of `key` in the slot.
   [[nodiscard]] int64_t SlotKey(int64_t key) const { return key - first_key; }
 };
 
@@ -96,7 +98,7 @@ BackwardTile::BackwardTile(const tiling::AttentionProblem& problem, const tiling
       score_tile_(problem, table, rows.scores) {}
 
 void BackwardTile::operator()(int32_t task, int worker) {
-  // A task past the last item is a join, which does no work.
+  // Tasks from items.size() on are joins, which do no work.
   if (task >= static_cast<int64_t>(plan_.items.size())) return;
   const tiling::BackwardItem& item = plan_.items[static_cast<size_t>(task)];
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
@@ -128,7 +130,7 @@ void BackwardTile::operator()(int32_t task, int worker) {
   if (!tile.column.empty() && tile.ends_sums) CloseColumn(tile);
 }
 
-/// Returns the place of the item's rows in its slot.
+/// Returns the number of the item's first row in its slot.
 int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   const int64_t sq = problem_.sequences[static_cast<size_t>(item.sequence)].sq;
   const int64_t rows_per_head = core::RoundUp(sq, plan_.block_q);
@@ -137,7 +139,8 @@ int64_t BackwardTile::SlotRow(const tiling::BackwardItem& item) const {
   return first + head * rows_per_head + item.row_begin;
 }
 
-/// Makes the tile's strips. The first tile of the row group also packs what later tiles read.
+/// Makes the tile's strips. The first tile of a row group also packs its Q, dO and row statistics, which later tiles
+/// read.
 void BackwardTile::OpenRows(Tile& tile) const {
   const tiling::BackwardItem& item = tile.item;
   const int64_t columns = problem_.d + problem_.d_rope;
@@ -249,7 +252,7 @@ void BackwardTile::BindKeys(Tile& tile) const {
   tile.keys_of_dq.k = keys.k;
 }
 
-/// Fetches, during the products, what the next tile reads.
+/// Lets the products prefetch what the next tile reads.
 /// @param rows  receives the list of rows that the next tile packs; it must live until the products are done
 void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
   constexpr int64_t kMostBytes = int64_t{192} << 10;  // more would drive this tile's data out of L2
@@ -269,7 +272,7 @@ void BackwardTile::FetchNext(Tile& tile, TileFetch& rows) const {
       break;
   }
   if (lines == 0) return;
-  // Each strip has three products, for scores, dP and dQ. Each of these products fetches an equal share of the lines.
+  // Each strip has three products, for the scores, dP and dQ. Every product prefetches the same number of lines.
   for (core::kernels::RowBlock* rows_of : {&tile.keys.k, &tile.keys.v, &tile.keys_of_dq.k}) {
     rows_of->fetch = &tile.fetch;
     rows_of->fetch_lines = lines / (3 * tile.strips.size()) + 1;
@@ -346,7 +349,7 @@ void BackwardTile::StripGradients(Tile& tile, ColumnStrip& strip) const {
     kernels.backward_softmax(s, dp, n, factor, strip.shift, strip.delta);
   }
   if (has_dpse() || rows_.dslopes.data != nullptr) OptionalGradients(tile, strip);
-  if (rows_.scores.softcap > 0) {
+  if (rows_.scores.caps()) {
     kernels.passes.softcap_gradient(dp, tile.scratch.capped, n, rows_.scores.softcap);
     if (strip.may_meet_masked) {  // a masked score may be NaN, and 0 * NaN is not 0
       passes.MaskInterval(kernels, strip.lanes, strip.keys.begin, n, 0.0f, dp);
@@ -406,7 +409,7 @@ void BackwardTile::OptionalGradients(const Tile& tile, const ColumnStrip& strip)
   std::copy_n(sum.data(), strip.lanes.count, rows);
 }
 
-/// Returns the sums of the bias gradients of the tile's head, beginning with a key.
+/// Returns the sums of the bias gradient of the tile's head, from key `key` on.
 float* BackwardTile::KeyBias(const Tile& tile, int64_t key) const {
   const tiling::BackwardItem& item = tile.item;
   if (sums_ == nullptr) {
@@ -422,7 +425,7 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
   const float* ds = strip.dp + (strip.keys.begin - tile.column.begin) * strip.lanes.width;
   const int64_t head = tile.item.head, b = tile.item.sequence;
   if (where.shared_rows) {
-    // The tiles of a column run in the order of their rows, so the sum of every key has one order of additions.
+    // The tiles of a column run in the order of their rows, so rows are added to each key's sum in one order.
     float* keys = KeyBias(tile, strip.keys.begin);
     // Adding a number to -0 gives exactly this number.
     if (rows_.dpse_of_one_row) std::fill_n(keys, strip.keys.size(), -0.0f);
@@ -444,8 +447,9 @@ void BackwardTile::BiasGradient(const Tile& tile, const ColumnStrip& strip) cons
                                       where.adds() ? DType::kF32 : where.dtype, strip.lanes.count);
 }
 
-/// dV += P^T dO and dK += dS^T Q over all strips. Strips keep different intervals of keys. Between two neighbouring
-/// bounds of these intervals, one contiguous run of strips takes part, since the bounds do not decrease along the rows.
+/// dV += P^T dO and dK += dS^T Q over all strips. Strips visit different intervals of keys, whose begins and ends do
+/// not decrease from strip to strip. So the keys between two neighbouring bounds are visited by consecutive strips,
+/// which one product takes together.
 void BackwardTile::ColumnGradients(const Tile& tile) const {
   const int64_t columns = problem_.d + problem_.d_rope;
   const bool exact = tile.rows_finite && !*tile.rows_finite;
@@ -491,8 +495,8 @@ void BackwardTile::ColumnGradients(const Tile& tile) const {
       const Interval keys = tile.strips[s].keys;
       return keys.begin <= key && key < keys.end;
     };
-    // A product takes only strips of one width, because strips of another width have tiles of another shape. A strip
-    // whose rows have no keys has no tile. With listed rows, such a strip may stand between others.
+    // A product takes only strips of one width, because their P and dS have one shape. With listed rows, a strip
+    // without keys, which has no P and dS, may stand between others.
     for (int64_t first = from, end = from; first < to; first = end) {
       if (!visits(first)) {
         ++end;

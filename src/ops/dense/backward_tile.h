@@ -14,24 +14,25 @@
 
 namespace fa::ops {
 
-/// The sums dK and dV of keys, to which several graphs add one after the other. For kv head h, dK begins at dk + h *
-/// dk_head, and dV begins at dv + h * dv_head. The first row belongs to key `first_key`.
+/// The sums dK and dV of some keys, to which several graphs add one after the other. For kv head h, dK
+/// begins at dk + h * dk_head, and dV begins at dv + h * dv_head. The first row belongs to key `first_key`.
 struct KeySums {
-  bool begin = true, end = true;  ///< whether the graph's tiles start the sums at 0, and round them at the end
+  /// Whether the graph's tiles start the sums at 0, and whether they round them at the end.
+  bool begin = true, end = true;
   float *dk = nullptr, *dv = nullptr;
   int64_t dk_head = 0, dv_head = 0;
   float *k = nullptr, *v = nullptr;  ///< memory for K and V of these columns, if tiles copy them
   int64_t k_head = 0, v_head = 0;
-  float* bias = nullptr;  ///< gradient of a bias with one row for all queries, if there is one query head per kv head
+  float* bias = nullptr;  ///< gradient of a bias with one row for all queries; only with one query head per kv head
   int64_t bias_head = 0;
   int64_t first_key = 0;
   int64_t first_row = 0;  ///< row of `first_key` in the tensors dK and dV, which receive the rounded sums
 };
 
-/// The backward's tile program, which runs any task of a BackwardPlan. A run makes one object, which all workers share.
+/// Runs any task of a BackwardPlan. A run makes one object, which all workers share.
 class BackwardTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   /// @param sums  one entry per BackwardItem::key_sums, or null if the sums are in the item's slot
   BackwardTile(const tiling::AttentionProblem& problem, const tiling::BackwardPlan& plan,
                const core::kernels::KernelTable& table, const GradRows& rows, const BackwardBuffers& buffers,
@@ -57,10 +58,8 @@ class BackwardTile {
   [[nodiscard]] bool KeysFinite(Tile& tile) const;
   [[nodiscard]] bool QueryPanelsFinite(Tile& tile) const;
   [[nodiscard]] bool has_dpse() const { return rows_.dpse.data != nullptr; }
-  /// Returns whether dS is read as f32 before the products with dS.
-  [[nodiscard]] bool reads_ds() const {
-    return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.softcap > 0;
-  }
+  /// Returns whether dS is also read as f32, besides the products with it.
+  [[nodiscard]] bool reads_ds() const { return has_dpse() || rows_.dslopes.data != nullptr || rows_.scores.caps(); }
   void OptionalGradients(const Tile& tile, const ColumnStrip& strip) const;
   void BiasGradient(const Tile& tile, const ColumnStrip& strip) const;
   [[nodiscard]] float* KeyBias(const Tile& tile, int64_t key) const;

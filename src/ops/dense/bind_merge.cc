@@ -125,7 +125,7 @@ Status CheckOutputsApart(const MergeArgs& args) {
 }
 
 // Checks that an output shares no element with other outputs or with inputs, except with the previous partial result
-// that it replaces. Tensors without an address share nothing.
+// that it replaces. Tensors whose data is null share nothing.
 Status CheckAliasing(const MergeArgs& args) {
   const NamedView outputs[] = {
       {"out", Filled(args.out)}, {"softmax_max", Filled(args.softmax_max)}, {"softmax_sum", Filled(args.softmax_sum)}};

@@ -14,11 +14,10 @@
 namespace fa {
 namespace {
 
-// FillKeepBits writes whole words. The end of the mask need not hold a whole word, and the start of the mask need not
-// be aligned. So the bits are drawn block by block into a buffer that stays in the L1 cache, and copied from there. A
-// block has this number of bits.
+// The number of bits per block. FillKeepBits writes whole words, but the mask may be unaligned and may end inside a
+// word. So the bits are drawn block by block into a buffer that stays in L1, and copied from there.
 constexpr int64_t kBlockBits = 1 << 15;
-// The number of blocks per task, which is enough work for a task: Philox takes about 100 us.
+// The number of blocks per task. Drawing them takes about 100 us, which is enough work for a task.
 constexpr int64_t kTaskBlocks = 32;
 
 Status Generate(PhiloxState state, float keep_prob, int64_t bits, std::span<uint8_t> mask, Context* context) {

@@ -1,4 +1,3 @@
-// The operator FlashAttention. A call is bound, planned and run.
 
 #include <string>
 #include <utility>

@@ -14,9 +14,8 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the kernels of a call. The rows of a decode's keys may lie in pages, and kernels of pairs cannot read pages.
-/// So the strips of a decode multiply f32. A decode takes the kernels of few rows for its own type, as the forward
-/// does.
+/// Returns the kernels of a call. The keys of a decode may lie in pages, which kernels of pairs cannot read. So the
+/// strips of a decode multiply f32, but its kernels of few rows are those for its own type, as in the forward.
 core::kernels::KernelTable TableOf(const Context& context, const BoundAttention& bound) {
   const core::kernels::KernelTable& own = KernelsOf(context, bound.problem.dtype);
   if (!bound.decode) return own;
@@ -26,8 +25,8 @@ core::kernels::KernelTable TableOf(const Context& context, const BoundAttention&
   return table;
 }
 
-/// Records in the problem what the kernels read in place. Kernels of pairs read K in place, since every row of K holds
-/// pairs of neighbouring columns. V must be packed, since its pairs are of neighbouring keys.
+/// Sets k_in_place and v_in_place. Kernels of pairs read K in place, because a pair is two neighbouring columns of a
+/// row. V must be packed, because there a pair is the rows of two neighbouring keys.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {
     bound.problem.k_in_place = true;

@@ -2,10 +2,10 @@
 //
 //   for each key block:  for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops per pair
-//     passes: softcap, bias, masks                                      only where switched on, or on an edge
+//     passes: cap, bias, masks                                          only where switched on, or on an edge
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
 //     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops per pair
-//   O = O^T / sum, transposed once per tile; a short sequence keeps O by rows (docs/kernels.md).
+//   O = O^T / sum, transposed once per tile; if the state is by rows (docs/kernels.md), no transposition is needed.
 //
 // Memory: K and V are read once per tile from memory, and from L2 by the strips after the first. S^T and P^T never
 // leave the cache. Q is read once, and O is written once. A block's keys are clipped, in steps of 8, to the interval
@@ -43,7 +43,7 @@ const StripKernels& ForwardKernels(const core::kernels::KernelTable& table, cons
 }
 
 size_t PartStateFloats(int64_t rows, int64_t dv) {
-  // Strips of few rows have at most 16 lanes.
+  // The kernels of few rows take at most kFew lanes.
   constexpr int64_t kFew = tiling::kFewestStateLanes;
   const int64_t lanes = rows <= kFew ? kFew : MostLanes(rows);
   return static_cast<size_t>(core::RoundUp(lanes * (dv + 2), 16));
@@ -97,7 +97,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
 }
 
 /// Visits every block of the item's keys.
-/// @param anew  visit only strips that were restarted
+/// @param anew  visit only the strips that start again
 void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
                             bool anew) const {
   const int64_t count = strips.size(), block_k = plan_.shape.block_k;
@@ -129,16 +129,16 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
       } else {
         strips_.VisitBlock(strips[s], block, rows, scratch);
       }
-      // The first strip has fetched the next block into L2, so the other strips need not fetch it.
+      // The first strip has prefetched the next block into L2, so the other strips need not.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
-    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values take the place of this block's
+    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values overwrite this block's
   }
   ForwardStrips::EndFlight(flight);
 }
 
-/// Visits the only key block of a short sequence. It fetches O of this tile, and Q, K and V of the next tile. Each of
-/// them is too short for the hardware's prefetchers to start.
+/// Visits the only key block of a short sequence (IsShort), and prefetches O of this tile and Q, K and V of the next
+/// tile. These are too short for the hardware's prefetchers.
 void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::ForwardItem* next,
                              const TileScratch& scratch, ForwardStrips::Strips& strips) const {
   TileFetch fetch;
@@ -155,9 +155,8 @@ void ForwardTile::VisitShort(const tiling::ForwardItem& item, const tiling::Forw
   for (int64_t s = 0; s < count; ++s) strips_.VisitBlock(strips[s], block, rows, scratch);
 }
 
-/// Leaves this part's state for the merge of all parts of these keys. The task that arrives last adds all states, in
-/// the order of the parts. Returns whether this task has done so. No task waits, and no bit depends on which task is
-/// the last.
+/// Stores the state of this part of the keys. The part that finishes last merges the states of all parts, in their
+/// order. Returns whether this call has done so. No task waits, and no bit depends on which task is the last.
 bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* strips, int64_t count) const {
   const int64_t dv = problem_.dv;
   auto* states = reinterpret_cast<float*>(workspace_ + buffers_.states);
@@ -194,8 +193,8 @@ bool ForwardTile::MergeParts(const tiling::ForwardItem& item, RunningStrip* stri
   return true;
 }
 
-/// Adds the state of a part: with m = max(own max, part's max), own *= 2^(own max - m) and own += 2^(part's max - m)
-/// part.
+/// Adds the state of a part to `strip`: with m = max(own max, part's max), own *= 2^(own max - m) and own += 2^(part's
+/// max - m) part.
 void ForwardTile::AddPart(const float* part, RunningStrip& strip) const {
   const int64_t width = strip.lanes.width;
   const float *part_max = part, *part_sum = part + width;

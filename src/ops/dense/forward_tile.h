@@ -14,39 +14,41 @@
 
 namespace fa::ops {
 
-/// The places of a forward plan's buffers in the workspace.
+/// The offsets of a forward plan's buffers in the workspace.
 struct ForwardBuffers {
   size_t run_state = 0;      ///< state of the executor
   size_t slots = 0;          ///< packed K and V
   size_t scratch = 0;        ///< one piece per worker
   size_t scratch_bytes = 0;  ///< bytes of one worker
-  /// Whether scratch has room for converted keys, and for staged rows of a compressed pse.
+  /// Whether scratch has memory for converted keys, and for staged rows of a compressed pse.
   bool converts_keys = false, stages_bias = false;
-  /// One int32_t per merge: the number of parts that have left their state; 0 before and after a run.
+  /// One int32_t per merge: the number of parts that have stored their state; 0 before and after a run.
   size_t arrivals = 0;
   size_t states = 0;        ///< states of parts of keys
   size_t state_floats = 0;  ///< floats of one part's state
 };
 
-/// Returns the floats of one part's state: the statistics and the output state of each strip of a tile of `rows` rows.
+/// Returns how many floats the state of one part takes: statistics and output state of all strips of a tile of `rows`
+/// rows.
 [[nodiscard]] size_t PartStateFloats(int64_t rows, int64_t dv);
 
-/// Returns whether the keys of a sequence are one block. An output state by rows then pays, since it saves the
-/// transposition. The output needs no rescaling, and V of the block stays in L1 from one register block of rows to the
-/// next. Longer sequences lose more on V. A state by rows reads four vectors of V per key, and a state along the lanes
-/// reads eight numbers. At S = 1024 they lose 2 % with D = 64 and 20 % with D = 128.
+/// Returns whether the keys of a sequence are one block. Then an output state by rows pays: it needs no transposition
+/// and no rescaling, and V of the block stays in L1 from one register block of rows to the next. With longer sequences,
+/// reading V costs more: four vectors per key, where a state along the lanes reads eight numbers. At S = 1024 a state
+/// by rows is 2 % slower with D = 64 and 20 % slower with D = 128.
 [[nodiscard]] bool IsShort(const tiling::AttentionProblem& problem, int64_t block_k, int32_t sequence);
 
-/// Returns the kernels for the first of `rows` rows of a sequence: the kernels of few rows if the whole group has few
-/// rows. The choice depends on the sequence alone, since the bits of the two kinds differ.
+/// Returns the kernels for the first strip of `rows` rows of a sequence. They are the kernels of few rows if all rows
+/// of the sequence and group are few. Because their bits differ from those of other kernels, the choice depends on the
+/// sequence alone.
 [[nodiscard]] const core::kernels::StripKernels& ForwardKernels(const core::kernels::KernelTable& table,
                                                                 const tiling::AttentionProblem& problem,
                                                                 int64_t block_k, int32_t sequence, int64_t rows);
 
-/// The forward's tile program, which runs any task of a ForwardPlan. A run makes one object, which all workers share.
+/// Runs any task of a ForwardPlan. A run makes one object, which all workers share.
 class ForwardTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   ForwardTile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
               const core::kernels::KernelTable& table, const ForwardRows& rows, const ForwardBuffers& buffers,
               std::byte* workspace, const OutputQuantization* quantization);
@@ -68,9 +70,8 @@ class ForwardTile {
   const tiling::ForwardPlan& plan_;
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
-  /// Whether strips of a short sequence fetch the next tile. With kernels of pairs, only strips with their state by
-  /// rows fetch it. The strips of the tile unit work on several blocks at the same time instead. V is listed for
-  /// kernels of pairs too, because the next tile makes pairs from V.
+  /// Whether the strips of a short sequence prefetch the next tile. With kernels of pairs, only strips with a state by
+  /// rows do. The strips of the tile unit work on several blocks at a time instead.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

@@ -1,6 +1,6 @@
-// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each sum is one serial chain of
-// additions, in a fixed order, over partial sums that the tiles have left. So the bits of a sum do not depend on
-// threads. The chains take O(B N S) work, while the tiles take O(B N S^2 D).
+// Computes the gradients of parameters, which are sums over rows, keys or the batch. Each adds up the partial sums that
+// the tiles have left, one by one in a fixed order. So the bits do not depend on threads. This takes O(B N S)
+// additions, while the tiles take O(B N S^2 D).
 
 #include "ops/dense/gradient_sums.h"
 

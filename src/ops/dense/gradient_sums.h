@@ -12,16 +12,16 @@
 
 namespace fa::ops {
 
-/// Returns `sum` plus the gradient of a head's sink in a sequence, whose rows are added in their order. The sum is a
-/// chain of doubles. So earlier calls may have added other rows, and later calls may add more.
+/// Returns `sum` plus the gradient of a head's sink in a sequence. Rows are added one by one, in their order, in
+/// double. So earlier calls may have added rows before them, and later calls may add rows after them.
 /// @param delta  one value per row of the sequence and head, in order
 [[nodiscard]] double AddSinkRows(const GradRows& rows, float sink, const tiling::Sequence& sequence, int64_t b,
                                  int64_t head, const float* delta, double sum);
-/// Returns `sum` plus the gradient of a head's slope in a sequence, whose rows are added in their order.
+/// Returns `sum` plus the gradient of a head's slope in a sequence. Rows are added one by one, in their order.
 /// @param slope_rows  `count` values, one per row
 [[nodiscard]] double AddSlopeRows(const float* slope_rows, int64_t count, double sum);
 
-/// Rounds `count` f32 values into row i of head n of a sequence's dpse.
+/// Rounds `count` f32 values to the type of dpse and writes them to row i of head n.
 void WriteBiasRow(const core::kernels::KernelTable& table, const layout::MutableRowsView& dpse, int64_t n, int64_t i,
                   const float* from, int64_t count);
 
@@ -35,18 +35,18 @@ struct PairSizes {
 void WritePairBias(const core::kernels::KernelTable& table, const PairSizes& sizes, const float* pairs,
                    const layout::MutableRowsView& dpse);
 
-/// Clears the sums that every tile of a run adds to. Must be called before the graph runs.
+/// Clears the sums to which the tiles of a run add. Must be called before the graph runs.
 void ClearGradientSums(const tiling::AttentionProblem& problem, const BackwardBuffers& buffers, std::byte* workspace);
 
-/// Computes dsink, dslopes and the shared forms of dpse from the sums of rows and keys, with b and i ascending. Must be
-/// called after the graph has run.
+/// Computes dsink, dslopes and, if rows or the batch share a bias, dpse from the tiles' sums, with b and i ascending.
+/// Must be called after the graph has run.
 void WriteGradientSums(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
                        const GradRows& rows, const BackwardBuffers& buffers, std::byte* workspace);
 
 /// Writes 0 to the gradient of a bias whose batch is empty.
 void ClearBiasGradient(const MutableTensorView& dpse);
 
-/// Writes 0 to TND rows that belong to no sequence, in dq (dq_rope) and in dk, dv (dk_rope).
+/// Writes 0 to dq, dk, dv and their rope parts in TND rows that belong to no sequence.
 void WriteTailGradients(const tiling::AttentionProblem& problem, const GradRows& rows);
 
 }  // namespace fa::ops

@@ -9,9 +9,10 @@ namespace fa::ops {
 namespace {
 
 constexpr int64_t kWordBits = 64;
-/// A tile of fewer rows is all that its sequence has, so it alone reads the mask.
+/// The fewest rows of a sequence for which words are made. With fewer rows, the only tile reads each byte of the mask
+/// once.
 constexpr int64_t kLeastRows = 32;
-/// The rows of a task, which takes some 10 us per 1000 keys.
+/// The rows per task. A task takes some 10 us per 1000 keys.
 constexpr int64_t kRowsOfTask = 64;
 
 /// Returns a word with bit j set where byte j of `bytes` is not 0.

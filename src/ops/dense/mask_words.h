@@ -13,9 +13,9 @@
 
 namespace fa::ops {
 
-/// The dense mask of a call with one bit per pair, made from its bytes before the tiles run. Each tile looks at its
-/// part of the mask to find the keys that it need not visit, and reads a byte mask once per head. A call of few rows
-/// has no words, since its few tiles read each byte once.
+/// The dense mask of a call with one bit per pair, made from its bytes before the tiles run. Tiles read their part of
+/// the mask once per head, and to find keys that they need not visit. Bits make this faster. A call with few rows has
+/// no words, because its tiles read each byte only once.
 class MaskWords {
  public:
   MaskWords(const BoundAttention& bound, int workers);

@@ -1,6 +1,6 @@
-// Merges two partial attention results row by row, a previous one (p) and a current one (c). Let m = max(mp, mc), a =
-// sp e^(mp-m), b = sc e^(mc-m) and s = a + b. The row becomes (op a + oc b) / s. The time goes to memory: two outputs
-// are read and one is written. Only the two factors of a row take exponentials.
+// Merges two partial attention results row by row, a previous one (p) and a current one (c). With outputs o, maxima m
+// and sums s of the two: m = max(mp, mc), a = sp e^(mp-m), b = sc e^(mc-m), s = a + b. The row becomes (op a + oc b) /
+// s. The time goes to memory: two outputs are read and one is written. Only the two factors of a row take exponentials.
 #include "fa/merge.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ class Merger {
  public:
   Merger(const ops::MergeRows& rows, const ops::BoundMerge& merge) : rows_(rows), merge_(merge) {}
 
-  // Merges the rows [begin, end). Rows are counted with the head running fastest, as they lie in most layouts. In other
-  // layouts each row by itself is still contiguous.
+  // Merges the rows [begin, end). Rows are numbered with the head as the fastest index, which is their order in memory
+  // in most layouts.
   template <typename Type>
   void MergeRows(int64_t begin, int64_t end) const {
     for (int64_t index = begin; index < end; ++index) {
@@ -83,7 +83,7 @@ class Merger {
       if (out != prev) std::copy_n(prev, d, out);
       write_stats(prev_max, prev_sum);
     } else {
-      // A NaN in either maximum must stay; std::max would drop it in one order of its arguments.
+      // If either maximum is NaN, the result must be NaN. std::max would drop a NaN in its second argument.
       const float max = prev_max > cur_max || std::isnan(prev_max) ? prev_max : cur_max;
       const float prev_part = prev_sum * ops::ExpBelow(prev_max, max);
       const float cur_part = cur_sum * ops::ExpBelow(cur_max, max);
@@ -127,7 +127,7 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
     const std::vector<double> load = plan_.Load();
     return {.op = "merge",
             .machine = ops::MachineOf(context(), ops::KernelsOf(context(), bound_.dtype)),
-            .kernels = {"merge_portable"},  // all levels share one kernel, since memory bounds the time
+            .kernels = {"merge_portable"},  // memory bounds the time, so all levels share one kernel
             .reason = kReason,
             .block_q = plan_.step,
             .graph = plan_.graph,

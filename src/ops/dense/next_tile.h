@@ -8,14 +8,14 @@
 namespace fa::ops {
 
 /// Returns the tile that a backward's worker most likely takes after the tile `task`, or null if unknown. The result is
-/// the first successor of the task. That is the next tile of the column or, after the column's last tile, the next tile
-/// of the row group. If that successor is a join, the result is the first tile that reuses the slot.
+/// the first successor of the task: the next tile of the column or, after the column's last tile, the next tile of the
+/// row group. If that successor is a join, the result is the first tile that reuses the slot.
 [[nodiscard]] const tiling::BackwardItem* NextTile(const tiling::BackwardPlan& plan, int32_t task);
 
-/// The kind of data that a tile fetches, during its products, for the next tile.
+/// What a tile prefetches, during its products, for the next tile.
 enum class FetchedOfNext : uint8_t {
   kNothing,
-  kPanels,  ///< panels of the next tile's row group, which come from L3 if a head's panels do not stay in L2
+  kPanels,  ///< packed panels of the next tile's row group, if a head's panels do not stay in L2
   kRows     ///< rows of the tensors, which the next tile packs
 };
 

@@ -7,8 +7,8 @@
 
 namespace fa::ops {
 
-/// Returns a line for a plan's description about the packed query rows past the last sequence. Many such rows may mean
-/// that the caller gave lengths instead of their sums. The line is empty if there are no such rows.
+/// Returns a line for a plan's description with the number of packed query rows past the last sequence, or "" if there
+/// are none. Many such rows suggest that the caller gave lengths instead of prefix sums.
 inline std::string UnusedRowsLine(const BoundAttention& bound) {
   const int64_t rows = bound.tail_row_end - bound.tail_row_begin;
   return rows > 0 ? std::to_string(rows) + " rows past the last sequence\n" : std::string();

@@ -1,4 +1,3 @@
-// The operator LightningIndexer. A call is bound, planned and run.
 
 #include "fa/lightning_indexer.h"
 #include "ops/indexer/bind_indexer.h"

@@ -23,7 +23,7 @@ struct IndexerGradients {
   const MutableTensorView &dq, &dk, &dweights;
 };
 
-/// The layouts of an indexer's gradients after their checks. The gradients have the types of the inputs.
+/// The layouts of an indexer's checked gradients. The gradients have the types of the inputs.
 struct IndexerGradRows {
   layout::Rows dq, dk;
   layout::Rows dweights;  ///< layout of dweights; the values of a query token are the row at (b, 0, s)
@@ -43,9 +43,9 @@ struct IndexerGradViews {
 /// Writes 0 to the gradients of tokens and keys that no sequence uses.
 void ClearUnusedGradients(const IndexerShape& shape, const IndexerGradViews& gradients);
 
-/// Computes the gradients of one query token's scores. Let S be the products of its heads and keys, dI the gradients of
-/// its scores, and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q. Heads lie along
-/// the lanes.
+/// Computes the gradients of one query token. Let S be the products of its heads with the keys, w its weights, dI the
+/// gradients of its scores, and E = w dI where S > 0, else 0. Then dw = sum of dI max(0, S), dq = E K, dk += E^T q.
+/// Heads lie along the lanes.
 class IndexerGradient {
  public:
   IndexerGradient(const IndexerShape& shape, const core::kernels::KernelTable& table);
@@ -54,8 +54,8 @@ class IndexerGradient {
   struct Token {
     Token() = default;
     Token(Carver& carver, const IndexerGradient& gradient, int64_t block);
-    float* panel = nullptr;   ///< q in the form for scores
-    float* q_rows = nullptr;  ///< q in the form for `outer`
+    float* panel = nullptr;   ///< q, packed for the scores
+    float* q_rows = nullptr;  ///< q, packed for `outer`
     float* weights = nullptr;
     float* d_weights = nullptr;
     float* dq = nullptr;     ///< strip after strip, [d][width]
@@ -64,30 +64,30 @@ class IndexerGradient {
 
   [[nodiscard]] const HeadStrips& strips() const { return strips_; }
   [[nodiscard]] const core::kernels::IndexerKernels& kernels() const { return kernels_; }
-  /// Returns the form in which keys are gathered, `block` keys at a time.
+  /// Returns how the rows of `block` keys at a time are gathered.
   [[nodiscard]] GatherShape Gather(int64_t block) const;
 
   /// Packs the queries and weights of a token, and clears its sums.
   void Begin(const SparseToken& at, const IndexerRows& rows, const Token& token) const;
-  /// Computes s, the products with a block's keys. s is a tile of all strips.
+  /// Computes s, the products of all heads with a block's keys, as HeadStrips lays out tiles.
   void Products(const core::kernels::RowBlock& rows, int64_t keys, const Token& token, float* s) const;
   /// Computes scores[key] = sum over the heads of w max(0, s).
   void Scores(const float* s, int64_t keys, const Token& token, float* scores) const;
-  /// Turns s into E, and adds the keys' terms to dw and dq. @param rows  rows of K in the form for `product`
+  /// Turns s into E, and adds the keys' terms to dw and dq. @param rows  rows of K, packed for `product`
   void AddQuerySide(const core::kernels::RowBlock& rows, int64_t keys, const float* d_scores, float* s,
                     const Token& token) const;
-  /// Adds E^T q to dk for the keys [begin, end) of a block of `keys`, which are all different. `e` is the E that
-  /// AddQuerySide has left in its s.
+  /// Adds E^T q to dk for the keys [begin, end), which are all different, of a block of `keys` keys. `e` is the E that
+  /// AddQuerySide has written to its `s`.
   /// @param dk  the address of each key's sum
   void AddKeySide(const float* e, int64_t keys, int64_t begin, int64_t end, float* const* dk, const Token& token) const;
-  /// A block of a query token's selected keys. The function that takes the block adds to dw, dq and dk; to dk it adds
-  /// in the order of tokens.
+  /// A block of a query token's selected keys. AddSelected adds its terms to dw and dq and, in the order of tokens, to
+  /// dk.
   struct SelectedBlock {
     const SelectedKeys& selected;
     int64_t first, count;          ///< the keys [first, first + count) among the selected ones
-    core::kernels::RowBlock rows;  ///< gathered rows of K, in the form for `product`
+    core::kernels::RowBlock rows;  ///< gathered rows of K, packed for `product`
     const float* d_scores;
-    float* s;         ///< products of all heads with the keys, as a tile of all strips
+    float* s;         ///< products of all heads with the keys, as HeadStrips lays out tiles
     float** targets;  ///< room for `count` addresses
   };
   void AddSelected(const SelectedBlock& block, const Token& token, const KeySumTasks::Run& sums, int64_t sequence,

@@ -1,6 +1,6 @@
-// The operator DenseLightningIndexerSoftmaxLse. A call is bound, planned and run. Plan and scores are made as for
-// LightningIndexer. A query token's row of scores is contiguous, whether its keys are cut into parts or not. So the sum
-// of a row has one order.
+// The operator DenseLightningIndexerSoftmaxLse. A call is bound, planned and run. Plan and scores are those of
+// LightningIndexer. A query token's row of scores is contiguous, even if its keys are cut into parts. So a row is
+// summed in one order.
 
 #include "fa/indexer_lse.h"
 

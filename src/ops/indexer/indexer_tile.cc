@@ -1,6 +1,6 @@
 // Computes score(t, s) = sum over heads of w ReLU(q.k), then calls the TokenStep of the run on a query token's row of
-// scores. Products of a token's heads with a strip of keys are summed over the heads while they lie in L1. So of S2 x
-// heads products, only S2 scores are ever stored.
+// scores. Products of a token's heads with a strip of keys are summed over the heads while they lie in L1. So only S2
+// scores per token are stored, not S2 x heads products.
 //
 // With many tokens, keys lie along the lanes. They are packed once per group of tokens, and q is broadcast from where
 // it lies. With one or two tokens, as in decode, packing does not pay: it takes 20 % of the time of one token's
@@ -22,7 +22,7 @@ namespace {
 using core::RoundUp;
 using core::kernels::RowBlock;
 
-// The fewest tokens for which packing keys pays.
+// With at least this many tokens, packing keys pays.
 constexpr int64_t kManyTokens = 3;
 
 // The number of keys of a tile if heads lie along the lanes. With 64 heads the tile takes 16 KB, half of L1.
@@ -93,7 +93,8 @@ void IndexerTile::operator()(int32_t task, int worker) const {
   for (int64_t i = 0; i < tokens; ++i) step_(Token(item, i), scores + i * row_floats, scratch.step);
 }
 
-/// Converts weights to f32. Also converts broadcast queries if the kernels cannot take them as they lie.
+/// Converts the tokens' weights to f32, and their queries if these are broadcast and the kernels cannot read their
+/// type.
 void IndexerTile::ReadTokens(const tiling::IndexerItem& item, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   const auto& kernels = *program_.table.rows;
@@ -129,7 +130,8 @@ void IndexerTile::ScoreKeysAlongLanes(const tiling::IndexerItem& item, const Scr
   }
 }
 
-/// Returns rows of keys in a form that the kernels of strips take: in place, or copied next to each other.
+/// Returns `count` rows of keys for the kernels: in place if they are evenly spaced, otherwise copied next to each
+/// other.
 RowBlock IndexerTile::KeyRows(const KeyPlace& place, int64_t key, int64_t count, const Scratch& scratch) const {
   const IndexerShape& shape = program_.shape;
   if (!rows_.k.paged() && program_.gather.form != KeyForm::kF32) {

@@ -50,7 +50,7 @@ struct IndexerProgram {
 /// Runs one task of an indexer's forward.
 class IndexerTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   IndexerTile(const IndexerProgram& program, const IndexerRows& rows, const TokenStep& step, std::byte* workspace)
       : program_(program),
         rows_(rows),
@@ -68,8 +68,7 @@ class IndexerTile {
  private:
   struct Scratch {
     Scratch(Carver& carver, const IndexerProgram& program);
-    float* scores;   ///< score rows of an item's tokens; if keys are cut into parts, the scores lie in the workspace
-                     ///< instead
+    float* scores;   ///< scores of an item's tokens; not used if keys are cut: then the scores lie in the workspace
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]

@@ -1,6 +1,6 @@
-// Computes the rows of a KL loss and of its statistics. A row has n probabilities and n scores. The work on a row is a
-// thousandth of the work of the products that give the scores. A sum is one chain of additions of doubles, and is
-// rounded once.
+// Computes the rows of a KL loss and of its statistics. A row has n probabilities and n scores. This work is a
+// thousandth of that of the products that give the scores. A sum adds its terms one by one in double and is rounded
+// once.
 
 #include "ops/indexer/loss_row.h"
 
@@ -12,8 +12,7 @@
 namespace fa::ops {
 namespace {
 
-// A p or y below this value counts as this value in the loss, though not in the gradients. The device uses the same
-// value.
+// In the loss, but not in the gradients, a smaller p or y counts as this value. The device uses the same value.
 constexpr float kSmallest = 1e-8F;
 
 /// Computes y = exp(scores - max).
@@ -44,7 +43,7 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
     max = std::max(max, scores[i]);
     has_nan |= std::isnan(scores[i]);
   }
-  // If the largest scores include both -0 and +0, the maximum may be either one. Adding 0 makes it +0.
+  // If the maximum is 0, it may be -0 or +0, depending on the order of the scores. Adding 0 makes it +0.
   max = has_nan ? std::numeric_limits<float>::quiet_NaN() : max + 0.0F;
   Exponentials(kernels, scores, n, max, scores);
   return {max, static_cast<float>(RowSum(scores, n))};
@@ -53,7 +52,7 @@ RowStatistics TakeStatistics(const core::kernels::RowKernels& kernels, int64_t n
 double RowLoss(const float* p, int64_t n, float* y) {
   double loss = 0;
   for (int64_t i = 0; i < n; ++i) {
-    // std::max keeps a NaN in its first argument.
+    // std::max returns its first argument if that is NaN.
     const float target = std::max(p[i], kSmallest);
     loss += target * std::log(static_cast<double>(target) / std::max(y[i], kSmallest));
     y[i] -= p[i];
@@ -68,7 +67,7 @@ double RowSum(const float* p, int64_t n) {
 }
 
 void NormaliseRow(double sum, int64_t n, float* p) {
-  // The factor is a double: the sum may be subnormal if the statistics belong to another selection.
+  // The factor is a double, because the sum may be subnormal if the given statistics are not those of this row's keys.
   const double factor = sum == 0 ? 0 : 1 / sum;
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<float>(p[i] * factor);
 }

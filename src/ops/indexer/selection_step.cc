@@ -38,12 +38,12 @@ void SelectionStep::operator()(const SparseToken& token, float* scores, std::byt
   const int64_t row = sequences.Row(token);
   auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(token.sequence, 0, row));
   const int64_t used = scratch.top_k.Select(scores, sequences.Limit(token), indices);
-  // The order treats -0 as +0, so the written values do too.
+  // The selection treats -0 as +0, so -0 is written as +0.
   for (int64_t i = 0; i < used; ++i) scratch.values[i] = scores[indices[i]] + 0.0F;
   WriteEntries(token.sequence, row, used, scratch.values);
 }
 
-/// Writes the entries after the used ones. `values` has room for all entries.
+/// Writes index -1 and value -inf to the entries after the used ones. `values` has room for all entries.
 void SelectionStep::WriteEntries(int64_t batch, int64_t row, int64_t used, float* values) const {
   const int64_t entries = problem_.entries;
   auto* indices = reinterpret_cast<int32_t*>(rows_.indices.At(batch, 0, row));

@@ -21,7 +21,7 @@ class StatisticsStep final : public TokenStep {
       : sequences_(sequences), kernels_(*table.rows), rows_(rows) {}
 
   [[nodiscard]] static std::string ResultOf(const SparseSequences& /*sequences*/) { return "maximum and sum"; }
-  /// Returns 0 bytes, since the exponentials take the place of the scores.
+  /// Returns 0, because the exponentials overwrite the scores.
   [[nodiscard]] static size_t ScratchBytes(const SparseSequences& /*sequences*/,
                                            const core::kernels::KernelTable& /*table*/) {
     return 0;

@@ -1,8 +1,8 @@
 // Scores become 32-bit keys that ascend where scores descend. A sample of the keys gives a cut, below which slightly
-// more keys than wanted should lie. One pass over all keys collects the keys below the cut, the candidates. A counting
-// sort puts the candidates into buckets of close keys, about one candidate per bucket. Every candidate then passes a
-// few registers, which order short runs without a branch. If the sample misleads, the cut is raised. The result is
-// exact whatever the sample says.
+// more keys than wanted should lie. One pass over all keys collects these candidates. A counting sort puts them into
+// buckets of close keys, about one candidate per bucket. Every candidate then passes through a few registers, which put
+// short runs in order without a branch. If fewer candidates than wanted are found, the cut is raised. So the result is
+// exact whatever the sample was.
 
 #include "ops/indexer/top_k.h"
 
@@ -30,19 +30,19 @@ constexpr int kIndexBits = 32;
 constexpr int64_t kSamples = 512;
 
 // The base-2 logarithm of the number of buckets. If 2048 of 8192 scores are wanted, there is about one candidate per
-// bucket. To sum up twice the number of buckets costs more than the smaller buckets save.
+// bucket. With twice as many buckets, adding up their counters costs more than smaller buckets save.
 constexpr int kBucketBits = 12;
 constexpr int32_t kBuckets = 1 << kBucketBits;
-// Buckets reach 16 doublings of the distance from the cut to the middle candidate. Candidates further above share one
-// bucket. With 8 doublings a far outlier costs less, and scores of all magnitudes cost more; with 32 it is the other
+// The first bucket holds all candidates that lie at least 2^16 times as far above the cut's score as the middle
+// candidate. With 2^8 a single far score costs less, and scores of all magnitudes cost more; with 2^32 it is the other
 // way round.
 constexpr int32_t kReach = 16 << 23;
 
-// Up to this number of entries, a sort by comparisons is faster than clearing and summing up the counters.
+// Up to this number of entries, std::sort is faster than clearing and adding up the counters of a counting sort.
 constexpr int64_t kFewEntries = 64;
 
-// The number of registers that entries pass. Runs of at most kRegisters + 1 entries come out in order. With 2 or 4
-// registers, 2048 of 8192 normal scores took 5 to 15 % longer.
+// The number of registers through which entries pass (Settle). A bucket of at most kRegisters + 1 entries comes out in
+// order. With 2 or 4 registers, 2048 of 8192 normal scores took 5 to 15 % longer.
 constexpr int kRegisters = 3;
 constexpr int64_t kRun = kRegisters + 1;
 
@@ -61,23 +61,23 @@ uint64_t Entry(uint32_t key, int32_t index) {
 class ScoreSample {
  public:
   ScoreSample(const IndexerKernels& kernels, const float* scores, int64_t count) : kernels_(kernels) {
-    // The distance is odd, so that the sample meets all parts of a pattern that repeats at a power of two.
+    // The distance is odd. So if scores repeat after a power of two, the sample still takes all parts of the pattern.
     const int64_t distance = core::CeilDiv(count, kSamples) | 1;
     std::array<float, kSamples> values;
     for (int64_t i = 0; i < count; i += distance) values[static_cast<size_t>(size_++)] = scores[i];
     kernels.order_scores(values.data(), size_, keys_.data());
   }
-  /// Returns a rank in the sample below which `wanted` of all `count` scores lie, except in one case in a thousand for
-  /// independent scores. The rank is three standard deviations above the mean number of samples among the wanted
-  /// scores.
+  /// Returns a rank in the sample. With independent scores, at least `wanted` of all `count` scores lie at or below the
+  /// sample's key of this rank, except in one case in a thousand. The rank is three standard deviations above the
+  /// expected number of samples among the wanted scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);
     return static_cast<int64_t>(share * size + 3 * std::sqrt(share * (1 - share) * size)) + 1;
   }
   /// Returns the number of keys that are at most `last`.
   [[nodiscard]] int64_t UpTo(uint32_t last) const { return kernels_.keys_up_to(keys_.data(), size_, last); }
-  /// Returns a bound at or below which exactly `rank` keys lie. If ties make that impossible, returns the least bound
-  /// with more keys. Beyond the last rank, returns kNanKey.
+  /// Returns a bound at or below which `rank` keys of the sample lie, or more if keys are equal. If the sample has
+  /// fewer keys than `rank`, returns kNanKey.
   [[nodiscard]] uint32_t AtRank(int64_t rank) const {
     if (rank > size_) return kNanKey;
     uint32_t first = 0, last = kNanKey;
@@ -102,12 +102,12 @@ class ScoreSample {
 
 namespace {
 
-/// Makes the buckets. A bucket is a step of the bits of `score - floor + rise`, so buckets widen with the distance of
-/// scores from the floor. That suits scores above a cut, which become rarer upwards. `rise` is the distance from the
-/// floor to the middle candidate, so half of the candidates lie in the first doubling.
+/// Makes the buckets. A score's bucket follows from the bits of the float `score - floor + rise`. So buckets become
+/// wider with the distance from the floor, as scores above a cut become rarer. `rise` is the distance from the floor to
+/// the middle candidate, so the sum is below 2 * rise for half of the candidates.
 KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
-  // If all scores are wanted, one in 64 of them shares the last bucket, so that no outlier stretches the buckets of the
-  // other scores.
+  // If all scores are wanted, the lowest 64th of them shares the last bucket, so that no outlier widens the buckets of
+  // the other scores.
   const int64_t finite = sample.UpTo(kGreatestKey);
   const uint32_t lowest = cut <= kGreatestKey ? cut : sample.AtRank(std::max<int64_t>(finite - finite / 64 - 1, 1));
   const float floor = FiniteScore(lowest);
@@ -120,8 +120,8 @@ KeyBuckets BucketsOf(const ScoreSample& sample, uint32_t cut) {
   return {.floor = floor, .rise = rise, .top = bottom + span, .shift = shift, .last = span >> shift};
 }
 
-/// Passes the entries through registers. Each register keeps the greater of its own entry and the passing one. Runs of
-/// at most kRun come out in order.
+/// Passes all entries, bucket after bucket, through registers. A register keeps the greater of its own entry and the
+/// new one, and passes the other one on. Buckets of at most kRun entries come out in order.
 void Settle(const uint64_t* entries, int64_t wanted, int32_t* indices) {
   std::array<uint64_t, kRegisters> kept{};
   for (int64_t i = 0; i < wanted + kRegisters; ++i) {
@@ -163,7 +163,8 @@ int64_t TopK::Select(const float* scores, int64_t count, int32_t* indices) const
   }
   const int64_t sorted = std::min(below, wanted);
   Sort(below, sorted, sample, cut, indices);
-  std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);  // entries at the cut are in order already
+  // At the cut: equal scores, in the order of their indices.
+  std::copy(indices_ + sorted, indices_ + wanted, indices + sorted);
   return wanted;
 }
 
@@ -193,7 +194,7 @@ void TopK::Place(int64_t count, int64_t wanted, int32_t last_bucket) const {
     ends_[bucket] = end;
     end += size;
   }
-  // Each bucket's counter runs from its first entry to its end.
+  // ends_[b] starts as the position of bucket b's first entry and becomes its end.
   for (int64_t i = 0; i < count; ++i) entries_[ends_[bucket_[i]]++] = Entry(keys_[i], indices_[i]);
   for (int64_t i = 0; i < crowds; ++i) {
     const uint16_t bucket = crowded_[i];

@@ -14,17 +14,17 @@ class ScoreSample;
 /// have ascending indices. -0 counts as +0, and NaN comes after -inf.
 class TopK {
  public:
-  /// Makes a search in rows of at most max_scores scores, of which the k largest are wanted. If the carver has null
-  /// memory, the memory is only counted.
+  /// Prepares searches for the k largest of at most max_scores scores. A carver of null memory only counts the bytes.
   TopK(const core::kernels::IndexerKernels& kernels, Carver& carver, int64_t max_scores, int64_t k);
 
   /// Writes the indices of the min(k, count) largest scores. @return their number
   int64_t Select(const float* scores, int64_t count, int32_t* indices) const;
 
  private:
-  /// Writes the first `wanted` of the `count` candidates in order. All candidates lie below the cut.
+  /// Writes the indices of the first `wanted` of the `count` candidates, in order. The keys of all candidates lie below
+  /// the cut.
   void Sort(int64_t count, int64_t wanted, const ScoreSample& sample, uint32_t cut, int32_t* indices) const;
-  /// Sorts the candidates into their buckets. In a crowded bucket, the wanted entries are also put in order.
+  /// Puts the candidates into their buckets, and puts the wanted entries of crowded buckets in order.
   void Place(int64_t count, int64_t wanted, int32_t last_bucket) const;
 
   const core::kernels::IndexerKernels& kernels_;
@@ -34,7 +34,7 @@ class TopK {
   uint16_t* bucket_;   // buckets of the candidates
   uint64_t* entries_;  // key << 32 | index, by buckets
   int32_t* ends_;      // end of each bucket
-  uint16_t* crowded_;  // buckets with more entries than the registers put in order
+  uint16_t* crowded_;  // buckets with more than kRun entries
 };
 
 }  // namespace fa::ops

@@ -1,5 +1,5 @@
 // A decode is bound as an equivalent dense call. That call has one tensor of keys and one of values, in the layout of
-// the decode, as long as the longest batch element. The two calls differ only in the place of the rows of keys
+// the decode, as long as the longest batch element. The calls differ only in where the rows of keys and values lie
 // (KeyStorage).
 #include "ops/inference/bind_decode.h"
 
@@ -150,8 +150,8 @@ void SetReadsOfKeys(DecodeBinding& call) {
   }
 }
 
-// Turns a mask over [batch, rows, keys] or [batch, keys] into a mask over [batch, heads, rows, keys]. In a dimension
-// that the mask lacks, one entry stands for all.
+// Turns a mask over [batch, rows, keys] or [batch, keys] into a mask over [batch, heads, rows, keys]. A dimension that
+// the mask lacks gets size 1.
 TensorView WithRows(const DecodeBinding& call, const TensorView& mask) {
   const int rank = mask.shape.rank();
   if (mask.data == nullptr || rank < 2 || rank > 4 || (!mask.stride.empty() && mask.stride.rank() != rank)) return mask;
@@ -248,7 +248,7 @@ std::string NameInList(const char* list, std::span<const TensorView> tensors, si
 }
 
 Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv) {
-  // k_rope is present if q_rope is. The address of k_rope comes from the run.
+  // Whether k_rope is present is the same as for q_rope. Its address is known only in a run.
   if (call.has_rope()) call.k_rope.data = call.args.q_rope.data;
   auto bound = BindInference({.q = call.args.q,
                               .k = call.k,
@@ -307,8 +307,8 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   return Status::Ok();
 }
 
-/// Returns the pages whose rows have an influence on the result. A task that packs floats may begin some rows earlier.
-/// Those rows have no influence, and HeadRows::Page keeps their pages in range.
+/// Returns the pages whose rows the result depends on. A task that packs floats may also read some rows before them.
+/// The result does not depend on these, and HeadRows::Page clamps their page numbers.
 tiling::Interval UsedPages(const tiling::Sequence& sequence, int64_t page_rows) {
   if (sequence.sq == 0) return {};
   const tiling::Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});

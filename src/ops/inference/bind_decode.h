@@ -30,7 +30,7 @@ struct BoundAntiquants {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// Layout of one tensor per batch element; empty if all elements share one tensor, or with pages.
+  /// If each batch element has its own tensor: the layouts of these. Otherwise, and with pages, empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   bool quantized = false;    ///< whether keys are compressed, for queries of a float type
@@ -41,7 +41,7 @@ struct KeyStorage {
 
 /// A validated decode: the equivalent dense call, and the layout of its keys.
 struct BoundDecode {
-  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v lead from page to page
+  BoundAttention attention;  ///< the dense call; with pages, the batch strides of k and v are those from page to page
   KeyStorage storage;
   BoundOutputScales scales = {};
   std::vector<PlannedTensor> planned;  ///< the tensors of the planned call, as TensorsOf lists them

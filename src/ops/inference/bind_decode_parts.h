@@ -12,13 +12,13 @@
 
 namespace fa::ops {
 
-/// A decode while it is bound. Each function below checks its arguments and fills its fields of `bound`.
+/// A decode while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`.
 struct DecodeBinding {
   const DecodeAttentionArgs& args;
   const DecodeAttentionOptions& options;
   BoundDecode& bound;
   layout::Axes axes;  ///< the axes of the call's layout
-  // These tensors have another form in the equivalent dense call. k, k_rope and v have no memory there.
+  // The tensors that have another form in the equivalent dense call. k, k_rope and v have no memory there.
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
   /// args.k and args.v with one element per column, as the elements of i4x8 have eight.
   std::vector<TensorView> keys = {}, values = {};
@@ -37,8 +37,7 @@ struct DecodeBinding {
 /// Binds the equivalent dense call.
 [[nodiscard]] Status BindDense(DecodeBinding& call, std::span<const int64_t> lengths_kv);
 
-// The next two functions are for the two forms of keys and values. Each makes the tensors that stand for keys and
-// values in the dense call, and binds that call.
+// BindKeyList and BindKeyPages make the tensors that stand for keys and values in the dense call, and bind that call.
 [[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< binds keys and values with one tensor per batch element
 [[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< binds keys and values in pages, and block_table
 

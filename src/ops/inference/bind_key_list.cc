@@ -9,8 +9,7 @@
 namespace fa::ops {
 namespace {
 
-// Checks a list of tensors. Each tensor has one batch element. All tensors must have equal sizes except for their
-// number of rows.
+// Checks that each tensor of a list has one batch element, and that their sizes differ only in the number of rows.
 Status CheckListed(const DecodeBinding& call, const char* list, std::span<const TensorView> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string name = NameInList(list, tensors, i);
@@ -69,7 +68,7 @@ Status BindKeyList(DecodeBinding& call) {
   call.k = as_one(call.keys);
   call.v = as_one(call.values);
   if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
-  // BindDense refuses `given`.
+  // BindDense refuses this number of lengths.
   if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);
   FA_RETURN_IF_ERROR(BindDense(call, lengths));
   const tiling::AttentionProblem& problem = call.bound.attention.problem;

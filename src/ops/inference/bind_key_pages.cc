@@ -1,5 +1,5 @@
 // Binds keys and values in pages. The dense call has one tensor of keys and one of values, each as long as the longest
-// batch element. Their rows and heads are as far apart as in a page.
+// batch element. Their strides between rows and between heads are those of a page.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 using layout::Axes;
 using layout::AxesOf;
 
-// Returns the axes of pages, in which heads have a dimension by themselves, or share one with the head size.
+// Returns the axes of pages. Heads have their own dimension, or share one with the head size.
 Axes PageAxes(Layout layout, int rank) {
   if (rank == 3) return AxesOf(Layout::kBSH);
   return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);

@@ -1,5 +1,5 @@
-// Binds prompt attention. Beyond the checks of a forward, it checks that types and scales go together, and checks
-// heads_kv. An offset of the output is refused if it would change the 0 of rows without keys.
+// Binds prompt attention. Beyond the checks of a forward, checks heads_kv and that the given scales suit the types. An
+// offset of the output is refused if it would change the 0 of rows without keys.
 #include "ops/inference/bind_prompt.h"
 
 #include <string>

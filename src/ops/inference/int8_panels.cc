@@ -30,7 +30,7 @@ size_t Int8Panels::SlotBytes(const tiling::AttentionProblem& problem, const tili
 
 namespace {
 
-/// Calls pack(rows, first, count) for the rows of a head in [begin, end). In each call the rows lie evenly apart. All
+/// Calls pack(rows, first, count) for the rows of a head in [begin, end). In each call the rows are evenly spaced. All
 /// counts except the last are multiples of kKeyStep.
 template <typename PackRows>
 void ForEvenRuns(const layout::HeadRows& head, int64_t begin, int64_t end, int64_t columns, std::byte* staging,
@@ -56,7 +56,7 @@ void ForEvenRuns(const layout::HeadRows& head, int64_t begin, int64_t end, int64
 
 void Int8Panels::Pack(const tiling::PackItem& item, const Staging& staging) const {
   const tiling::Sequence& sequence = problem_.sequences[static_cast<size_t>(item.sequence)];
-  // The last rows to pack may lie past the sequence. Such rows only fill up the last group of the sequence.
+  // item.row_end may lie past the end of the sequence, because it is rounded up to a whole group.
   const int64_t end = std::min(item.row_end, sequence.sk);
   const auto head = [&](const layout::StoredRows& rows) {
     return rows.Head(item.sequence, item.head_kv, sequence.k_offset);

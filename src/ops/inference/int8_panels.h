@@ -12,14 +12,14 @@
 
 namespace fa::ops {
 
-/// Packs K and V of one head once, into a slot of the workspace. Next to K lies a start per key: the value from which
-/// the score of the key is summed.
+/// Packs K and V of a head into a slot of the workspace. The slot also has one start per key: the number to which the
+/// products of the key are added.
 class Int8Panels {
  public:
   /// The tensors that are packed, kept by the caller.
   struct Source {
     const layout::StoredRows &k, &v;
-    int sign;  ///< sign of the scale, since negated scores start at other values
+    int sign;  ///< sign of the scale, because the starts differ for negated scores
   };
   Int8Panels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
              const core::kernels::Int8Table& kernels, const Source& source, std::byte* slots);
@@ -27,15 +27,14 @@ class Int8Panels {
   static size_t SlotBytes(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
                           const core::kernels::Int8Table& kernels);
 
-  /// A worker's memory for kKeyStep rows of K and of V. Rows that lie in two pages are brought together there.
+  /// A worker's memory for kKeyStep rows of K and of V. Rows of two pages are copied there, one after the other.
   struct Staging {
     std::byte *k, *v;
   };
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item, const Staging& staging) const;
 
-  /// The following functions return K, the starts of the scores, and V, beginning with `key`. For V, `key` must be a
-  /// multiple of a group.
+  /// Return K, the starts of the scores, and V, from `key` on. For V, `key` must be a multiple of the group.
   [[nodiscard]] const uint32_t* K(int32_t slot, int64_t key) const {
     assert(key >= 0 && key < plan_.slot_rows);
     return SlotK(slot) + key * words();
@@ -54,8 +53,8 @@ class Int8Panels {
   [[nodiscard]] int64_t v_stride() const { return BlockWords(plan_.slot_rows, kernels_); }
 
  private:
-  /// Returns the words of a block of columns of V. A block with a single column is a row of tiles. Such a block has one
-  /// more cache line, since rows that are a power of two apart would fall on a few sets of L1.
+  /// Returns the words of a block of columns of V. For the tile unit (blocks of one column) a block has one more cache
+  /// line, because blocks that lie a power of two apart would share a few sets of L1.
   [[nodiscard]] static int64_t BlockWords(int64_t slot_rows, const core::kernels::Int8Table& kernels) {
     constexpr int64_t kLineWords = 16;
     return slot_rows / kernels.group * kernels.columns + (kernels.columns == 1 ? kLineWords : 0);

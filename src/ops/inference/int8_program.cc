@@ -12,8 +12,7 @@
 namespace fa::ops {
 namespace {
 
-// Returns the machine for which the planner cuts tiles. Tiles are cut for the strips of words. The scores of these
-// strips are f32, as the passes take them.
+// Returns the machine for which the planner cuts tiles: strips have the widths of the kernels that multiply words.
 tiling::Machine MachineFor(const Context& context, const Int8Kernels& kernels) {
   tiling::Machine machine = MachineOf(context, kernels.passes);
   machine.isa = kernels.words.isa;

@@ -7,8 +7,8 @@
 //     O^T[c][q]    = V (broadcast words) x P8^T             exact in int32, rows of more than 65536 keys in int64
 //   O = O^T deq_scale2 / sum.
 //
-// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. The alternative is to
-// compute Q K^T twice, first for the maximum alone. That reached 57 % of the peak instead of 81 % (D = 128, S = 2048).
+// Memory: the scores of a strip's whole rows, sk * width floats, stay in L2 up to some 4096 keys. Computing Q K^T twice
+// instead, first only for the maximum, reached 57 % of the peak, not 81 % (D = 128, S = 2048).
 
 #include "ops/inference/int8_tile.h"
 
@@ -27,12 +27,12 @@ namespace {
 using core::kernels::kInt8ProductKeys;
 using tiling::Interval;
 
-// Up to this number of keys, the scores of the widest strip take at most half of 1 MiB of L2. With more keys, narrow
-// strips halve the scores.
+// Up to this number of keys, the scores of the widest strip take at most half of 1 MiB of L2. With more keys, narrower
+// strips are used, which have half of the scores.
 constexpr int64_t kWideStripKeys = 4096;
 
-// Returns whether a strip of words has passes of its own width. Int8KernelsOf finds such passes among the strips of
-// pairs or of f32 of the same level, or of the level below.
+// Returns whether some strip of pairs or of f32, at the same level or the level below, has the width of these kernels
+// of words. Int8KernelsOf takes the passes of that strip.
 constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
   const core::kernels::LevelFacts passes = core::kernels::FactsOf(words.isa, DType::kBF16);
   return std::any_of(passes.strips, passes.strips + passes.strip_count,
@@ -40,8 +40,8 @@ constexpr bool HasPasses(const core::kernels::Int8Facts& words) {
 }
 static_assert(std::all_of(std::begin(core::kernels::registry::kInt8), std::end(core::kernels::registry::kInt8),
                           HasPasses));
-// A pack stages rows in scratch, where it needs kKeyStep bytes per column. A column of scratch is as wide as a level's
-// widest strip, so the bytes have room.
+// A pack task stages kKeyStep rows, one byte per column, in scratch. Scratch has a float for each lane of the widest
+// strip per column, so the rows fit.
 static_assert(std::all_of(std::begin(core::kernels::registry::kInt8), std::end(core::kernels::registry::kInt8),
                           [](const auto& words) {
                             return core::kernels::Int8FactsOf(words.isa).strips[0].width >= kKeyStep;
@@ -71,14 +71,14 @@ const core::kernels::Int8Kernels& Int8Kernels::ForRows(int64_t rows, int64_t sk)
 const core::kernels::StripKernels& Int8Kernels::PassesOf(const core::kernels::Int8Kernels& strip) const {
   const auto* end = passes.strips + passes.strip_count;
   const auto* found = std::find_if(passes.strips, end, [&](const auto& of) { return of.width == strip.width; });
-  assert(found != end);  // the static_asserts above say so
+  assert(found != end);  // a static_assert above ensures it
   return *found;
 }
 
 Int8Kernels Int8KernelsOf(const Context& context) {
   const core::kernels::Int8Table& words = core::kernels::Int8KernelsFor(context.isa());
-  // The passes work on f32 score tiles, so the strips of any type will do. On a level with a tile unit, strips of pairs
-  // have the widths of the strips of words.
+  // The passes take f32 scores, so those of any type serve. At a level with a tile unit, strips of pairs have the
+  // widths of the strips of words.
   return {words, core::kernels::Kernels(words.isa, DType::kBF16)};
 }
 
@@ -159,7 +159,7 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
   LaneArray<float> multiplier = {};
   LaneArray<int32_t> zero = {};
   for (int64_t i = 0; i < strip.lanes.count; ++i) {
-    zero[i] = row_sum[i] == 0 ? 1 : 0;  // a row with keys has a probability of 1, so the row's sum is not 0
+    zero[i] = row_sum[i] == 0 ? 1 : 0;  // in a row with keys, some probability is not 0, so neither is the sum
     multiplier[i] = scales_.product / row_sum[i];
   }
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,
@@ -167,7 +167,8 @@ void Int8Tile::RunStrip(const Strip& strip, const core::kernels::Int8Kernels& wo
                   quantization_);
 }
 
-/// Computes the exact product of V and the words in scratch.scores, rounded once to scratch.state.
+/// Multiplies V with the quantized probabilities in scratch.scores exactly, and rounds the sums once to f32 in
+/// scratch.state.
 void Int8Tile::Product(const core::kernels::Int8Kernels& words, Interval keys, int32_t slot,
                        const Int8Scratch& scratch) const {
   const int64_t size = problem_.dv * words.width;

@@ -20,7 +20,7 @@ struct Int8Kernels {
   const core::kernels::Int8Table& words;
   const core::kernels::KernelTable& passes;
 
-  /// Returns the kernels of the strip for the first of `rows` rows of a sequence of `sk` keys.
+  /// Returns the kernels for the first strip of `rows` rows of a sequence of `sk` keys.
   [[nodiscard]] const core::kernels::Int8Kernels& ForRows(int64_t rows, int64_t sk) const;
   [[nodiscard]] const core::kernels::StripKernels& PassesOf(const core::kernels::Int8Kernels& strip) const;
 };
@@ -38,7 +38,7 @@ struct Int8Scratch {
   uint32_t* panel = nullptr;   ///< packed queries [word][width]
   float* scores = nullptr;     ///< [sk][width]: scores, then quantized probabilities
   int32_t* product = nullptr;  ///< [dv][width]
-  int64_t* total = nullptr;    ///< [dv][width], sums for rows of keys that are longer than one product
+  int64_t* total = nullptr;    ///< [dv][width]: sums over several products, if one product cannot take all keys
   float* state = nullptr;      ///< [dv][width]
   float* staging = nullptr;    ///< [width][dv]
 
@@ -48,11 +48,11 @@ struct Int8Scratch {
                            const core::kernels::Int8Table& kernels);
 };
 
-/// The tile program of int8 attention, which runs any task of a ForwardPlan. A run makes one object, which all workers
-/// share.
+/// Runs any task of a ForwardPlan of int8 attention. A run makes one object, which all workers share.
 class Int8Tile {
  public:
-  /// The caller keeps problem, plan, rows and quantization. The rows' scale is the scale of exact products.
+  /// problem, plan, rows and quantization must outlive the object. rows.scores.scale multiplies the exact products of
+  /// int8 numbers.
   Int8Tile(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan, const Int8Kernels& kernels,
            const ForwardRows& rows, const ProductScales& scales, const OutputQuantization* quantization,
            const Int8Buffers& buffers, std::byte* workspace);

@@ -34,8 +34,8 @@ void Pack(const TensorView& tensor, int64_t count, std::byte* to) {
   }
 }
 
-/// Returns whether the rule leaves a row without keys. With no rule, or with a diagonal from the top left, only
-/// sequences without keys have such rows. The device accepts such sequences, so the result is false.
+/// Returns whether the rule leaves a row without keys. Without a rule, or with a diagonal from the top left, that
+/// happens only in sequences without keys. The device accepts those, so the result is false.
 bool HasEmptyRow(const Mask& mask, const tiling::Sequence& sequence) {
   const bool never = mask.kind() == Mask::Kind::kNone || mask.kind() == Mask::Kind::kCausalTopLeft;
   return !never && sequence.rule.HasEmptyRow();

@@ -26,19 +26,19 @@ struct BoundOutputScales {
   bool strided = false;    ///< whether the values are not contiguous, so that a run packs them
 };
 
-/// Checks the scales for `columns` columns of all heads. The values are taken in the order of the tensor's shape. Any
-/// shape and any strides are allowed.
+/// Checks the scales of an output with `columns` columns, counted over all heads. A tensor of scales may have any shape
+/// and strides; its values are read in the order of its shape.
 [[nodiscard]] Result<BoundOutputScales> BindOutputScales(const OutputScales& args, int64_t columns);
 
-/// If the mask's rule leaves rows without keys, refuses an offset, as the device does: the offset would change the 0 of
-/// such rows.
+/// Refuses an offset if the mask's rule leaves rows without keys, as the device does: with an offset, such rows would
+/// not be 0.
 [[nodiscard]] Status CheckOffsetRows(const TensorView& offset, const Mask& mask,
                                      const tiling::AttentionProblem& problem);
 
 /// Returns the number of bytes of workspace that ReadOutputScales packs into.
 [[nodiscard]] size_t OutputScaleBytes(const BoundOutputScales& bound);
 
-/// Reads `scale` and `offset` in a run, and returns them in the form for the kernels.
+/// Reads `scale` and `offset` in a run, and returns them as the kernels take them.
 /// @param memory  has OutputScaleBytes bytes and is 4-byte aligned
 [[nodiscard]] OutputQuantization ReadOutputScales(const BoundOutputScales& bound, const TensorView& scale,
                                                   const TensorView& offset, const core::kernels::Int8Table& kernels,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fa/decode_attention.h"
 #include "ops/bind/argument_error.h"
 #include "ops/bind/bind_parts.h"
 #include "ops/inference/scale_tensor.h"
@@ -43,9 +44,14 @@ Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given, cons
   for (const auto& [name, is_given] : given) {
     if (is_given) return Status::InvalidArgument(Arg(name).Says("given, want none") + reason);
   }
-  if (options.softcap != 0) {
-    return Status::InvalidArgument(Arg("softcap").Is(Text(options.softcap)) + ", want 0" + reason);
-  }
+  Status status = Status::Ok();
+  const auto want_default = [&](const char* name, auto, auto number, auto usual) {
+    if (status.ok() && number != usual) {
+      status = Status::InvalidArgument(Arg(name).Is(Text(number)) + ", want " + Text(usual) + reason);
+    }
+  };
+  ForEachNumber(want_default, options, DecodeAttentionOptions());
+  FA_RETURN_IF_ERROR(status);
   if (options.pse_type != PseType::kScaleThenAdd) {
     return Status::InvalidArgument(Arg("pse_type").Is(std::to_string(static_cast<int>(options.pse_type))) + ", want 0" +
                                    reason);
@@ -81,8 +87,8 @@ Result<ProductScales> ReadProductScales(const ProductScaleTensors& tensors, floa
                                    ", want a value that stays finite when multiplied by " + Arg("scale") + "=" +
                                    Text(scale));
   }
-  // Rounding to even is symmetric: -rint(-x) = rint(x). So negative integers can be computed as positive ones. Positive
-  // results are at most 127; negative ones may reach 128 before their sign is applied.
+  // A negative quant_scale1 is applied as a positive one, and `product` gets its sign. That is exact because rounding
+  // to even is symmetric. The integers are at most 127, or 128 if they stand for negative ones.
   const bool negative = quant < 0;
   return ProductScales{.scores = deq1 * scale,
                        .quant = std::fabs(quant),

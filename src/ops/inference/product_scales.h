@@ -22,7 +22,7 @@ template <typename Args>
 /// The factors of an int8 call, read in a run.
 struct ProductScales {
   float scores = 1;   ///< factor of the exact inner products: deq_scale1 * scale
-  float quant = 1;    ///< factor of the probabilities, not negative: `product` has its sign
+  float quant = 1;    ///< factor of the probabilities, not negative; its sign is in `product`
   float limit = 127;  ///< bound of the quantized probabilities
   float product = 1;  ///< factor of the exact product of the quantized probabilities and V
 };
@@ -30,8 +30,8 @@ struct ProductScales {
 /// Checks the output's type. The output has the queries' type or i8. With i8 queries it has f16 or i8.
 [[nodiscard]] Status CheckOutputType(DType q, DType out);
 
-/// Refuses, with i8 queries, the options that the tile program of int8 operands lacks. Also refuses the tensors that
-/// `given` marks as present, by their names.
+/// With i8 queries, refuses the options that Int8Tile lacks, and every tensor in `given` (name, whether it is present)
+/// that is present.
 [[nodiscard]] Status CheckFloatsOnly(std::span<const std::pair<const char*, bool>> given,
                                      const AttentionOptions& options);
 

@@ -8,7 +8,7 @@
 
 namespace fa::ops {
 
-/// A reference to a function of a range of rows [begin, end). The caller keeps the function.
+/// A reference to a function that is called with a range of rows [begin, end). The function must outlive the reference.
 class RowsFunction {
  public:
   template <typename Callable>

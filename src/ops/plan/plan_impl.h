@@ -43,8 +43,7 @@ class Plan::Impl : public ops::GraphRunner {
   /// Runs the plan. `args` points to arguments of the type that the plan is for. `workspace` has
   /// workspace().total_bytes() bytes and is 64-byte aligned.
   [[nodiscard]] virtual Status RunAny(const void* args, std::byte* workspace) const = 0;
-  /// Returns the error of a run that cannot begin. If other processes take part in the run, the function tells them of
-  /// the error.
+  /// Returns the error of a run that cannot begin. If other processes take part in the run, tells them of the error.
   [[nodiscard]] virtual Status CannotRun(const Status& why) const { return why; }
   /// Must be called after a run that failed. Takes the workspace away from the caller if another process may still
   /// write to it.
@@ -59,7 +58,8 @@ class Plan::Impl : public ops::GraphRunner {
   Context& context_;
 };
 
-/// A plan for calls with `Args`. Only such an Impl makes a public PlanFor<Args>, so RunAny gets arguments of that type.
+/// The implementation of a plan for calls with `Args`. A PlanFor<Args> is made only from it, so RunAny gets arguments
+/// of this type.
 template <typename ArgsOfCall>
 class Plan::ImplFor : public Plan::Impl {
  public:

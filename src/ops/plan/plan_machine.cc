@@ -36,8 +36,7 @@ Status CheckWorkspace(size_t bytes) {
 }
 
 Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks) {
-  // The bound of tasks holds for sequences too. A sequence (its sizes, its mask and the places of its rows) takes less
-  // memory than a task.
+  // The limit for tasks serves for sequences too, because a sequence takes less memory than a task.
   const int64_t most = tiling::MostTasks(core::MemoryBytes()) / std::max<int64_t>(tasks, 1);
   if (sequences <= most) return Status::Ok();
   return Status::OutOfMemory(std::move(name).Is(std::to_string(sequences)) + ", want at most " + std::to_string(most) +

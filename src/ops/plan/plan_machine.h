@@ -26,9 +26,8 @@ namespace fa::ops {
 
 /// Checks that a workspace fits into this machine's memory. @return kOutOfMemory if it does not
 [[nodiscard]] Status CheckWorkspace(size_t bytes);
-/// Refuses a call with too many sequences, before a problem is made of them. A plan can hold a limited number of tasks,
-/// and each sequence takes at least `tasks` of them. @param name  the size that gives the number of sequences:
-/// "q.shape[0]"
+/// Refuses a call with too many sequences, before a problem is made of them. The number of tasks is limited, and each
+/// sequence takes at least `tasks` of them. @param name  the size that gives the number of sequences: "q.shape[0]"
 [[nodiscard]] Status CheckSequenceCount(ErrorText name, int64_t sequences, int64_t tasks);
 
 /// Refuses a sequence of more keys than tiling::kMostKeys. @param name  the tensor of keys

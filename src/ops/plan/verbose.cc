@@ -56,7 +56,7 @@ void Report(const Plan::Impl& plan, const Status& status, double milliseconds) n
   try {
     std::fputs(LineOf(plan, status, milliseconds).c_str(), stderr);
   } catch (const std::exception&) {
-    // If memory for the line is short, the line is left out, since only the result of the run counts.
+    // Without memory for the line, no line is written. The run's result does not depend on it.
   }
 }
 

@@ -1,6 +1,6 @@
 // The self-check compares the outputs of two levels. Inputs are multiples of 1/8 in [-1, 1). So scores, integers and
-// the indexer's values are exact, in whatever order a level adds. Values after an exponential differ by rounding. A NaN
-// lies behind each row, and no output may depend on it.
+// the indexer's values are exact, in whatever order a level adds. Outputs that come after an exponential differ by
+// rounding. A NaN stands behind each row of a tensor, and no output may depend on it.
 
 #include "ops/self_check/self_check.h"
 
@@ -26,7 +26,8 @@
 namespace fa::ops {
 namespace {
 
-// In f32, a sum has up to 200 terms. Each addition rounds by 2^-24 of a sum that is up to 8 times the largest output.
+// In f32, a sum has up to 200 terms. Each addition has an error of up to 2^-24 times a sum that is up to 8 times the
+// largest output.
 constexpr double kFloatTolerance = 0x1p-13;
 // In 16 bits, P, dS and outputs are each rounded by up to 2^-9 of their value. The terms of a sum are up to 8 times the
 // largest output.
@@ -190,7 +191,7 @@ class Calls {
   TensorView Input(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/true); }
   MutableTensorView Output(DType dtype, const Dims& shape) { return Tensor(dtype, shape, /*values=*/false); }
 
-  /// @param precision  the type that says how far two levels may differ. With kI32 they may not differ.
+  /// @param precision  the type whose rounding decides how far two levels may differ; with kI32 they may not differ
   void Keep(std::string name, DType precision, const TensorView& output) {
     CheckedOutput& kept = outputs.emplace_back(CheckedOutput{.name = std::move(name)});
     if (precision != DType::kI32) kept.tolerance = precision == DType::kF32 ? kFloatTolerance : kHalfTolerance;

@@ -10,8 +10,8 @@
 #include "fa/context.h"
 #include "fa/status.h"
 
-/// The self-check tries a level's kernels on this CPU. It runs a few small calls of operators at the level and at the
-/// level below it, and compares the outputs.
+/// The self-check tries a level's kernels on this CPU. It makes a few small calls of operators at the level and at the
+/// level below it, and compares their outputs.
 namespace fa::ops {
 
 /// One output of the calls that the self-check runs.
@@ -21,10 +21,10 @@ struct CheckedOutput {
   std::vector<float> values = {};
 };
 
-/// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. Dense attention runs
-/// forward and backward in every float type, with and without passes over scores. Decodes follow, with few rows, pages
-/// and int8 keys, then an int8 prompt and the indexer. Throws std::bad_alloc if memory is short, and std::logic_error
-/// if a call fails for another reason.
+/// Computes the outputs of small calls in the calling thread, in some tens of milliseconds. The calls are: dense
+/// attention, forward and backward, in every float type, with and without passes over scores; decodes with few rows,
+/// with pages and with int8 keys; an int8 prompt; the indexer. Throws std::bad_alloc if memory is short, and
+/// std::logic_error if a call fails for another reason.
 [[nodiscard]] std::vector<CheckedOutput> CheckedOutputs(Isa isa);
 
 /// Returns the name of the first output of `level` that differs from the same output of `below`, or an empty string.
@@ -32,8 +32,8 @@ struct CheckedOutput {
 
 /// The next lower level of the same family that the library has. The level under portable is portable.
 [[nodiscard]] Isa LevelBelow(Isa level);
-/// Returns words that say which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". A call
-/// that fails at `level` differs, too: "neon's call failed: ...". The words are empty if nothing differs.
+/// Returns words that say which output of two levels differs: "neon's dk of f32 is not portable's on this CPU". If a
+/// call fails at `level`, the words are "neon's call failed: ...". They are empty if nothing differs.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below);
 /// Works like DifferenceOf above, with `outputs` in place of CheckedOutputs.
 [[nodiscard]] std::string DifferenceOf(Isa level, Isa below, std::vector<CheckedOutput> (*outputs)(Isa));
@@ -41,7 +41,7 @@ struct CheckedOutput {
 /// Returns whether the level has run only in emulators so far, never on real hardware.
 [[nodiscard]] bool IsUnproven(Isa isa);
 
-/// A level whose outputs are right as far as is known.
+/// A level and what is known against the level above it.
 struct ProvenIsa {
   Isa isa = Isa::kPortable;
   std::string wrong = {};  ///< the words that say what is wrong with the level above `isa`; empty if nothing is
@@ -55,8 +55,8 @@ struct ProvenIsa {
 /// @return kUnsupported if the options or the environment name a level that is wrong
 [[nodiscard]] Result<ContextSettings> AtProvenLevel(ContextSettings settings, const ContextOptions& options,
                                                     const ContextEnvironment& environment, const ProvenIsa& proven);
-/// Calls ResolveContext for this CPU, at a proven level. Prove runs once per process and level. `unproven` counts only
-/// in the call that runs Prove.
+/// Calls ResolveContext for this CPU, at a proven level. Prove runs once per process and level, in the first call, and
+/// only the first call uses `unproven`.
 /// @return kInvalidArgument, kUnsupported
 [[nodiscard]] Result<ContextSettings> ResolveHere(const ContextOptions& options, const ContextEnvironment& environment,
                                                   const core::Topology& topology, bool (*unproven)(Isa) = IsUnproven);

@@ -32,7 +32,7 @@ class SparseBinding {
   SparseBinding(const SharedArgs& args, const SparseAttentionOptions& options, BoundSparse& bound)
       : args_(args), options_(options), bound_(bound), tensors_(options.layout) {}
 
-  /// Binds all tensors except outputs. The next two functions bind the outputs of forward and backward.
+  /// Binds all inputs. BindForward and BindBackward then bind the outputs.
   Status BindInputs(int64_t dv_of_out);
   Status BindForward(const SparseAttentionArgs& args);
   Status BindBackward(const SparseAttentionGradArgs& args, BoundSparseGrad& grad);
@@ -46,8 +46,7 @@ class SparseBinding {
   [[nodiscard]] tiling::AttentionProblem& problem() { return bound_.attention.problem; }
   [[nodiscard]] bool packed() const { return tensors_.packed(); }
   [[nodiscard]] layout::Rows RowsOf(const TensorView& tensor) const { return SparseRowsOf(tensor, packed()); }
-  /// Returns the last dimension of a tensor of queries. The next function returns the last dimension of a tensor of
-  /// keys.
+  /// LastQuery returns the last dimension of a tensor of queries, and LastKey that of a tensor of keys.
   [[nodiscard]] int LastQuery() const { return tensors_.leading() + 1; }
 
   const SharedArgs& args_;

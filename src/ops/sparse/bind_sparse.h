@@ -43,7 +43,7 @@ struct BoundSparseGrad {
   bool has_dsink = false;
 };
 
-/// The next two functions find every user error that does not depend on addresses or contents.
+/// Find every user error that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundSparse> BindSparse(const SparseAttentionArgs& args, const SparseAttentionOptions& options);
 [[nodiscard]] Result<BoundSparseGrad> BindSparseGrad(const SparseAttentionGradArgs& args,
                                                      const SparseAttentionOptions& options);

@@ -29,9 +29,10 @@ struct SparseBackwardScratch {
   GradTiles tiles;
   float *q_panel, *do_panel, *dq;              ///< strip after strip, [columns][width]; dq has the form of GradStrip
   float *shift, *delta;                        ///< shift and delta of each lane
-  float *q, *q_rope, *d_out;                   ///< panels in the form of pack_rows
+  float *q, *q_rope, *d_out;                   ///< Q, its rope part and dO as pack_rows writes them
   float **dk_rows, **dk_rope_rows, **dv_rows;  ///< addresses of the sums of the block's keys
-  /// Memory to list the cache lines to fetch: of the sums of keys and, if rows are gathered, of the next block's rows.
+  /// Memory for a list of cache lines to prefetch: those of the keys' sums and, if rows are gathered, of the next
+  /// block's rows.
   std::span<FetchRuns::Run> runs;
 };
 
@@ -46,9 +47,9 @@ struct SparseBackwardBuffers {
   int64_t dv_column;
   KeySumTasks sums;
   const core::kernels::StripKernels* in_place;  ///< the kernels for tokens with few heads, or null
-  GatherShape gather;                           ///< `block` is 0 if the kernels `in_place` read keys in place
-  size_t scratch, scratch_bytes;                ///< scratch_bytes are per worker
-  size_t row_delta = 0;  ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
+  GatherShape gather;             ///< how keys are gathered; `block` is 0 if `in_place` reads them in place
+  size_t scratch, scratch_bytes;  ///< scratch_bytes are per worker
+  size_t row_delta = 0;           ///< f32 [tokens][heads]: Delta of every row, for dsink; 0 for a row without keys
 };
 
 }  // namespace fa::ops

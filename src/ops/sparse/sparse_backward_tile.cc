@@ -12,9 +12,9 @@
 //
 // The sums of dK and dV are f32, with one row per key. The first tasks of the run clear them, and the last tasks write
 // them. Without V, dK and dV are added to the same row. In that case scale is multiplied into dS instead of into the
-// finished sum. A key's sum is a chain of f32 additions over tokens in ascending order (OrderedCommit), and within a
-// token over its heads. So no bit depends on the number of workers. Keys that stand twice in a block are neighbours
-// there. A product takes only runs of different keys, since it holds its rows in registers.
+// finished sum. Tokens add to a key's sum in ascending order (OrderedCommit), and within a token one head after the
+// other. So no bit depends on the number of workers. A key that is selected twice stands twice in a row. A product
+// takes only runs of different keys, because it holds their sums in registers.
 
 #include "ops/sparse/sparse_backward_tile.h"
 
@@ -40,9 +40,9 @@ using tiling::Interval;
 /// The number of heads whose dsink is summed in one pass over the tokens.
 constexpr int64_t kHeadsTogether = 64;
 
-/// The most heads for which the products for dK and dV are computed in one loop. Two products in one loop keep two
-/// panels in L1, each with 128 bytes per head and group of columns. With 64 heads they take as long as one product
-/// after the other. With more heads the panels drive each other out of L1.
+/// The most heads for which the products for dK and dV are computed in one loop. Two products in one loop need two
+/// panels in L1, each with 128 bytes per head for a group of columns. With 64 heads one loop takes as long as two. With
+/// more heads the panels do not fit into L1 together.
 constexpr int64_t kMostHeadsOfBoth = 32;
 
 }  // namespace
@@ -70,12 +70,12 @@ struct SparseBackwardTile::Tile {
 
 namespace {
 
-/// The tensors that receive the sums.
+/// The tensors to which the sums are written at the end.
 class Targets {
  public:
   Targets(const tiling::SparseProblem& sparse, const GradRows& rows) {
     const auto& problem = sparse.attention;
-    // Without V, dS was scaled already.
+    // Without V, dS has already been scaled.
     const float dk_scale = sparse.has_v ? rows.scores.scale : 1.0f;
     Add(rows.dk, dk_scale, {0, problem.d});
     if (problem.d_rope > 0) Add(rows.dk_rope, dk_scale, {problem.d, problem.d + problem.d_rope});
@@ -172,7 +172,7 @@ float* SparseBackwardTile::RowDelta(const SparseToken& token) const {
          (sequence.first_token + token.row) * sparse_.attention.heads;
 }
 
-/// Makes strips and row statistics, and packs the queries and the gradients of the output.
+/// Makes the strips with their row statistics, and packs the queries and d_out.
 void SparseBackwardTile::Open(Tile& tile) const {
   const auto& problem = sparse_.attention;
   const SparseBackwardScratch& scratch = tile.scratch;
@@ -221,7 +221,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const std::span<const int32_t> block = tile.keys.span(begin, begin + plan_.block_k);
   const auto count = std::ssize(block);
   AimAt(tile, block);
-  // The sums are listed first because they are needed first, before the rows of the next block.
+  // The sums are listed first, because they are needed before the rows of the next block.
   FetchRuns next(tile.scratch.runs);
   const auto sums = [&](float* const* rows_of, int64_t size) {
     for (int64_t i = 0; i < count; ++i) next.Add(rows_of[i], size * static_cast<int64_t>(sizeof(float)));
@@ -258,7 +258,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
-  // A key whose copies continue in the next block is not finished.
+  // If the last key stands again in the next block, it is not finished.
   const int64_t end = begin + count;
   const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);
@@ -269,14 +269,14 @@ void SparseBackwardTile::QueryGradients(const TokenStrip& strip, const KeyRows& 
                                         const float* alpha) const {
   const auto& problem = sparse_.attention;
   const auto product = [&](RowBlock k, int64_t columns, float* dq) {
-    k.fetch_ahead = 0;  // the scores have fetched these rows
+    k.fetch_ahead = 0;  // computing the scores has already fetched these rows
     strip.kernels->product(k, keys.size(), ds, columns, alpha, dq);
   };
   product(rows.K(keys.begin), problem.d, strip.dq);
   if (problem.d_rope > 0) product(rows.KRope(keys.begin), problem.d_rope, strip.dq + problem.d * strip.lanes.width);
 }
 
-/// Computes P and dS of one strip, in the form for its products.
+/// Computes P and dS of one strip, packed for the products that follow.
 void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const KeyRows& rows, Interval keys) const {
   const StripKernels& kernels = *strip.kernels;
   const ScorePasses& passes = score_tile_.passes();
@@ -312,7 +312,7 @@ void SparseBackwardTile::StripGradients(Tile& tile, TokenStrip& strip, const Key
   kernels.pairs.pair_lanes(strip.dp, count, strip.ds);
 }
 
-/// Finds where the sums of the block's keys lie.
+/// Fills in the addresses of the sums of the block's keys.
 void SparseBackwardTile::AimAt(const Tile& tile, std::span<const int32_t> block) const {
   const SparseBackwardScratch& scratch = tile.scratch;
   for (size_t i = 0; i < block.size(); ++i) {
@@ -347,7 +347,7 @@ void SparseBackwardTile::KeyGradients(const Tile& tile, std::span<const int32_t>
     dv.b = scratch.d_out;
     dv.columns = problem.dv;
     dv.c_rows = scratch.dv_rows + keys.begin;
-    // Without V, the sums of dK and dV have the same places.
+    // Without V, dK and dV share their sums, so one loop cannot add to both.
     const bool both = !tile.skips && table_.rows->outer_both != nullptr && !sparse_.has_v && problem.d == problem.dv &&
                       tile.heads <= kMostHeadsOfBoth;
     both ? table_.rows->outer_both(dk, dv) : outer(dk);
@@ -385,7 +385,7 @@ void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows
   const int64_t heads = sparse.attention.heads;
   const auto* deltas = reinterpret_cast<const float*>(workspace + buffers.row_delta);
   const auto write = [&](Interval of) {
-    // Each head has one sum, to which tokens add in their order.
+    // Each head has one sum. Tokens add to it in their order.
     std::array<double, kHeadsTogether> sums{};
     for (int64_t t = 0; t < sequences.tokens; ++t) {
       const SparseToken token = sequences.Token(t);

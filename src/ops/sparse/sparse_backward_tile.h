@@ -15,11 +15,10 @@
 
 namespace fa::ops {
 
-/// The sparse backward's tile program, which runs any task of its plan. A run makes one object, which all workers
-/// share.
+/// Runs any task of a sparse backward's plan. A run makes one object, which all workers share.
 class SparseBackwardTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   SparseBackwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                      const core::kernels::KernelTable& table, const SparseGradRows& rows,
                      const SparseBackwardBuffers& buffers, std::byte* workspace);
@@ -56,8 +55,8 @@ class SparseBackwardTile {
   KeySumTasks::Run sums_;
 };
 
-/// Computes dsink from the deltas that the tiles have left. Each head has one chain of f64 additions over ascending
-/// tokens. Must be called after the graph has run.
+/// Computes dsink from the deltas that the tiles have left. For each head, tokens are added one by one in ascending
+/// order, in f64. Must be called after the graph has run.
 void WriteSinkGradient(const tiling::SparseProblem& sparse, const SparseGradRows& rows,
                        const SparseBackwardBuffers& buffers, const std::byte* workspace);
 

@@ -1,4 +1,3 @@
-// The operator SparseFlashAttention. A call is bound, planned and run.
 
 #include <string>
 #include <utility>

@@ -3,7 +3,7 @@
 //   the list's keys, ascending
 //   for each block of 128 keys:  gather their rows of K (and V) next to each other, widened to f32 where the kernels
 //   want it; bf16 pairs read K by address where they can, and then only V is copied
-//     for each strip of heads:   scores, online softmax, product: the code of the dense forward
+//     for each strip of heads: scores, online softmax, product, as in the dense forward
 //   one or two heads: for each block of 64 keys, scores in one loop with the product of the block before
 //   O = O^T / sum
 //
@@ -130,7 +130,7 @@ void SparseForwardTile::RunToken(const SparseToken& token, int64_t head_begin, i
     ForwardStrips::Strips strips;
     VisitKeys(heads, keys, scratch, strips);
     for (int64_t s = 0; s < strips.size(); ++s) {
-      assert(!strips[s].met_masked);  // a masked pair would need Restart
+      assert(!strips[s].met_masked);  // Restart would be needed if a masked pair had been met
       strips_.Finish(strips[s], scratch.tile);
     }
     if (sparse_.whole_tokens) AddProbabilities(strips, keys, scratch);
@@ -147,7 +147,8 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     gathered_.FetchFirst(rows, keys.count);
     strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
     if (buffers_.few->few_rows.scores_beside != nullptr) {
-      // The scores of a block wait for its rows; the product of the previous block fills that time.
+      // The rows of a block arrive slowly, so its scores are computed in one loop with the product of the previous
+      // block.
       RunningStrip& strip = strips[0];
       BlocksInFlight flight;
       const int64_t half = plan_.block_k / 2;
@@ -197,7 +198,7 @@ void SparseForwardTile::VisitBlock(Interval block, const KeyRows& rows, const Sc
     for (int64_t s = 0; s < strips.size(); ++s) {
       strips_.VisitBlockInFlight(strips[s], block, rows, scratch.tile, flight);
     }
-    return ForwardStrips::EndFlight(flight);  // the next block's rows take the place of this block's
+    return ForwardStrips::EndFlight(flight);  // the next block's rows overwrite this block's
   }
   int64_t lanes = 0;  // number of lanes of the strips before this one
   for (int64_t s = 0; s < strips.size(); ++s) {

@@ -23,15 +23,15 @@ struct SparseForwardBuffers {
 
   const core::kernels::StripKernels* few;  ///< the kernels for tokens with few heads; null if tokens have more heads
   GatherShape gather;                      ///< `block` is 0 if the kernels read keys in place
-  bool in_flight;  ///< whether one loop works on several strips at once; false with p_head_mean, which reads scores
+  bool in_flight;  ///< whether one loop works on several blocks at once; false with p_head_mean, which needs the scores
   size_t run_state, scratch;
   size_t scratch_bytes;  ///< bytes of one worker
 };
 
-/// The sparse forward's tile program, which runs any task of its plan. A run makes one object, which all workers share.
+/// Runs any task of a sparse forward's plan. A run makes one object, which all workers share.
 class SparseForwardTile {
  public:
-  /// The caller keeps all arguments.
+  /// All arguments must outlive the object.
   SparseForwardTile(const tiling::SparseProblem& sparse, const tiling::SparsePlan& plan,
                     const core::kernels::KernelTable& table, const SparseRows& rows,
                     const SparseForwardBuffers& buffers, std::byte* workspace);

@@ -12,16 +12,16 @@
 
 namespace fa::ops {
 
-/// Collects a list of cache lines for kernels to fetch. The list lies in the caller's memory.
+/// A list of cache lines that kernels are to prefetch. The list lies in the caller's memory.
 class FetchRuns {
  public:
   using Run = core::kernels::FetchList::Run;
   static constexpr int64_t kLineBytes = core::kernels::kLineBytes;
 
-  /// @param memory  room for all runs that are added
+  /// @param memory  room for as many runs as are added
   explicit FetchRuns(std::span<Run> memory) : runs_(memory.data()), most_(std::ssize(memory)) {}
 
-  /// Lists the line at `data` and one line per further 64 bytes.
+  /// Adds the line at `data` and one line for every further 64 bytes.
   void Add(const void* data, int64_t bytes) {
     assert(count_ < most_ && bytes >= 0);
     const auto* begin = static_cast<const char*>(data);
@@ -29,13 +29,13 @@ class FetchRuns {
     lines_ += core::CeilDiv(bytes, kLineBytes);
   }
 
-  /// Lists every line that these bytes touch. Rows may begin anywhere in a line.
+  /// Adds every line in which one of these bytes lies. `data` may point into the middle of a line.
   void AddLines(const void* data, int64_t bytes) {
     const auto before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kLineBytes);
     Add(static_cast<const char*>(data) - before, before + bytes);
   }
 
-  /// Lists `count` rows of `row_bytes` bytes, which are `apart` bytes apart. Rows that follow each other without a gap
+  /// Adds `count` rows of `row_bytes` bytes, which are `apart` bytes apart. Rows that follow each other without a gap
   /// become one run. Rows for which the list has no room are left out.
   void AddRows(const std::byte* first, int64_t count, int64_t row_bytes, int64_t apart) {
     if (apart == row_bytes) {
@@ -45,7 +45,7 @@ class FetchRuns {
     for (; count > 0 && count_ < most_; --count, first += apart) Add(first, row_bytes);
   }
 
-  /// Moves the next `lines` lines of another list to this list, in as many runs as this list has room for.
+  /// Moves the next `lines` lines of `from` to this list, or fewer if this list has no room for their runs.
   void Take(core::kernels::FetchList& from, int64_t lines) {
     while (lines > 0 && count_ < most_) {
       if (from.at >= from.at_end) {
@@ -64,7 +64,7 @@ class FetchRuns {
   [[nodiscard]] int64_t lines() const { return lines_; }
   [[nodiscard]] core::kernels::FetchList list() const { return {.run = runs_, .end = runs_ + count_}; }
 
-  /// Fetches all listed lines into L2 at once, for work that comes next.
+  /// Prefetches all listed lines into L2 at once.
   void Fetch() const {
     for (const Run* run = runs_; run < runs_ + count_; ++run) {
       for (const char* at = run->begin; at < run->end; at += kLineBytes) __builtin_prefetch(at, 0, 2);

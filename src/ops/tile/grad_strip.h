@@ -19,7 +19,7 @@ struct GradStrip : Strip {
   float* shift = nullptr;             ///< per lane: RowShift of its statistics
   float* delta = nullptr;             ///< per lane: rowsum(dO * O)
   float *s = nullptr, *dp = nullptr;  ///< [key][width]: s has scores, then P; dp has dP, then dS
-  /// P and dS in the form for `outer`: equal to s and dp, or words for kernels of pairs.
+  /// P and dS for the product `outer`: s and dp themselves or, for kernels of pairs, words.
   float *p = nullptr, *ds = nullptr;
   int64_t first = 0;  ///< number of the strip's first row in the tile
 };
@@ -29,8 +29,8 @@ struct GradTiles {
   /// @param pairs  whether the kernels take pairs  @param lanes  the number of lanes of all strips together
   GradTiles(Carver& carver, bool pairs, int64_t lanes, int64_t keys);
 
-  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS. With pairs, only the current strip's
-  float *p, *ds;   ///< P and dS in the form for `outer`: equal to s and dp, or with pairs words [row][keys / 2]
+  float *s, *dp;   ///< [row][keys]: s has scores, then P; dp has dP, then dS; with pairs only of the current strip
+  float *p, *ds;   ///< P and dS for the product `outer`: s and dp themselves, or with pairs words [row][keys / 2]
   float* ds_keys;  ///< dS of the current strip in pairs of keys, if the kernels take pairs
 };
 
@@ -47,7 +47,7 @@ struct GradPanels {
                                       const core::kernels::StripKernels& kernels, const FoldedRows& rows, int64_t first,
                                       const GradPanels& panels);
 
-/// Cuts the rows of a tile into as few strips as the level's widest kernels need, and calls open(strip) for each.
+/// Cuts the rows of a tile into as few strips as the level's widest kernels allow, and calls open(strip) for each.
 /// @param few  kernels that take all rows in one strip, or null if the level's widest kernels are to be used
 template <typename Strips, typename Open>
 void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels::KernelTable& table,
@@ -65,17 +65,18 @@ void CutGradStrips(const tiling::AttentionProblem& problem, const core::kernels:
 struct GradInputs {
   const layout::RowsView &d_out, &out;
   const layout::StatsView &softmax_max, &softmax_sum;
-  /// Whether the shift of a far row fits scores from which CentreFarRows has subtracted the row's maximum.
+  /// Whether CentreFarRows subtracts the maximum of a far row from its scores. The shift of such a row then does not
+  /// include the maximum.
   bool centred = false;
   bool delta_of_empty_rows = true;  ///< if false, Delta of a row without keys is 0, whatever the dO of the row holds
 };
 
-/// Packs the strip's dO, and fills in shift and delta. It leaves dQ as it is, since the strip's first product
-/// overwrites dQ. A lane without a row gets an infinite shift, which makes its P 0.
+/// Packs the strip's dO, and fills in shift and delta. dQ stays uninitialised, because the strip's first product
+/// overwrites it. A lane without a row gets an infinite shift, which makes its P 0.
 void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& inputs,
                    const core::kernels::RowKernels& kernels, int64_t row_offset, const GradStrip& strip);
 
-/// Subtracts a row's maximum from its scores s[key][width], in the rows that are far from 0 (IsFarRow).
+/// Subtracts the row's maximum from the scores s[key][width] of each far row (IsFarRow).
 /// @param unit  ScoreScale::unit
 void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& strip, float unit, int64_t keys,
                    float* s);
@@ -83,13 +84,12 @@ void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& st
 /// Writes 0 to dQ of a strip that has no keys, hence no product.
 void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);
 
-/// Writes rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once. A lane whose `zero` is not 0 is written as
-/// 0.
+/// Writes rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once, or 0 if zero[lane] is not 0.
 void WriteStripRows(const Strip& strip, const float* panel, int64_t columns, const float* multiplier,
                     const int32_t* zero, const layout::MutableRowsView& to, int64_t row_offset);
 
-/// Calls visit(first, end) for every run of strips of equal width in [from, to). A product takes one such run, since
-/// strips of another width have tiles of another shape.
+/// Calls visit(first, end) for every run of strips of equal width in [from, to). One product can take such a run
+/// together.
 template <typename Strips, typename Visit>
 void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Visit& visit) {
   for (int64_t first = from, end = from; first < to; first = end) {
@@ -98,7 +98,7 @@ void ForRunsOfOneWidth(const Strips& strips, int64_t from, int64_t to, const Vis
   }
 }
 
-/// Returns the arguments of a product over the lanes of the strips `first` to `last`, without its operands. The strips
+/// Returns the arguments, without operands, of a product over all lanes of the strips from `first` to `last`, which
 /// have one width.
 /// @param keys  GradPanels::keys
 [[nodiscard]] inline core::kernels::OuterArgs OverStrips(const GradStrip& first, const GradStrip& last, int64_t keys) {

@@ -9,7 +9,7 @@
 namespace fa::ops {
 namespace {
 
-/// Returns the widest of the kernels that leave the fewest lanes without a head.
+/// Among the kernels that leave the fewest lanes without a head, returns the widest.
 const core::kernels::StripKernels* FittingKernels(const core::kernels::KernelTable& table, int64_t heads) {
   const auto lanes = [heads](const core::kernels::StripKernels& kernels) {
     return core::RoundUp(heads, kernels.width);

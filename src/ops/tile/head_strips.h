@@ -11,8 +11,8 @@
 
 namespace fa::ops {
 
-/// The heads of one query token along the lanes of strips of one width. Panels [d][width] and tiles [keys][width]
-/// follow strip after strip.
+/// The heads of one query token along the lanes of strips of one width. Panels [d][width] and tiles [keys][width] have
+/// one strip after the other.
 class HeadStrips {
  public:
   HeadStrips(const core::kernels::KernelTable& table, int64_t heads);

@@ -9,9 +9,9 @@
 namespace fa::ops {
 namespace {
 
-// Kernels of few rows read every row of keys once. They fetch a row this number of rows ahead, so that it arrives in
-// time. At the end of a block they fetch rows of the next block. The hardware follows a stream of rows only within a
-// page of memory, and starts anew after every turn from K to V.
+// Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
+// the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
+// whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
@@ -50,7 +50,7 @@ layout::HeadRows KeyPanels::Locate(const Source& source, int32_t sequence, int64
   return source.rows.Head(sequence, head_kv, problem_.sequences[static_cast<size_t>(sequence)].k_offset);
 }
 
-/// Copies rows of K or V to rows of f32, from f16, bf16 or compressed rows, or from f32 rows in pages.
+/// Copies rows of K or V, of any type, as f32 to consecutive rows at `to`.
 void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const {
   const layout::HeadRows head = Locate(source, sequence, head_kv);
   KeyRows rows;
@@ -104,7 +104,7 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
 KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
                          const core::kernels::StripKernels& kernels, const TileScratch& scratch, bool attended) const {
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  // The kernels of strips need evenly spaced rows in runs that are longer than pages.
+  // The kernels of strips need a whole block of evenly spaced rows. Pages may be shorter.
   const bool scattered = rows_.k.paged(), quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
   const bool in_place =
       attended || (!quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered)));
@@ -126,7 +126,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   };
   const auto paired = [&](const Source& source, float* slot, float* block) -> core::kernels::RowBlock {
     if (slot != nullptr) return RowsFrom(table_.rows->Paired(slot, source.columns, ahead), keys.begin);
-    // The packed rows begin with a whole group of pairs, so that no bit depends on the first key of the block.
+    // Packing begins at a whole group, so that the same keys form pairs whatever the first key of the block is.
     const tiling::Interval whole{keys.begin / table_.rows->pair_group * table_.rows->pair_group, keys.end};
     PairRows(source, item.sequence, item.head_kv, whole, block);
     return RowsFrom(table_.rows->Paired(block, source.columns), keys.begin - whole.begin);

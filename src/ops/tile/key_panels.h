@@ -13,12 +13,12 @@
 
 namespace fa::ops {
 
-/// Brings K and V to the kernels as rows, in one of three ways. The kernels read them in place, or each head is packed
-/// once into a slot of the workspace. If a head serves too few tiles for packing, each tile converts blocks in its own
-/// scratch.
+/// Gives the kernels rows of K and V in one of three ways. The kernels read the caller's rows, or each head is packed
+/// once into a slot of the workspace, or, if too few tiles read a head, each tile converts the blocks that it needs in
+/// its own scratch.
 class KeyPanels {
  public:
-  /// The caller keeps everything except `slots`.
+  /// All arguments except `slots`, which is copied, must outlive the object.
   KeyPanels(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan,
             const core::kernels::KernelTable& table, const ForwardRows& rows, std::byte* slots);
 
@@ -28,7 +28,7 @@ class KeyPanels {
 
   /// Runs a pack task.
   void Pack(const tiling::PackItem& item) const;
-  /// Returns the rows for the keys of one block of a tile, in the form for `kernels`. If the item has no slot and the
+  /// Returns the rows of K and V for one block of a tile, as `kernels` take them. If the item has no slot and the
   /// kernels cannot take the caller's rows, the rows are converted into scratch.
   /// @param attended  whether the rows are for ForwardStrips::Attend, which takes every type in place
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
@@ -48,7 +48,7 @@ class KeyPanels {
   [[nodiscard]] layout::HeadRows Locate(const Source& source, int32_t sequence, int64_t head_kv) const;
   void Widen(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
   void PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys, float* to) const;
-  /// The following functions return pointers to key 0 in a slot.
+  /// Return the address of key 0 in a slot.
   [[nodiscard]] float* SlotK(int32_t slot) const;
   [[nodiscard]] float* SlotKRope(int32_t slot) const;
   [[nodiscard]] float* SlotV(int32_t slot) const;

@@ -35,7 +35,7 @@ namespace fa::ops {
   }
   int64_t whole = row;
   if (rows.paired) {
-    // A block begins with a whole pair of rows. This pair may lie inside a group of pairs.
+    // `row` begins a pair, which may lie inside a group of pairs.
     whole = (rows.skip + row) / rows.group * rows.group;
     rows.skip = (rows.skip + row - whole) / 2 * 2;
   }
@@ -43,24 +43,22 @@ namespace fa::ops {
   return rows;
 }
 
-/// Rows of K, its rope part and V for the keys from `first` on, in the form for the kernels.
+/// Rows of K, its rope part and V as the kernels take them.
 struct KeyRows {
   core::kernels::RowBlock k, k_rope, v;
   int64_t first = 0;
   /// Whether each row of k_rope lies right behind its row of k, so that one product may run over both.
   bool rope_behind = false;
-  /// The pages, if keys and values lie in pages. Then k, k_rope and v are row 0 of page 0. Their fetch_ahead counts
-  /// rows of the head, which has `end` rows.
+  /// If keys and values lie in pages: the pages. Then k, k_rope and v begin with row 0 of page 0, and their fetch_ahead
+  /// counts rows of the head, across pages. The head has `end` rows.
   layout::HeadRows k_pages = {}, k_rope_pages = {}, v_pages = {};
   int64_t end = 0;
 
-  /// K, KRope and V return rows beginning with a key. The rows are evenly spaced up to KRunEnd, KRopeRunEnd and
-  /// VRunEnd.
+  /// K, KRope and V return the rows from `key` on. The rows are evenly spaced up to KRunEnd, KRopeRunEnd and VRunEnd.
   [[nodiscard]] core::kernels::RowBlock K(int64_t key) const { return From(k, k_pages, key); }
   [[nodiscard]] core::kernels::RowBlock KRope(int64_t key) const { return From(k_rope, k_rope_pages, key); }
   [[nodiscard]] core::kernels::RowBlock V(int64_t key) const { return From(v, v_pages, key); }
-  /// The following functions return the first key, at most `to`, at which the rows from `key` on are no longer evenly
-  /// spaced.
+  /// Return the end, at most `to`, of the evenly spaced rows from `key` on.
   [[nodiscard]] int64_t KRunEnd(int64_t key, int64_t to) const { return k_pages.RunEnd(key, to, k.fetch_ahead); }
   [[nodiscard]] int64_t KRopeRunEnd(int64_t key, int64_t to) const {
     return k_rope_pages.RunEnd(key, to, k_rope.fetch_ahead);
@@ -73,8 +71,7 @@ struct KeyRows {
     if (!pages.paged()) return RowsFrom(rows, key - first);
     assert(key >= 0 && key < end);
     const int64_t at = pages.Offset(key), ahead = key + rows.fetch_ahead;
-    // If the distance between pages is no multiple of a row's stride, the kernels fetch nothing ahead. The hardware
-    // then fetches rows by itself.
+    // If the distance to the row ahead is no multiple of the stride, the kernels prefetch nothing.
     const int64_t distance = rows.stride > 0 && ahead < end ? pages.Offset(ahead) - at : 0;
     rows.fetch_ahead = distance != 0 && distance % rows.stride == 0 ? distance / rows.stride : 0;
     rows.data = static_cast<const std::byte*>(rows.data) + at * static_cast<int64_t>(SizeOf(rows.dtype));

@@ -13,7 +13,7 @@ float RowShift(float max, float sum) {
 }
 
 void AddLanes(const float* p, int64_t keys, int64_t width, int64_t count, float* sums) {
-  constexpr int64_t kPartial = 8;  // number of partial sums, so that additions need not wait for each other
+  constexpr int64_t kPartial = 8;  // several partial sums, so that not every addition waits for the previous one
   for (int64_t key = 0; key < keys; ++key, p += width) {
     std::array<float, kPartial> partial{};
     int64_t lane = 0;

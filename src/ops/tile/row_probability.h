@@ -9,7 +9,7 @@
 
 namespace fa::ops {
 
-/// The maximum and the sum of a row without keys. If the whole sequence has no keys, both are 0 instead.
+/// softmax_max and softmax_sum of a row without keys. If the whole sequence has no keys, both are 0 instead.
 inline constexpr float kEmptyRowMax = std::numeric_limits<float>::lowest();
 inline constexpr float kEmptyRowSum = std::numeric_limits<float>::max();
 [[nodiscard]] inline bool IsEmptyRow(float max, float sum) {

@@ -44,7 +44,7 @@ ScoreScale::ScoreScale(DType dtype, const ScoreInputs& inputs) {
   const float magnitude = scale == 0 ? 1.0f : std::fabs(scale);
   const float sign = scale > 0 ? 1.0f : scale < 0 ? -1.0f : 0.0f;
   q_multiplier = sign;
-  scale_first = inputs.softcap > 0 || (dtype == DType::kI8 && inputs.has_pse());
+  scale_first = inputs.caps() || (dtype == DType::kI8 && inputs.has_pse());
   const bool scale_in_exponent =
       !scale_first && !inputs.has_slopes() && (!inputs.has_pse() || inputs.pse_type == PseType::kAddThenScale);
   cap_scale = magnitude;

@@ -17,14 +17,14 @@
 
 namespace fa::ops {
 
-/// The factors that turn raw inner products into the base-2 exponent. They are computed once per call, from scale,
-/// softcap and pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are positive.
-/// `q_multiplier` is the sign of scale, or 0 if scale is 0.
+/// The factors that turn raw inner products into the base-2 exponent. They are computed once per call, from the scale,
+/// the cap and the pse type. Q is multiplied by `q_multiplier` when it is packed, so that the other factors are
+/// positive. `q_multiplier` is the sign of scale, or 0 if scale is 0.
 struct ScoreScale {
   ScoreScale(DType dtype, const ScoreInputs& inputs);
 
   float q_multiplier;
-  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a softcap. It also runs
+  /// Whether a separate pass multiplies the inner product by cap_scale. This pass runs before a cap. It also runs
   /// before pse if all levels must agree to the bit. To multiply and add in one step would round once on some levels
   /// and twice on others.
   bool scale_first;
@@ -74,7 +74,7 @@ class ScorePasses {
   [[nodiscard]] const ScoreInputs& inputs() const { return inputs_; }
   [[nodiscard]] const ScoreScale& scale() const { return scale_; }
   /// Returns whether BiasAndCap has any effect.
-  [[nodiscard]] bool changes_scores() const { return inputs_.softcap > 0 || inputs_.has_pse() || inputs_.has_slopes(); }
+  [[nodiscard]] bool changes_scores() const { return inputs_.caps() || inputs_.has_pse() || inputs_.has_slopes(); }
   [[nodiscard]] bool has_dropout() const { return inputs_.has_dropout(); }
 
   /// Finds the addresses of the rows of pse and mask that BiasAndCap and LoadDropped read.
@@ -83,7 +83,7 @@ class ScorePasses {
   static constexpr int64_t kMostRuns = kMaxStripWidth;
   /// Adds to `runs` the rows of pse that AddPse will read for these keys.
   void ListRows(const StripRows& strip, const PassRows& rows, tiling::Interval keys, FetchRuns& runs) const;
-  /// Applies softcap, then pse or slopes, to the keys from key_begin on.
+  /// Applies the cap, then pse or slopes, to the keys from key_begin on.
   /// @param staging  kMaxStripWidth * keys floats, for a compressed pse
   /// @param capped   optional: receives the scores after the cap
   /// @param row_max  optional: raised to the largest of the resulting scores

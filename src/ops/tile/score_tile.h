@@ -35,7 +35,7 @@ class ScoreTile {
   /// Sets s[key - keys.begin][lane] to the score, or to kMaskedScore if the pair is masked.
   /// @param staging    kMaxStripWidth * keys floats, for a compressed pse
   /// @param block_max  optional: the largest score of each lane
-  /// @param capped     optional: with softcap, the capped score before any bias
+  /// @param capped     optional: the capped score before any bias, if scores are capped
   /// @param beside     optional: other work, which is done when Fill returns
   /// @return whether a pair may be masked
   bool Fill(const Strip& strip, tiling::Interval keys, const KeyRows& rows, float* staging, float* s, float* block_max,

@@ -40,7 +40,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
   lanes.sequence = rows.sequence;
   lanes.width = kernels.width;
   lanes.count = std::min(kernels.rows, rows.size() - first);
-  // A division per lane would take as long as the rest of a short strip.
+  // This loop counts up instead of dividing for each lane, which would take as long as the rest of a short strip.
   int64_t row = first / rows.heads, head = first % rows.heads;
   for (int64_t i = 0; i < lanes.count; ++i) {
     lanes.row[i] = rows.row_begin + row;
@@ -59,7 +59,7 @@ Strip MakeStrip(const tiling::AttentionProblem& problem, const core::kernels::St
 
 void RowAddresses(const layout::RowsView& tensor, const Strip& strip, int64_t row_offset, const void** rows) {
   const StripRows& lanes = strip.lanes;
-  assert(lanes.count <= kMaxStripWidth);  // `rows` has kMaxStripWidth entries
+  assert(lanes.count <= kMaxStripWidth);  // `rows` has room for kMaxStripWidth addresses
   for (int64_t i = 0; i < lanes.count; ++i) {
     rows[i] = tensor.At(lanes.sequence, lanes.head[i], row_offset + lanes.row[i]);
   }

@@ -21,21 +21,21 @@
 
 namespace fa::ops {
 
-/// The least width of any level's widest strip. KernelTable::ForRows makes no more strips than a split into strips of
-/// this width alone.
+/// The widest strip of every level has at least this width. So a tile never has more strips than its rows need at this
+/// width.
 inline constexpr int64_t kLeastWidestStrip = 8;
-/// The most rows of a tile of any program. The next constant is the most strips of a tile.
+/// The most rows of any tile, and the most strips.
 inline constexpr int64_t kMaxTileRows = std::max(tiling::kMaxBlockQ, tiling::kMaxTileHeads);
 inline constexpr int64_t kMaxTileStrips = core::CeilDiv(kMaxTileRows, kLeastWidestStrip);
 
-/// Returns the most lanes that the strips of `rows` rows take on any level. A level takes at most whole strips of its
-/// widest kind, whose width divides 48 or 32 (strip.cc).
+/// Returns the most lanes that the strips of `rows` rows have at any level. In the worst case all are the level's
+/// widest strips, whose width divides 48 or 32 (strip.cc).
 [[nodiscard]] constexpr int64_t MostLanes(int64_t rows) {
   return std::max(core::RoundUp(rows, 48), core::RoundUp(rows, 32));
 }
 using tiling::kKeyStep;
 
-/// The alpha of a product that only adds to its state: 1 in every lane.
+/// All ones: the alpha of a product that adds to its state without rescaling it.
 alignas(64) inline constexpr auto kUnitAlpha = [] {
   std::array<float, kMaxStripWidth> ones{};
   ones.fill(1.0f);
@@ -50,7 +50,7 @@ struct StripRows {
   LaneArray<int64_t> row;
   LaneArray<int64_t> head;
 
-  /// Returns the interval of the strip's rows, which do not decrease along the lanes.
+  /// Returns the interval of rows in the strip's lanes.
   [[nodiscard]] tiling::Interval rows() const {
     assert(count > 0 && count <= width);
     return {row[0], row[count - 1] + 1};
@@ -65,13 +65,12 @@ struct Strip {
   tiling::Interval hull;   ///< keys that some row keeps
   tiling::Interval full;   ///< keys that every row keeps
 
-  /// Returns the keys to visit in a block: the part of the hull in the block, extended to begin at a multiple of
-  /// kKeyStep.
+  /// Returns the keys of the hull that lie in `block`. The begin is moved down to a multiple of kKeyStep.
   [[nodiscard]] tiling::Interval KeysIn(tiling::Interval block) const;
 };
 
-/// Rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, folded into one list. Folded row f is
-/// row row_begin + f / heads of head head_begin + f % heads.
+/// Rows [row_begin, row_end) of `heads` query heads, beginning with head_begin, numbered as folded rows. Folded row f
+/// is row row_begin + f / heads of head head_begin + f % heads.
 struct FoldedRows {
   int64_t sequence = 0;
   int64_t head_begin = 0, heads = 1;
@@ -80,8 +79,8 @@ struct FoldedRows {
   [[nodiscard]] int64_t size() const { return (row_end - row_begin) * heads; }
 };
 
-/// Memory for the strips of a tile, which are made one after the other. To initialise the most strips of a tile would
-/// take as long as a short sequence's products.
+/// The strips of a tile, of which only as many are initialised as the tile has. Initialising all Most would take as
+/// long as the products of a short sequence.
 template <typename T, int64_t Most>
 class StripArray {
  public:

@@ -15,32 +15,30 @@
 
 namespace fa::ops {
 
-/// Rows of tensors that a tile fetches while it multiplies, because each row is too short for the hardware's
-/// prefetchers to start.
+/// Rows that a tile prefetches during its products. They are too short for the hardware's prefetchers.
 class TileFetch {
  public:
   TileFetch() : runs_({reinterpret_cast<FetchRuns::Run*>(memory_), kMaxRuns}) {}
   TileFetch(const TileFetch&) = delete;
   TileFetch& operator=(const TileFetch&) = delete;
 
-  /// Lists rows for a short sequence in the forward. These are the rows of O that the sequence's tile is about to
-  /// write, and the rows of Q, K and V that the next tile reads. Long tiles fetch their next key block instead.
+  /// Forward, short sequence: lists the rows of O that this tile is about to write, and the rows of Q, K and V that the
+  /// next tile reads.
   /// @param block_k  the largest number of keys
   /// @param next     the tile after `item`, or null
   void List(const tiling::AttentionProblem& problem, const ForwardRows& rows, int64_t block_k,
             const tiling::ForwardItem& item, const tiling::ForwardItem* next);
-  /// Lists rows for the backward: the rows of Q, of its rope part, of dO and of O that the tile `next` packs. It also
-  /// lists the rows of K, of its rope part and of V, unless `item` reads the same rows. If all these lines take more
-  /// than `most_bytes`, nothing is listed.
+  /// Backward: lists the rows of Q, its rope part, dO and O that the tile `next` packs, and its rows of K, of its rope
+  /// part and of V, unless `item` reads the same keys. If all these lines take more than `most_bytes`, lists nothing.
   void List(const tiling::AttentionProblem& problem, const GradRows& rows, const tiling::BackwardItem& item,
             const tiling::BackwardItem& next, int64_t most_bytes);
 
   [[nodiscard]] int64_t lines() const { return runs_.lines(); }
   [[nodiscard]] core::kernels::FetchList list() const { return runs_.list(); }
 
-  /// The most runs of the list, enough if no row lies next to another. The largest tile of the backward reads four
-  /// tensors of queries and three of keys. The largest tile of the forward lists O, Q, K and V. Further runs are left
-  /// out.
+  /// The most runs of the list: one per row, in case no row is adjacent to another. The largest tile of the backward
+  /// reads four tensors of queries and three of keys. The largest tile of the forward lists O, Q, K and V. Further runs
+  /// are left out.
   static constexpr int64_t kMaxRuns = 4 * tiling::kMaxBlockQ + 3 * tiling::kMaxColumnKeys;
   static_assert(kMaxRuns >= 2 * tiling::kMaxBlockQ + 2 * tiling::kMaxBlockK);
 

@@ -7,7 +7,7 @@ namespace {
 
 TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int64_t tile_rows, int64_t block_k,
                    bool convert, bool stage_bias, bool in_flight) {
-  // A tile's last strip may be narrower than the widest, but never wider.
+  // No strip of a tile is wider than its first, so MostLanes bounds the lanes.
   const int64_t rows = MostLanes(tile_rows);
   TileScratch scratch;
   scratch.panels = carver.Floats(rows, (problem.d + problem.d_rope));

@@ -13,12 +13,12 @@ using core::kernels::RowBlock;
 
 using core::kernels::kLineBytes;
 
-// The copy of a row fetches the row that comes this many rows later. To copy a row of 1152 bytes takes about 50 ns. A
-// line from L3 or memory takes 70 to 150 ns to arrive.
+// While a row is copied, the row that comes this many rows later is prefetched. Copying a row of 1152 bytes takes about
+// 50 ns, and a line from L3 or memory takes 70 to 150 ns to arrive.
 constexpr size_t kRowsAhead = 3;
 
-/// Returns the elements from row to row of a panel. They are an odd number of cache lines, so that a column of the
-/// panel falls on all sets of L1.
+/// Returns the elements from row to row of a panel: an odd number of cache lines, so that the elements of a column
+/// spread over all sets of L1.
 int64_t PanelStride(int64_t columns, int64_t element) {
   const int64_t lines = core::CeilDiv(columns * element, kLineBytes);
   return (lines | 1) * kLineBytes / element;

@@ -14,12 +14,12 @@
 
 namespace fa::ops {
 
-/// The tensors with the rows of all keys of a call that has one key head.
+/// The keys and values of a call that has one key head.
 struct KeySources {
   layout::StoredRows k = {}, k_rope = {}, v = {};  ///< rows of the tensors; GatherShape says whether k_rope and v exist
 };
 
-/// The place of the keys of one query token: a batch element or a packed sequence.
+/// Where the keys of one query token lie: its batch element or its packed sequence.
 struct KeyPlace {
   int64_t batch = 0;
   int64_t offset = 0;  ///< row of the sequence's key 0 for TND, else 0
@@ -29,28 +29,28 @@ struct KeyPlace {
   }
 };
 
-/// The form of gathered rows for the kernels.
+/// How gathered rows are stored for the kernels.
 enum class KeyForm : uint8_t {
   kF32,      ///< rows are widened to f32
-  kNatural,  ///< rows are unchanged, for kernels of any type and for f32
+  kNatural,  ///< rows are unchanged; for f32, and for kernels that read any type
   kPairs,    ///< K is unchanged and V becomes pairs of rows, for kernels of bf16 pairs
 };
 [[nodiscard]] KeyForm KeyFormOf(const core::kernels::StripKernels& kernels, DType dtype);
 
-/// The rows that are gathered per key, and their form.
+/// Which rows are gathered per key, and how they are stored.
 struct GatherShape {
   DType dtype = DType::kF32;
   KeyForm form = KeyForm::kF32;
   int64_t d = 0, d_rope = 0;
   int64_t dv = 0;         ///< columns of V; 0 if there are no values
   bool shared_v = false;  ///< whether V is the first dv columns of K
-  /// With pairs: whether V is unchanged. The backward needs this, because it multiplies V as the scores multiply K.
+  /// With pairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores from K.
   bool natural_v = false;
   bool pair_k = false;       ///< with pairs: whether K becomes pairs of rows too, for the backward's product with dS
   int64_t block = 0;         ///< even number of keys that are gathered at a time; 0 if rows are read in place
-  int64_t values_ahead = 0;  ///< fetch_ahead for values that are read in place
-  /// With pairs: whether scores read rows of K in place (StripKernels::scores_by_address). If so, only rows for a
-  /// product that takes pairs are copied.
+  int64_t values_ahead = 0;  ///< how many rows ahead values that are read in place are prefetched
+  /// With pairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for products
+  /// that take pairs are copied: V, and K for dS.
   bool by_address = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }
@@ -58,7 +58,7 @@ struct GatherShape {
 
 /// Addresses of the rows of a token's keys, for kernels that read them in place.
 struct KeyAddresses {
-  /// Makes room for the addresses of the rows of max_keys keys, and of rows that kernels fetch ahead.
+  /// Makes room for the addresses of max_keys rows, and of the rows after them that kernels prefetch.
   KeyAddresses(Carver& carver, const GatherShape& shape, int64_t max_keys);
 
   int64_t most;                   ///< the most keys for which there is room
@@ -79,21 +79,22 @@ struct GatherPanels {
 /// The rows of a block, beginning with key 0.
 struct GatheredBlock {
   KeyRows rows;  ///< rows of k, of k_rope behind k, and of v
-  /// Rows of K with d + d_rope columns in the form for `product`; unset with by_address.
+  /// Rows of K, with d + d_rope columns, packed for `product`; unset with by_address.
   core::kernels::RowBlock k_of_product;
 };
 
-/// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. The
-/// copy of a row costs about a tenth of one strip's two products on the row. The strips of all heads read the copy. A
-/// backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of 32
-/// heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes the
-/// same time either way.
+/// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
+/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
+/// A backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of
+/// 32 heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes
+/// the same time either way.
 class GatheredKeys {
  public:
-  /// The number of keys that kernels fetch ahead if they read rows in place, as in a decode. With 16 keys they take as
-  /// long.
+  /// Kernels that read rows in place prefetch the row that lies this many keys ahead, as in a decode. 16 keys are as
+  /// fast.
   static constexpr int64_t kFetchAhead = 32;
-  /// Returns GatherShape::values_ahead. It is 0 for shared values, since the scores have already fetched them.
+  /// Returns GatherShape::values_ahead. It is 0 for shared values, because computing the scores has already brought
+  /// them into the caches.
   static constexpr int64_t ValuesAhead(bool shared_v) { return shared_v ? 0 : kFetchAhead; }
 
   GatheredKeys(const core::kernels::RowKernels& kernels, const GatherShape& shape, const KeySources& sources)
@@ -107,7 +108,7 @@ class GatheredKeys {
   /// Returns the rows of all of a token's keys in place, for kernels that take rows by address.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
-  /// Fetches the first rows, which kernels do not fetch ahead.
+  /// Prefetches the first rows, before which no row is read during which kernels could prefetch them.
   void FetchFirst(const KeyRows& rows, int64_t count) const;
   /// Adds the rows of the keys to `runs`, at most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;

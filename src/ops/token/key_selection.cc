@@ -20,8 +20,7 @@
 namespace fa::ops {
 namespace {
 
-// The number of entries that are checked together before they are used. Compilers turn these checks into vector
-// instructions.
+// The number of entries that are checked at once. Compilers check them with vector instructions.
 constexpr int64_t kChunk = 16;
 
 // For fewer entries a comparison sort is faster than clearing the counters of a radix sort.
@@ -30,8 +29,8 @@ constexpr int kRadixBits = 11;
 constexpr int kSlotBits = 32;
 
 int64_t BitWords(int64_t bits) { return core::CeilDiv(bits, 64); }
-// Returns the most words of marks that are worth reading. A word marks 64 blocks. To read many more words than there
-// are entries takes longer than sorting the entries.
+// Returns the most words of marks, 64 blocks to a word, for which reading all words takes less time than sorting the
+// entries.
 int64_t MostWords(int64_t entries) { return 4 * entries; }
 int64_t Blocks(int64_t keys, int64_t block_size) { return core::CeilDiv(keys, block_size); }
 
@@ -46,13 +45,14 @@ bool AllWithin(const Index* list, int64_t blocks) {
   return !outside;
 }
 
-// Reads every entry once. So the checked value is the used value, even if another thread writes to the list meanwhile.
+// Copies every entry, so that the value that is checked is the value that is used, even if another thread writes to the
+// list meanwhile.
 template <typename Index>
 void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// Returns the first entry, among the entries that are read, that is neither -1 nor a block. Returns `slots` if there is
+// Of the entries that are read, returns the index of the first that is neither -1 nor a block, or `slots` if there is
 // none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
@@ -160,8 +160,8 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
   return count;
 }
 
-/// Sorts the entries by marks. @return false, with the entries unchanged, if a block stands twice or the marks take too
-/// many words
+/// Sorts the entries by marks. @return false, with the entries unchanged, if a block stands twice or there are more
+/// than MostWords words
 bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
   const int64_t words = BitWords(Blocks(limit, lists_.block_size));
   if (words > MostWords(count)) return false;

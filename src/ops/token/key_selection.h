@@ -50,7 +50,7 @@ struct SelectedKeys {
 /// Reads lists of keys, with the memory of one worker.
 class KeySelection {
  public:
-  /// Makes a reader for sequences of at most max_sk keys. If the carver has null memory, the memory is only counted.
+  /// Prepares to read lists for sequences of at most max_sk keys. A carver of null memory only counts the bytes.
   KeySelection(Carver& carver, const KeyLists& lists, int64_t max_sk);
 
   /// Returns the keys below `limit` that a list selects, up to its first -1. Entries that are not the number of a block

@@ -21,13 +21,13 @@ namespace fa::ops {
 
 /// The tasks of a gradient whose query tokens add to f32 sums of keys. There are tasks that clear the sums, tasks of
 /// tokens, and tasks that write the sums. All stand in one list, from whose front workers claim them. The list has no
-/// edges between tasks, which would take memory per token; OrderedCommit needs none. A task waits, while it runs, for
-/// earlier tasks of the list. Before a token adds, it waits until all sums are cleared. A task that writes sums also
-/// waits until all tokens have added.
+/// edges between tasks, because edges would take memory per token. A task waits, while it runs, for earlier tasks of
+/// the list. Before a token adds, it waits until all sums are cleared. A task that writes sums also waits until all
+/// tokens have added.
 class KeySumTasks {
  public:
   /// Adds the sums to the layout of `workspace`.
-  /// @param units  the number of tasks of tokens, in order; the tasks of one sequence take turns at the sequence's keys
+  /// @param units  the number of tasks of tokens, in order; the tasks of one sequence add to its keys in order
   KeySumTasks(const SparseSequences& sequences, int64_t columns, int64_t units, int workers,
               tiling::WorkspacePlan& workspace);
 
@@ -45,13 +45,13 @@ class KeySumTasks {
   };
   static constexpr size_t kMaxTargets = 3;
 
-  /// One run of these tasks.
+  /// One run of a graph of these tasks.
   class Run {
    public:
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         const Target& target, std::byte* workspace)
         : Run(tasks, sequences, kernels, std::span(&target, 1), workspace) {}
-    /// Makes a run in which the columns of the sums have separate targets, at most kMaxTargets.
+    /// Makes a run that writes columns of the sums to at most kMaxTargets tensors.
     Run(const KeySumTasks& tasks, const SparseSequences& sequences, const core::kernels::RowKernels& kernels,
         std::span<const Target> targets, std::byte* workspace);
 
@@ -66,7 +66,7 @@ class KeySumTasks {
         const PhaseArrival arrival(added_);
         run_unit(unit);
       } else {
-        // The task also waits for the tasks that clear, since tokens that add nothing do not wait for them.
+        // The task waits for the tasks that clear too, because a token that adds nothing has not waited for them.
         cleared_.Wait();
         added_.Wait();
         Write(unit - tasks_.plan_.units);

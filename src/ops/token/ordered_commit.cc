@@ -9,8 +9,8 @@ namespace {
 
 constexpr int32_t kFinished = std::numeric_limits<int32_t>::max();
 
-// A tile takes some hundred microseconds, and tokens move in step, so most waits end within that time. After that time
-// the waiting thread yields, since with more threads than cores, the thread of the token in front may not be running.
+// The number of polls before a waiting thread yields. Most waits end earlier, because tokens move in step. If there are
+// more threads than cores, the thread of the awaited token may need this core.
 constexpr int kSpins = 256;
 
 void Pause() {
@@ -45,8 +45,8 @@ OrderedCommit::Turn::Turn(const OrderedCommit& commit, int64_t sequence, int64_t
       sequence_(sequence),
       first_(first),
       token_(token),
-      // The thread that published the number of finished tokens had seen these tokens finish. So a thread that reads
-      // the number also sees all that these tokens have added.
+      // A thread stores this number after it has seen the tokens finish. So a thread that reads it also sees everything
+      // that these tokens have added.
       unfinished_(first + std::atomic_ref<int64_t>(commit.finished_[sequence]).load(std::memory_order_acquire)) {}
 
 OrderedCommit::Turn::~Turn() { Store(token_, kFinished); }
@@ -62,11 +62,11 @@ void OrderedCommit::Turn::WaitFor(int32_t end) {
   const int64_t known = unfinished_;
   while (unfinished_ < token_ && progress(unfinished_) == kFinished) ++unfinished_;
   if (unfinished_ > known) {
-    // The stored number tells later tokens where to begin. It may overwrite a greater number from another thread, which
-    // costs later tokens a few reads.
+    // Later tokens begin their checks at the stored number. If it overwrites a greater number of another thread, they
+    // only make a few more reads.
     std::atomic_ref<int64_t>(commit_.finished_[sequence_]).store(unfinished_ - first_, std::memory_order_release);
   }
-  // The loop visits at most as many tokens as there are workers.
+  // At most as many tokens as there are workers are unfinished, so the loop is short.
   for (int64_t token = unfinished_; token < token_; ++token) {
     WaitUntil([&] { return progress(token) >= end; });
   }

@@ -19,7 +19,7 @@ namespace fa::ops {
 /// their tiles then move in step.
 ///
 /// Only one word per token is atomic, no sum exists twice, and no product is computed twice. docs/sparse.md compares
-/// the costs of the alternatives: partial sums, owners of key ranges, and staged slabs.
+/// the costs of other ways.
 class OrderedCommit {
  public:
   /// Returns the bytes of the words in which tokens publish their progress.
@@ -54,12 +54,11 @@ class OrderedCommit {
 
  private:
   int64_t* finished_;  ///< per sequence, how many of its tokens, from the first on, are known to be finished
-  int32_t* progress_;  ///< per token, the key below which the token has added to all its keys
+  int32_t* progress_;  ///< per token, the number below which it has added to all its keys
 };
 
-/// Lets tasks of one phase wait until all tasks of an earlier phase have finished. Both phases are parts of one list of
-/// tasks. No task waits forever, for the same reason as in OrderedCommit: the awaited tasks stand before the waiting
-/// ones in the list.
+/// Lets some tasks of a list wait until all of some earlier tasks of the list have finished. No task waits forever,
+/// because workers claim the tasks of the list in order, as for OrderedCommit.
 class PhaseGate {
  public:
   /// `word` counts the tasks that have arrived, and must be 0 before a run.

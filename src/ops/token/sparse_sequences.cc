@@ -12,7 +12,7 @@
 namespace fa::ops {
 namespace {
 
-// Tokens and parts of tokens are tasks, whose numbers have 32 bits.
+// Tokens, and parts of tokens, are tasks, and task ids have 32 bits.
 constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 struct Side {
@@ -32,8 +32,7 @@ Status TooManyTokens(const char* name, int64_t tokens) {
 }
 
 Status CheckSums(const Side& side) {
-  // The usual mistake is to give lengths instead of their sums. The check of order may miss it, since lengths often
-  // ascend too.
+  // A usual mistake is to give lengths instead of prefix sums. If the lengths ascend, the check above does not find it.
   int64_t sum = 0;
   bool overflow = false;
   for (const int64_t length : side.lengths) overflow = overflow || __builtin_add_overflow(sum, length, &sum);

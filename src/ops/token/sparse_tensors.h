@@ -34,7 +34,7 @@ class SparseTensors {
  public:
   explicit SparseTensors(Layout layout) : layout_(layout) {}
 
-  // Call the following functions in this order.
+  // Call the functions from here to BindKey in this order.
 
   /// Binds the query [B, S1, N, D] of a float type, with N >= 1 and D in 1..1024. It also checks the layout.
   [[nodiscard]] Status BindQuery(const char* name, const TensorView& q);
@@ -43,10 +43,10 @@ class SparseTensors {
   /// Binds the key [B, S2, heads, columns], of the query's type.
   [[nodiscard]] Status BindKey(const char* name, const TensorView& k, WantedSize heads, WantedSize columns);
 
-  /// Checks a tensor [B, S1, trailing...] of the given type, with TND [T, trailing...].
+  /// Checks a tensor [B, S1, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckQuerySide(const char* name, const TensorView& tensor, DType dtype,
                                       std::initializer_list<WantedSize> trailing) const;
-  /// Checks a tensor [B, S2, trailing...] of the given type, with TND [T, trailing...].
+  /// Checks a tensor [B, S2, trailing...] of the given type; with TND [T, trailing...].
   [[nodiscard]] Status CheckKeySide(const char* name, const TensorView& tensor, DType dtype,
                                     std::initializer_list<WantedSize> trailing) const;
   /// Checks the rope tensors, of which both or none must be given. `columns` receives their head size, or 0 if there
@@ -61,7 +61,7 @@ class SparseTensors {
   [[nodiscard]] Status CheckHeadValues(const char* name, const TensorView& tensor) const;
   /// Checks the lists of keys, i32 or i64 [B, S1, 1, K] with any K.
   [[nodiscard]] Status CheckIndices(const TensorView& indices) const;
-  /// Checks an output like CheckQuerySide. No two elements of it may share memory.
+  /// Works like CheckQuerySide, for an output. No two elements of an output may share memory.
   [[nodiscard]] Status CheckQueryOutput(const char* name, const MutableTensorView& tensor, DType dtype,
                                         std::initializer_list<WantedSize> trailing) const;
   [[nodiscard]] Status CheckKeyOutput(const char* name, const MutableTensorView& tensor, DType dtype,

@@ -11,8 +11,8 @@
 namespace fa::ops {
 namespace {
 
-// A text that ranks exchange has this many bytes. A longer error or description is cut off. If two descriptions differ
-// only in the part that is cut off, the hashes of the whole descriptions still differ.
+// The bytes of a text that ranks exchange. A longer error or description is cut. The hash of a whole description still
+// shows a difference in the part that is cut.
 constexpr size_t kTextBytes = 4096;
 using FixedText = std::array<char, kTextBytes>;  // the text ends with a 0 byte
 
@@ -28,9 +28,9 @@ struct Record {
 // Up to this number of ranks, the ranks agree without allocating memory.
 constexpr size_t kRanksWithoutMemory = 2048;
 
-/// Gathers the records and texts of all ranks. A rank whose memory is short must tell the others, or they wait for it
-/// forever. So the object, which lies on the stack, has room for one record per rank. Texts arrive in pieces that fit
-/// into this room.
+/// Gathers the records and texts of all ranks. A rank without free memory must still tell the others, or they would
+/// wait for it forever. So this object, which lies on the stack, has room for the records of kRanksWithoutMemory ranks.
+/// Texts arrive in pieces that fit into the same room.
 class Gathering {
  public:
   explicit Gathering(Transport& transport) : transport_(transport), ranks_(static_cast<size_t>(transport.ranks())) {
@@ -40,7 +40,7 @@ class Gathering {
   [[nodiscard]] Status Records(const Record& mine) {
     return transport_.AllGather(std::as_bytes(std::span(&mine, 1)), Room().first(ranks_ * sizeof(Record)));
   }
-  /// Returns the record of a rank. Records are lost when texts are gathered.
+  /// Returns the record of a rank. Texts() overwrites the records.
   [[nodiscard]] Record RecordOf(size_t rank) {
     Record record;
     std::memcpy(&record, Room().data() + rank * sizeof(Record), sizeof(Record));
@@ -84,8 +84,8 @@ uint64_t Hash(std::string_view bytes) {  // the hash FNV-1a
   return hash;
 }
 
-// A text may mention an argument. A mention is sent as kMention NAME kPart MEMBER kPart INDEX kMention. So every rank
-// can name the argument as its own caller does (C++ or Python).
+// An error may name an argument, which each rank's caller may call differently (C++ or Python). The name is sent as
+// kMention NAME kPart MEMBER kPart INDEX kMention. So every rank can put in the name that its own caller uses.
 constexpr char kMention = '\x1f', kPart = '\x1e';
 
 std::string Marked(const ErrorText& what) {
@@ -124,8 +124,7 @@ FixedText Shortened(std::string_view text) {
   return shortened;
 }
 
-/// Returns the text of a status in the form that is sent. If there is no memory for the marks of mentions, they are
-/// left out.
+/// Returns the text of a status as it is sent. If there is no memory for the marks kMention and kPart, it has none.
 FixedText TextOf(const Status& status) {
   try {
     return Shortened(Marked(status.what()));
@@ -143,7 +142,7 @@ Status ErrorOf(Gathering& all, size_t rank, const Status& mine) {
   return {code, "rank " + std::to_string(rank) + ": " + Unmarked(text.data())};
 }
 
-/// Returns the error which says that `rank` reads pse in a form in which an earlier rank cannot read pse.
+/// Returns the error that says: `rank` passes pse in a form that does not fit the form of pse on an earlier rank.
 Status WrongForm(Gathering& all, size_t rank) {
   const uint32_t form = all.RecordOf(rank).pse_forms;
   const size_t other = all.FirstRank([&](const Record& record) { return (record.pse_forms & form) == 0; });
@@ -159,7 +158,7 @@ Status WrongForm(Gathering& all, size_t rank) {
                                  words(all.RecordOf(other).pse_forms) + " (rank " + std::to_string(other) + ")");
 }
 
-/// Returns an ErrorText that mentions the argument of a description's line, given the line's name. "pse.shape[0]" is a
+/// Returns an ErrorText that begins with the argument to which a line of the description belongs. "pse.shape[0]" is a
 /// member of the argument pse, and "mask.pre" is an argument by itself.
 ErrorText ArgumentOf(std::string_view line_name) {
   for (const std::string_view member : {".shape", ".dtype"}) {
@@ -236,7 +235,7 @@ Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts) {
     if (Includes(agreed.isa, isa)) {
       agreed.isa = isa;
     } else if (!Includes(isa, agreed.isa)) {
-      agreed.isa = Isa::kPortable;  // the levels of the ranks are of two processor families
+      agreed.isa = Isa::kPortable;  // the ranks' processors are of different families, such as x86 and Arm
     }
     agreed.workers = std::min(agreed.workers, static_cast<int>(record.workers));
     agreed.memory_bytes = std::min(agreed.memory_bytes, record.memory_bytes);

@@ -16,7 +16,7 @@
 
 namespace fa::ops {
 
-/// The description of a call, with one line "name=value" per fact. The descriptions of all ranks must be equal.
+/// The description of a call, one line "name=value" per property of the call. All ranks must have the same description.
 class CallDescription {
  public:
   void Add(std::string_view name, std::string_view value);
@@ -29,7 +29,7 @@ class CallDescription {
   std::string text_;
 };
 
-/// The facts that a rank knows before it has heard from other ranks.
+/// What a rank knows before it has heard from other ranks.
 struct RankFacts {
   Status status;            ///< status of the rank's own arguments
   std::string description;  ///< CallDescription of the rank's arguments; empty after an error
@@ -39,7 +39,7 @@ struct RankFacts {
   uint32_t pse_forms = kAnyForm;  ///< ScoreRows::pse_forms
 };
 
-/// The facts about which all ranks agree.
+/// What all ranks know after they have exchanged their RankFacts.
 struct Agreed {
   Isa isa = Isa::kPortable;       ///< the lowest level of all ranks
   bool isa_lowered = false;       ///< whether some rank has a higher level
@@ -48,15 +48,14 @@ struct Agreed {
   uint32_t pse_forms = kAnyForm;  ///< forms of pse that the sizes on all ranks allow
 };
 
-// Both functions are collective: all ranks must call them. If no rank has an error, they allocate no memory for up to
-// 2048 ranks. For more ranks they allocate 32 bytes per rank.
-
-/// Compares the facts of all ranks.
-/// @return the facts on which all ranks agree, or the same error on every rank: the error of the lowest rank that has
-/// one. If no rank has an error but descriptions differ, the error names the first line that differs, with both values.
+/// Compares the RankFacts of all ranks. All ranks must call this function. Without an error it allocates no memory for
+/// up to 2048 ranks, and 32 bytes per rank for more.
+/// @return the Agreed of all ranks, or the same error on every rank: the error of the lowest rank that has one. If no
+/// rank has an error but descriptions differ, the error names the first line that differs, with both values.
 [[nodiscard]] Result<Agreed> AgreeOnCall(Transport& transport, const RankFacts& facts);
 
-/// Compares the statuses of all ranks. As long as no rank has an error, each rank sends only one word.
+/// Compares the statuses of all ranks. All ranks must call this function. It allocates as little as AgreeOnCall does.
+/// If no rank has an error, each rank sends only one word.
 /// @return the same status on every rank, as AgreeOnCall does
 [[nodiscard]] Status AgreeOnStatus(Transport& transport, const Status& status);
 

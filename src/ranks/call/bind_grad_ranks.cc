@@ -66,14 +66,14 @@ void UseOwnStrides(const AttentionGradArgs& args, Layout layout, BoundGradRanks&
   forward.planned = KeepPlanned(TensorsOf(args));
 }
 
-/// Returns whether every sum over rows has at most one row, so that one process writes values instead of sums.
+/// Returns whether dpse is never a sum of several rows. Then one process writes it directly instead of adding to sums.
 bool HasOneRow(const tiling::AttentionProblem& problem) {
   return std::all_of(problem.sequences.begin(), problem.sequences.end(),
                      [](const tiling::Sequence& sequence) { return sequence.sq == 1 || sequence.sk == 0; });
 }
 
-/// Returns the layout of dpse for the case that dpse is a sum over rows. For whole sequences the backward program keeps
-/// these sums. For parts of sequences the caller of the program keeps them.
+/// Returns the layout of dpse for the case that dpse is a sum over rows. If units have whole sequences, the backward
+/// program has the memory of these sums. If units have parts of sequences, the caller of the program has it.
 PseRows SumsOfKeys(const BoundGradRanks& bound, bool whole_sequences) {
   PseRows sums = bound.dpse;
   sums.shared_batch = false;
@@ -111,7 +111,7 @@ Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const Attent
   result->has_dsink = bound->has_dsink;
   result->has_dslopes = bound->has_dslopes;
   result->has_dpse = bound->has_dpse;
-  forward.whole.problem.one_pair_at_a_time = false;  // not needed: the units of a call run one by one
+  forward.whole.problem.one_pair_at_a_time = false;  // the units of a call run one after another anyway
   result->dslopes_batch_stride = bound->dslopes_batch_stride;
   result->dslopes_shared = bound->dslopes_shared;
   UseOwnStrides(args, options.layout, *result);

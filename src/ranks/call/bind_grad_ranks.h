@@ -15,7 +15,7 @@ struct BoundGradRanks {
   BoundRanks forward;  ///< the call that is differentiated; forward.whole.planned has the tensors of the backward
   layout::Rows d_out, dq, dk, dv, dq_rope, dk_rope;  ///< layouts of this rank's tensors
   bool has_dpse = false, has_dslopes = false, has_dsink = false;
-  PseRows dpse;  ///< layout of dpse in this rank's tensor: the rank's own rows, or all of a sum over rows
+  PseRows dpse;  ///< layout of dpse on this rank: the rows of its own queries, or the sum over the rows of all ranks
   int64_t dslopes_batch_stride = 0;  ///< like the member of BoundAttentionGrad
   bool dslopes_shared = false;
   std::vector<tiling::Interval> key_tails;  ///< own keys that belong to no sequence, like BoundRanks::tails
@@ -25,25 +25,25 @@ struct BoundGradRanks {
 [[nodiscard]] Result<BoundGradRanks> BindGradRanks(const AttentionGradArgs& args, const AttentionOptions& options,
                                                    const SequenceShards& shards, int rank, int ranks);
 
-/// Describes the facts about which all ranks must agree.
+/// Describes the properties of the call that must be equal on all ranks.
 [[nodiscard]] CallDescription Describe(const BoundGradRanks& bound, const AttentionOptions& options,
                                        const SequenceShards& shards);
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundGradRanks& bound) { return bound.forward.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundGradRanks& bound) { return FormsOf(bound.forward); }
-/// Does what UseForms of the forward (bind_ranks.h) does.
+/// Works like UseForms of the forward (bind_ranks.h).
 [[nodiscard]] Status UseForms(uint32_t forms, BoundGradRanks& bound);
 
 /// Returns whether dpse is a sum over the rows of all ranks.
 [[nodiscard]] inline bool HasKeyBias(const BoundGradRanks& bound) { return bound.has_dpse && bound.dpse.shared_rows; }
-/// Returns the number of floats in the sums over the batch if the batch shares a bias, [N,rows of this rank|1,Sk].
-/// Returns 0 for other biases.
+/// Returns the number of floats of the sums [N,rows of this rank|1,Sk] over the batch, if the batch shares a bias.
+/// Otherwise returns 0.
 [[nodiscard]] int64_t FloatsOfBiasSums(const BoundGradRanks& bound);
 /// Returns the layout of the sums that FloatsOfBiasSums counts.
 [[nodiscard]] PseRows SumsOfBias(const BoundGradRanks& bound);
 
-/// Does what BoundOfUnit of the forward (bind_ranks.h) does. dq, dk and dv are laid out like q, k and v. If rows stay
-/// on their rank (`queries` is null), dq is the rank's own tensor.
+/// Works like BoundOfUnit of the forward (bind_ranks.h). dq, dk and dv have the layouts of q, k and v. If rows stay on
+/// their rank (`queries` is null), dq is the rank's own tensor.
 [[nodiscard]] BoundAttentionGrad BoundOfUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan,
                                              const tiling::RankUnit& unit, const StagedRows& keys,
                                              const StagedRows* queries);

@@ -1,6 +1,6 @@
-// This file binds the arguments of one rank as the call of all ranks. First it replaces the sizes of the cut dimension
-// by the sizes of whole sequences. So masks, biases and errors are about whole sequences. Then it uses the strides of
-// the rank's own tensors.
+// This file turns the arguments of one rank into a bound call for all ranks together. First it replaces this rank's
+// numbers of rows by those of whole sequences. So masks, biases and errors refer to whole sequences. Then it uses the
+// strides of the rank's own tensors.
 #include "ranks/call/bind_ranks.h"
 
 #include <string>
@@ -61,8 +61,8 @@ void UseOwnStrides(const AttentionArgs& args, Layout layout, BoundAttention& bou
   bound.planned = KeepPlanned(TensorsOf(args));
 }
 
-/// Returns the size of a dense mask [B|1,N|1,Sq,Sk] in the given dimension, if the mask has the rows of this rank's
-/// queries. Otherwise the function returns 1.
+/// Returns the size of `dimension` of a dense mask [B|1,N|1,Sq,Sk] that has only the rows of this rank's queries.
+/// Returns 1 for other masks.
 int64_t PlanesOf(const ScoreRows& scores, int dimension) {
   const Dims& shape = scores.dense_mask.shape;
   return scores.own_mask_rows && shape.rank() == 4 ? shape[dimension] : 1;
@@ -204,8 +204,7 @@ BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan
     const Interval rows = row_part.placed.rows;
     tiling::Sequence sequence = PartOf(of_whole, rows);
     sequence.q_offset = row_part.placed.at;
-    // If queries are staged, the unit has whole sequences and all their keys. Otherwise it has parts, and only the keys
-    // that their rows keep.
+    // If queries are staged, all keys of the sequence are staged. Otherwise the keys that the part's rows keep are.
     const Interval there = queries != nullptr ? Interval{0, sequence.sk} : sequence.rule.KeysOfRows({0, sequence.sq});
     sequence.k_offset = there.empty() ? 0 : keys.lead + keys.Place(of_whole.k_offset + there.begin) - there.begin;
     part.problem.sequences.push_back(std::move(sequence));

@@ -29,19 +29,19 @@ struct BoundRanks {
 [[nodiscard]] Result<BoundRanks> BindRanks(const AttentionArgs& args, const AttentionOptions& options,
                                            const SequenceShards& shards, int rank, int ranks);
 
-/// Describes the facts about which all ranks must agree.
+/// Describes the properties of the call that must be equal on all ranks.
 [[nodiscard]] CallDescription Describe(const BoundRanks& bound, const AttentionOptions& options,
                                        const SequenceShards& shards);
 
 [[nodiscard]] inline tiling::RankCall& CallOf(BoundRanks& bound) { return bound.call; }
 [[nodiscard]] inline uint32_t FormsOf(const BoundRanks& bound) { return bound.scores.pse_forms; }
-/// Decides in which form pse is read, and so also the strategy.
+/// Decides the form of pse, and with it the strategy.
 /// @param forms  forms of pse that the sizes on all ranks allow
 [[nodiscard]] Status UseForms(uint32_t forms, BoundRanks& bound);
 
-/// Returns the work of this rank in a unit, as a call by itself. The sequences of this call are parts of rows. Its
-/// heads are the unit's heads, and its tensors belong to one batch element. K and V lie where `keys` says, head after
-/// head. If `queries` is not null, Q and the outputs lie where `queries` says.
+/// Returns what this rank computes in a unit, as a call of its own. Its sequences are the rank's parts of the unit's
+/// sequences, its heads are the unit's heads, and its tensors have one batch element. K and V lie where `keys` says,
+/// head after head. If `queries` is not null, Q and the outputs lie where `queries` says.
 [[nodiscard]] BoundAttention BoundOfUnit(const BoundRanks& bound, const tiling::RankPlan& plan,
                                          const tiling::RankUnit& unit, const StagedRows& keys,
                                          const StagedRows* queries);

@@ -33,8 +33,8 @@ namespace {
 using tiling::RankCall;
 using tiling::RankPlan;
 
-// Making a schedule looks at every pair of ranks and at every block of a backward. Within these limits it takes about a
-// minute at most.
+// Making a schedule visits every pair of ranks, and every block of a backward. Below these limits it takes at most
+// about a minute.
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostPairs = int64_t{1} << 28, kMostBlocks = int64_t{1} << 26;
 constexpr int64_t kPartsPerRank = 2;  // the most parts of a sequence's rows that a rank has
@@ -92,7 +92,7 @@ RankSchedule Tell(const RankCall& call, const RankPlan& plan, const tiling::Plan
   return schedule;
 }
 
-/// Sets in `call` the facts about the machines that the call is planned for.
+/// Copies what the caller says about the machines to `call`.
 void UseMachines(const RankMachines& machines, const Context& context, RankCall& call) {
   call.workers = machines.threads > 0 ? machines.threads : context.threads();
   call.flops_per_worker = machines.flops_per_thread > 0 ? machines.flops_per_thread
@@ -121,8 +121,9 @@ Result<RankCall> CutCall(SequenceShards shards, int64_t q_rows, int64_t k_rows, 
   return call;
 }
 
-/// Refuses calls whose schedule would take minutes to make. Such a call has too many pairs of ranks over all sequences,
-/// or too many blocks in its backward. A block is a chunk of keys against one part of rows and one head of a group.
+/// Refuses calls whose schedule would take minutes to make: those with more than kMostPairs pairs of ranks, summed over
+/// all sequences, or a backward with more than kMostBlocks blocks. A block combines one chunk of keys, one part of the
+/// rows and one head of a group.
 Status CheckLength(const RankCall& call) {
   const int64_t sequences = std::max<int64_t>(std::ssize(call.problem.sequences), 1);
   const int64_t pairs =
@@ -154,7 +155,7 @@ double FullPairs(const tiling::AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-/// Finds the tensors of the whole call whose rows must stay with the rank that holds them.
+/// Finds the pse and the dense mask whose rows must stay with the rank that holds them.
 void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& options, ops::ScoreRows* scores) {
   if (bound.has_pse) {
     scores->pse_forms = bound.pse.compressed    ? ops::kCompressed
@@ -164,8 +165,8 @@ void TakeScores(const ops::BoundAttention& bound, const AttentionOptions& option
   scores->own_mask_rows = bound.has_dense_mask && options.layout != Layout::kTND;
 }
 
-/// Refuses the 1024-row form of pse if every rank holds 1024 rows. In a run, a rank knows the form of pse only by its
-/// number of rows. So the ranks would take such a pse for the rows of their own queries.
+/// Refuses the 1024-row form of pse if every rank holds 1024 rows. In a run, a rank tells the forms apart by their
+/// numbers of rows, so the ranks would take such a pse for the rows of their own queries.
 Status CheckForm(const ops::ScoreRows& scores, Layout layout, const tiling::RowShards& q) {
   if (scores.pse_forms != ops::kCompressed || layout == Layout::kTND) return Status::Ok();
   for (int rank = 0; rank < q.ranks(); ++rank) {

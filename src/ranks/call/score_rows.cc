@@ -21,7 +21,7 @@ constexpr int kPseRows = 2;  // the dimension of rows in [B|1,N,Sq,Sk]
 
 TensorView Shape(const TensorView& tensor) { return {nullptr, tensor.dtype, tensor.shape, tensor.stride}; }
 
-/// Returns whether the caller gave the tensor. A tensor without elements needs no memory.
+/// Returns whether the caller gave the tensor. A tensor without elements counts as given even if its data is null.
 bool Given(const TensorView& tensor) {
   const auto is_empty = [](int64_t size) { return size == 0; };
   return tensor.data != nullptr || std::any_of(tensor.shape.begin(), tensor.shape.end(), is_empty);
@@ -31,8 +31,8 @@ std::string OwnRowsText(int64_t own, const WholeTensors& shards) {
   return std::to_string(own) + " (rows of this rank of " + std::to_string(shards.queries().rows()) + ")";
 }
 
-/// The numbers of elements that pse may have in the flat forms of TND. The forms have the rank's own rows, all rows, or
-/// one row per head.
+/// The numbers of elements that pse may have in the flat forms of TND. In the three forms, pse has the rank's own rows,
+/// all rows, or one row per sequence and head.
 struct FlatSizes {
   int64_t own = 0, whole = 0, shared = 0;
 };
@@ -88,7 +88,7 @@ Status WidenRows(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// Marks a tensor without elements, so that bind takes it as given.
+/// Gives a tensor without elements an address, so that bind takes the tensor as given.
 void MarkPresent(TensorView* tensor) {
   static constexpr char kPresent = 0;
   if (tensor->data == nullptr) tensor->data = &kPresent;
@@ -113,7 +113,7 @@ Status WidenPse(const ScoreArguments& args, const WholeTensors& shards, TensorVi
   return status;
 }
 
-/// Gives dpse the sizes that it has in the whole call. dpse has the shape of pse, on this rank and in the whole call.
+/// Gives dpse the sizes that it has in the whole call, which are those of pse.
 Status WidenDpse(const ScoreArguments& args, const TensorView& whole_pse, MutableTensorView* dpse, ScoreRows* scores) {
   if (scores->pse.shape.empty() || !Given(args.dpse)) return Status::Ok();
   const Dims &shape = args.dpse.shape, &want = scores->pse.shape;
@@ -151,7 +151,7 @@ Status WidenMask(const ScoreArguments& args, const WholeTensors& shards, TensorV
   return Status::Ok();
 }
 
-/// Finds the places at which parts find their rows in a tensor.
+/// Returns where the rows of each part lie in a tensor.
 /// @param first_row  first_row(part) is the part's first row among the tensor's rows of that sequence
 template <typename FirstRow>
 std::vector<PairRows::PerSequence> Places(const PairRows& rows, std::span<const tiling::RowPart> parts,

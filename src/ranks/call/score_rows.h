@@ -16,28 +16,26 @@
 
 namespace fa::ops {
 
-// On a rank, pse and the dense mask usually have the rows of the rank's own queries, against all keys. They are whole
-// if one tensor holds for all queries.
-
-/// Forms of pse, as bits. The sizes on one rank may allow two forms. A single row is either the rank's own row or one
-/// row for all queries. 1024 rows are either the rank's own rows or the compressed form. The call uses a form that the
-/// sizes on all ranks allow. If several forms remain, own rows come first.
+/// Forms of pse, as bits: the rows of the rank's own queries, one row for all queries, or the compressed form of 1024
+/// rows. The size on one rank may allow two forms: one row or 1024 rows may also be the rank's own rows. The call uses
+/// a form that the sizes on all ranks allow; of several, it uses the first.
 inline constexpr uint32_t kOwnRows = 1, kSharedRow = 2, kCompressed = 4, kAnyForm = kOwnRows | kSharedRow | kCompressed;
 /// Returns the first of the allowed forms, which is the form of the call.
 [[nodiscard]] constexpr uint32_t FormOf(uint32_t forms) { return forms & -forms; }
 
-/// The facts about pse and the dense mask that follow from the arguments of a rank.
+/// What follows from the sizes of pse and the dense mask on a rank.
 struct ScoreRows {
   uint32_t pse_forms = kAnyForm;                    ///< allowed forms of pse; kAnyForm if there is no bias with rows
   bool own_mask_rows = false;                       ///< the dense mask has the rows of this rank's queries
   TensorView pse = {}, dpse = {}, dense_mask = {};  ///< sizes and strides on this rank, without data
 
-  /// Returns whether some tensor has rows that stay on this rank, so that no other rank can compute with them.
+  /// Returns whether pse or the mask has only the rows of this rank's queries. No other rank can compute these rows,
+  /// because the tensors are not sent.
   [[nodiscard]] bool rows_stay() const { return own_mask_rows || pse_forms == kOwnRows; }
 };
 
-/// The arguments that decide which rows of pse and the dense mask a rank passes. Prefix sums among them have not been
-/// checked yet.
+/// The arguments from whose sizes it follows which rows of pse and the dense mask a rank has. The prefix sums have not
+/// been checked yet.
 struct ScoreArguments {
   const TensorView &q, &pse, &dpse, &dense_mask;
   std::span<const int64_t> cu_q, cu_kv;
@@ -49,29 +47,29 @@ struct ScoreArguments {
 [[nodiscard]] Result<ScoreRows> WidenScores(const ScoreArguments& args, const WholeTensors& shards, TensorView* pse,
                                             MutableTensorView* dpse, TensorView* dense_mask);
 
-/// Returns the strategy of a call. If rows of some tensor must stay on their rank, this is kSequence.
-/// @return the strategy, or kInvalidArgument if the caller forces a strategy that moves these rows
+/// Returns the strategy of a call, which is kSequence if scores.rows_stay().
+/// @return the strategy, or kInvalidArgument if scores.rows_stay() and the caller asks for another strategy
 [[nodiscard]] Result<SequenceShards::Strategy> StrategyWith(const ScoreRows& scores, SequenceShards::Strategy wanted);
 
-/// Returns the place of pse, or of its gradient, on a rank.
+/// Returns the layout of pse, or of its gradient, on a rank.
 /// @param tensor  ScoreRows::pse or ScoreRows::dpse
 /// @param pse  the layout of pse, as bound for the whole call; @param form  the result of FormOf
 [[nodiscard]] PseRows PseOfRank(const TensorView& tensor, const PseRows& pse, uint32_t form,
                                 const tiling::AttentionProblem& problem, const WholeTensors& shards);
 
-/// Returns the places at which parts find their rows, in head `first_head` of a tensor. The tensor has the rows of the
-/// rank's queries, or one row for all queries.
-/// @param rows  the places of each sequence of the call; @param parts  all parts that the rank computes, ordered by
+/// Returns where the rows of each part lie in head `first_head` of a tensor. The tensor has the rows of the rank's
+/// queries, or one row for all queries.
+/// @param rows  where each sequence of the call lies; @param parts  all parts that the rank computes, ordered by
 /// sequence
 /// @param packed  whether the tensor has one sequence after the other, with rows in the order in which the rank holds
 /// them
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOf(const PairRows& rows, std::span<const tiling::RowPart> parts,
                                                           int64_t first_head, bool packed);
-/// Returns the places at which the sequences of the parts begin, in head `first_head` of a tensor.
+/// Returns where the sequence of each part begins in head `first_head` of a tensor.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesOfSequences(const PairRows& rows,
                                                                    std::span<const tiling::RowPart> parts,
                                                                    int64_t first_head);
-/// Does what PlacesOf does, for a tensor that has all rows of each sequence.
+/// Works like PlacesOf, for a tensor that has all rows of each sequence.
 [[nodiscard]] std::vector<PairRows::PerSequence> PlacesInWhole(const PairRows& rows,
                                                                std::span<const tiling::RowPart> parts,
                                                                int64_t first_head);

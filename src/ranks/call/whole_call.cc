@@ -13,7 +13,7 @@ using tiling::RowShards;
 
 namespace {
 
-/// Returns whether the tensor has no memory only because it has no rows.
+/// Returns whether the tensor's data is null only because the tensor has no rows.
 bool OnlyRowsMissing(const TensorView& tensor, int at) {
   if (tensor.data != nullptr || tensor.shape.rank() <= at || tensor.shape[at] != 0) return false;
   for (int i = 0; i < tensor.shape.rank(); ++i) {

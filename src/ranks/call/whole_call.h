@@ -12,16 +12,14 @@
 
 namespace fa::ops {
 
-// The functions that forward and backward share when they bind the arguments of one rank as the call of all ranks.
-
 /// Returns the rows among `rows` that the rank holds, counted in the rank's own tensors.
 [[nodiscard]] std::vector<tiling::Interval> OwnRows(const tiling::RowShards& shards, int rank, tiling::Interval rows);
 
 /// Refuses arguments that no call over ranks takes.
 [[nodiscard]] Status CheckTaken(const TensorView& drop_mask);
 
-/// Makes bind take a tensor as given that has no memory only because this rank has no rows. If a tensor has no elements
-/// for another reason, its null data stays null.
+/// If a tensor's data is null only because this rank has no rows, gives it an address, so that bind takes the tensor as
+/// given. If the tensor has no elements for another reason, its data stays null.
 /// @param at  the dimension of `tensor` that counts rows
 void MarkGivenWithoutRows(TensorView* tensor, int at);
 void MarkGivenWithoutRows(MutableTensorView* tensor, int at);
@@ -36,7 +34,7 @@ class WholeTensors {
   /// Returns the number of the query rows `rows` that the rank holds.
   [[nodiscard]] int64_t OwnCount(tiling::Interval rows) const;
 
-  /// Widens a tensor. Bind reports tensors with a wrong number of dimensions.
+  /// Widens a tensor. A tensor with a wrong number of dimensions stays as it is, and bind reports it.
   template <typename View>
   [[nodiscard]] Status Widen(const char* name, View* tensor, const layout::Axes& axes, bool queries,
                              bool written = false) const {

@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  /// Indices of tiles, one tile for each (kv head, column of a chunk).
+  /// For each (kv head, column of a chunk), the index of one tile.
   using Columns = std::vector<int32_t>;
 
   core::TaskGraph& graph() { return result_.plan.graph; }
@@ -58,7 +58,8 @@ class Maker {
       for (int64_t head = 0; head < call_.heads_kv; ++head) pairs.push_back({part, head, &tiles});
     }
     BackwardPlan plan;
-    // A pair stands for all query heads of the call's group, although cut_ may have only one head of the group.
+    // A HeadPair here stands for all query heads of the group, although the tiles of `cut` may be those of a single
+    // head.
     OrderPairs(pairs, {.pairs = call_.heads_kv, .band = cut.band}, call_.group, call_.workers, plan);
     return plan;
   }
@@ -113,7 +114,8 @@ class Maker {
       if (item.last_of_column) last[column] = task;
       if (item.row_begin == item.row_end) continue;
       const auto rows = static_cast<size_t>(item.head * row_groups_ + row_group + item.row_begin / cut_.block_q);
-      // The items are in topological order, so the loop meets the first tile of each row group in the block first.
+      // The items are in topological order. So of the block's tiles with these rows, the loop meets first the one that
+      // runs first.
       int32_t& before = last_of_rows_[rows];
       if (before != kNone && before < begin) AddEdge(before, task);
       before = task;
@@ -135,8 +137,8 @@ class Maker {
     }
   }
 
-  /// Adds edges so that columns that use the same place of a copy of K and V follow each other. Chunks may differ in
-  /// length.
+  /// Adds edges so that a column overwrites its place in a copy of K and V only after the column that was there before
+  /// has ended. A block may have fewer columns than the copy holds.
   void WaitForCopy(const Columns& first, const Columns& last, Columns& in_copy) {
     const auto heads = static_cast<size_t>(call_.heads_kv);
     const size_t columns = first.size() / heads, held = in_copy.size() / heads;
@@ -163,7 +165,7 @@ class Maker {
     for (int64_t part = 0; part < std::ssize(call_.parts); ++part) (void)Append(TilesOf(part, cut_), 0, 0);
   }
 
-  // Edges inside a block come first, so that the first successor is the next tile of the column.
+  // Of each tile, the successors in its own block come first, so that the first one is the next tile of the column.
   void Finish() {
     core::TaskGraph& graph = this->graph();
     graph.task_count = static_cast<int32_t>(result_.plan.items.size());
@@ -201,10 +203,11 @@ class Maker {
   int64_t row_groups_ = 0;
   std::vector<int32_t> last_of_rows_;  // for each (query head of the unit, row group): its last tile so far
   std::vector<int32_t> last_block_;    // for each chunk: its last block so far
-  std::vector<Columns> chain_;         // for each chunk: the last tiles of a block whose sums stay on this rank
-  std::vector<Columns> waiting_;       // for each arrival: the first tiles of the block's columns
-  std::vector<Columns> in_copy_;       // for each copy of K and V: the last tiles of the columns in it
-  std::vector<int32_t> local_;         // successors of each tile in the same block
+  // For each chunk: if its newest block's sums stay on this rank, the last tiles of that block's columns.
+  std::vector<Columns> chain_;
+  std::vector<Columns> waiting_;  // for each arrival: the first tiles of the block's columns
+  std::vector<Columns> in_copy_;  // for each copy of K and V: the last tiles of the columns in it
+  std::vector<int32_t> local_;    // for each tile: its successors in the same block
   std::vector<int64_t> local_begin_ = {0};
   std::vector<std::pair<int32_t, int32_t>> edges_;  // edges between blocks
 };

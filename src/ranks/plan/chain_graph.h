@@ -12,25 +12,27 @@
 
 namespace fa::tiling {
 
-/// One block of a rank in a unit. A rank computes its blocks in the order of ChainGraph::blocks.
+/// One block of sums that a rank adds in a unit. A rank computes its blocks in the order of ChainGraph::blocks.
 struct ChainBlock {
   SumBlock of;
   int32_t tiles = 0;
   int32_t arrival = -1;  ///< index of the block's sums among the graph's arrivals; -1: the sums are here
-  int32_t before = -1;   ///< this rank's previous block of the same chunk, with the same memory for sums; -1: none
-  int32_t copy = 0;      ///< index of the copy that keeps K and V of the chunk, if tiles copy K and V
+  int32_t before = -1;  ///< this rank's previous block of the same chunk, which uses the same memory for sums; -1: none
+  int32_t copy = 0;     ///< index of the copy that keeps K and V of the chunk, if tiles copy K and V
 
   [[nodiscard]] bool receives() const { return arrival >= 0; }
   [[nodiscard]] bool sends() const { return of.to >= 0 && of.to != of.rank; }
 };
 
-/// All tiles of one rank in a unit of the backward, as one graph, if rows stay on their rank. A block's columns wait
-/// for the arrival of the block's sums, or for the same columns of the chunk's previous block. The rows of a tile wait
-/// for the tile of the same rows in the column before. A column waits until the copy of K and V that it uses is free.
-/// Each of these edges leads from an earlier block to a later block of the rank's order. So no rank waits forever, as
-/// long as messages of earlier blocks do not wait for messages of later blocks.
+/// If rows stay on their rank: all tiles of one rank in a unit of the backward, as one graph. The first tile of a
+/// block's column waits for the arrival of the block's sums, or, if the chunk's previous block is on the same rank, for
+/// the last tile of its column there. A tile waits for the tile of the same rows in the column before. A column waits
+/// until the copy of K and V that it uses is free. Each of these edges leads from an earlier block to a later block of
+/// the rank's order. So no rank waits forever, as long as messages of earlier blocks do not wait for messages of later
+/// blocks.
 struct ChainGraph {
-  BackwardPlan plan;  ///< BackwardItem::key_sums is an index of `blocks`; rows without keys have no block
+  /// BackwardItem::key_sums is an index into `blocks`; tiles of rows without keys belong to no block.
+  BackwardPlan plan;
   std::vector<ChainBlock> blocks;
   int32_t copies = 0;
   int64_t copied_keys = 0;  ///< keys of the largest chunk, in whole columns
@@ -49,12 +51,12 @@ struct ChainCall {
   int rank = 0;
 };
 
-/// The number of blocks whose copies of K and V have room at one time. Two would be enough if blocks always followed
-/// each other.
+/// The number of copies of K and V, each for one block. Two would be enough if only one block ran while the next one
+/// started.
 inline constexpr int32_t kKeyCopies = 4;
 
-/// Returns the mask rule for the rows of a part alone. The member `rule` of the part still has the number of all rows
-/// of the sequence.
+/// Returns the mask rule of a part with rule.sq = the part's number of rows. part.rule itself keeps the sequence's
+/// number of rows.
 [[nodiscard]] RowRule OwnRule(const Sequence& part);
 
 [[nodiscard]] ChainGraph MakeChainGraph(const SumSchedule& schedule, const ChainCall& call);

@@ -9,17 +9,17 @@
 namespace fa::tiling {
 namespace {
 
-/// Adds the rows of every rank in a unit as tiles. The rows are cut into pieces, so that a picture shows how far their
-/// keys reach.
+/// Adds tiles that show, for the picture of a plan, which rows each rank computes in a unit and how far their keys
+/// reach. The rows are cut into pieces, since each piece has its own keys.
 void AddTiles(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<PlanTile>& tiles) {
-  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // an eye cannot tell more pieces apart
+  constexpr int kMostPieces = 16, kPiecesOfAll = 256;  // more pieces would be too small to see
   constexpr int64_t kMostTiles = int64_t{1} << 20;     // after this number of tiles, further units are left out
   const int64_t pieces = std::clamp(kPiecesOfAll / call.ranks(), 1, kMostPieces);
   const AttentionProblem& problem = call.problem;
   if (std::ssize(tiles) > kMostTiles) return;
   for (int rank = 0; rank < call.ranks(); ++rank) {
     Interval heads = unit.heads[static_cast<size_t>(rank)];
-    // Every unit of kSequence cuts the rows alike, so one unit stands for all heads.
+    // With kSequence all units have the same rows, so one unit stands for all heads.
     if (plan.strategy == SequenceShards::Strategy::kSequence) heads = {0, problem.heads_kv};
     for (const RowPart& part : ComputedParts(call, plan, unit, rank)) {
       const Sequence& sequence = problem.sequences[static_cast<size_t>(part.sequence)];

@@ -15,8 +15,8 @@ namespace fa::tiling {
 /// runs it.
 [[nodiscard]] core::TaskGraph GraphOf(const RankCall& call, const RankPlan& plan);
 
-/// Returns the facts about the schedule of a call, in the form that every plan has. The tiles are rows of ranks, with
-/// the keys that these rows see.
+/// Returns the PlanFacts of a call's schedule. Each tile has some rows that a rank computes, and the keys that these
+/// rows see.
 /// @param graph  GraphOf(call, plan); `graph`, `call` and `plan` must outlive the facts
 /// @param flops_full  FLOPs of the call without a mask
 [[nodiscard]] PlanFacts FactsOf(const char* op, const Machine& machine, const RankCall& call, const RankPlan& plan,

@@ -15,22 +15,22 @@ namespace {
 
 using Strategy = SequenceShards::Strategy;
 
-// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, since
-// tiles of all heads run side by side and chunks of keys can be finer. The plan adds no more heads once it has reached
-// kGoodEfficiency. Further heads that gain less than a hundredth (kWorthwhile) are not worth their memory.
+// These limits decide how many heads in flight a plan chooses for a backward. With more heads, ranks wait less, because
+// tiles of all heads run side by side and chunks of keys can be finer. The plan takes no more heads once it reaches
+// kGoodEfficiency, or if more heads make the run less than 1 % faster (kWorthwhile), because heads take memory.
 constexpr double kGoodEfficiency = 0.95, kWorthwhile = 1.01;
 
-// The memory per thread of a rank that the chosen heads may use. Servers have at least 2 GiB per core; this is a
-// quarter of that.
+// The memory per worker that the heads in flight may take if the plan chooses their number. Servers have at least 2 GiB
+// per core; this is a quarter of that.
 constexpr int64_t kChosenBytesPerWorker = int64_t{512} << 20;
 
-// The memory in bytes that a rank needs for a unit's description: its part of the call, its messages and its plan.
+// The bytes of memory per unit on a rank: for its part of the call, its messages and its plan.
 constexpr int64_t kUnitBytes = 4096;
 
 // Bytes that are sent are counted in 64 bits.
 constexpr double kMostBytes = 0x1p62;
 
-/// Returns the kv heads of a rank if all heads are dealt out in ranges that are as equal as possible.
+/// Returns the kv heads of `rank`, if each rank gets a range of heads and the ranges differ by at most one head.
 Interval OwnHeads(int64_t heads_kv, int rank, int ranks) {
   return {heads_kv * rank / ranks, heads_kv * (rank + 1) / ranks};
 }
@@ -69,8 +69,8 @@ std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t
   return units;
 }
 
-/// Bytes per row and kv head that are sent to the rank that computes products, and bytes that are sent back. Bytes of
-/// `every_key` go to all ranks.
+/// Bytes per row and kv head: of keys (K, V) and queries that go to the rank that computes with them, and of results
+/// that go back. The bytes of `every_key`, one gradient of a bias per key, go to all ranks.
 struct RowBytes {
   int64_t key = 0, query = 0, key_back = 0, query_back = 0, every_key = 0;
 };
@@ -92,15 +92,15 @@ RowBytes RowBytesOf(const RankCall& call) {
           .every_key = call.key_bias ? of_group(sizeof(float)) : 0};
 }
 
-/// Returns the bytes per key and kv head of sums that are sent: dK, dV, and the gradient of a bias. They are the sums
-/// of one query head of the group at a time.
+/// Returns the bytes per key and kv head of the sums that one rank sends to the next: dK, dV, and the gradient of a
+/// bias, for one query head of the group at a time.
 int64_t SumBytes(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return static_cast<int64_t>(sizeof(float)) * (problem.d + problem.d_rope + problem.dv + int64_t{call.key_bias});
 }
 
-/// Checks an upper bound of the bytes that are sent. Every rank gets at most all rows and all keys. The sums of a key
-/// visit every part of rows once per query head of a group. There are two parts per rank.
+/// Checks an upper bound of the bytes that are sent. Every rank receives at most all rows and all keys. The sums of a
+/// key pass through every part of the rows once per query head of a group, and a rank has up to two parts.
 /// @throws PlanTooLarge  if the bytes that a rank sends, receives or stages in a run could exceed 64 bits
 void CheckBytes(const RankCall& call) {
   const RowBytes of = RowBytesOf(call);
@@ -119,7 +119,7 @@ void CheckBytes(const RankCall& call) {
   if (wanted > kMostBytes) throw PlanTooLarge("bytes that travel between ranks", wanted, kMostBytes);
 }
 
-/// Returns the number of FLOPs per query head and pair of a row and a key that the mask keeps.
+/// Returns the FLOPs per kept (query head, row, key).
 double FlopsPerPair(const RankCall& call) {
   const AttentionProblem& problem = call.problem;
   return call.backward ? BackwardFlopsPerPair(problem)
@@ -150,7 +150,7 @@ SumCall SumsOf(const RankCall& call, const RankPlan& plan, const RankUnit& unit)
           .memory_bytes = call.memory_bytes};
 }
 
-/// Makes the schedules of sums of all units.
+/// Makes the schedule of sums of each unit.
 void ScheduleSums(const RankCall& call, RankPlan& plan) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
   const RankUnit* made = nullptr;
@@ -168,7 +168,8 @@ void ScheduleSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// Adds to `work` the bytes of sums that travel, and of gradients of keys that go to the ranks that hold the keys.
+/// Adds to `work` the bytes of two kinds of messages: sums that go from rank to rank, and finished gradients of keys
+/// that go to the ranks that hold the keys.
 void MeasureSums(const RankCall& call, const RankPlan& plan, const RankUnit& unit, std::vector<UnitWork>& work) {
   const int64_t heads = unit.heads.front().size();
   for (const SumBlock& block : unit.sums->blocks) {
@@ -250,8 +251,9 @@ bool SameWork(const RankUnit& a, const RankUnit& b) {
                     [](const Interval& x, const Interval& y) { return x.size() == y.size(); });
 }
 
-/// The time line of one rank. The messages of a unit follow the messages of the unit before, and wait until the memory
-/// for their rows is free. The products of a unit follow the messages of the unit and the products of the unit before.
+/// Predicts when one rank ends its messages and products. The messages of a unit start after those of the unit before,
+/// once the memory for their rows is free. The products of a unit start after its messages and after the products of
+/// the unit before.
 class TimeLine {
  public:
   explicit TimeLine(const RankCall& call) : call_(call) {}
@@ -281,7 +283,7 @@ class TimeLine {
   double messages_ = 0, products_ = 0;
 };
 
-/// Adds the bytes of the results for dsink and dslopes, which all ranks gather at the end.
+/// Adds the bytes of the finished dsink and dslopes, which each rank sends to all others at the end.
 void AddGatheredSums(const RankCall& call, RankPlan& plan) {
   const int64_t bytes = call.parameter_floats * call.problem.heads * static_cast<int64_t>(sizeof(float));
   for (auto* of_ranks : {&plan.sent_bytes, &plan.received_bytes}) {
@@ -289,7 +291,7 @@ void AddGatheredSums(const RankCall& call, RankPlan& plan) {
   }
 }
 
-/// Adds the bytes of the sums for dsink and dslopes, which pass from rank to rank before the results are gathered.
+/// Adds the bytes of the unfinished sums for dsink and dslopes, which pass from rank to rank before they are finished.
 void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
   int before = -1;
   for (int64_t s = 0; s < std::ssize(call.problem.sequences); ++s) {
@@ -317,7 +319,7 @@ bool CutsSummedRows(const RankCall& call) {
   return false;
 }
 
-/// Returns the first row from `row` on at which a cut does not separate rows of a sequence that are summed at once.
+/// Returns the first row >= `row` at which the axis may be cut without separating rows that one instruction sums.
 int64_t BehindSummedRows(const RankCall& call, int64_t row) {
   const std::vector<Sequence>& sequences = call.problem.sequences;
   const auto behind = std::partition_point(sequences.begin(), sequences.end(),
@@ -339,8 +341,8 @@ RowShards WholeSummedRows(const RankCall& call) {
   return {call.q.rows(), std::move(intervals)};
 }
 
-/// Adds the bytes of moved rows and of their gradients, which go back. Also adds the bytes of the copies on ranks that
-/// compute other rows than they hold.
+/// Adds the bytes of moved rows, and of their gradients, which go back. Also adds the memory for copies on every rank
+/// that computes other rows than it holds.
 void AddMovedRows(const RankCall& call, RankPlan& plan) {
   const RowBytes of = RowBytesOf(call);
   const int64_t heads = call.problem.heads_kv;
@@ -408,8 +410,8 @@ RankPlan PlanHeads(const RankCall& call, Strategy strategy, int64_t heads_in_fli
     waited += line.end() - line.products();
   }
   if (!plan.units.empty() && plan.units.front().sums != nullptr) {
-    // In this case ranks wait for sums. The plan predicts every unit like the first unit. This is not exact: the last
-    // unit may have fewer heads, and batch elements with mask rules of their own have other blocks.
+    // Here ranks wait for sums. The prediction takes every unit to be like the first. That is not exact: the last unit
+    // may have fewer heads, and batch elements with other mask rules have other blocks.
     const RankUnit& unit = plan.units.front();
     const double seconds = PredictedSeconds(*unit.sums, SumsOf(call, plan, unit), std::ssize(plan.units));
     plan.seconds = std::max(plan.seconds, seconds);
@@ -451,7 +453,7 @@ std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, con
   if (unit.heads[static_cast<size_t>(rank)].empty()) return {};
   if (plan.strategy == Strategy::kHeads) return UnionOf({AxisOf(call, unit, axis)});
   if (axis == RowAxis::kQuery) return {};
-  // Tiles of a backward copy whole columns of keys, so keys are rounded to columns.
+  // Tiles of a backward copy whole columns of keys, so the keys are widened to whole columns.
   return KeysSeen(call.problem.sequences, ComputedParts(call, plan, unit, rank), call.backward ? kColumnKeys : 1);
 }
 
@@ -505,7 +507,7 @@ int64_t MostChosenHeads(const RankCall& call, Strategy strategy) {
 }
 
 /// Makes a plan with the given strategy. A forward computes one kv head at a time unless the caller asks for more,
-/// because its ranks do not wait for each other's products.
+/// because no rank of a forward waits for another rank's products.
 RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
   RankPlan best = PlanHeads(call, strategy, std::max<int64_t>(call.heads_in_flight, 1));
   if (!call.backward || call.heads_in_flight > 0) return best;
@@ -515,7 +517,7 @@ RankPlan PlanStrategy(const RankCall& call, Strategy strategy) {
     RankPlan more;
     try {
       more = PlanHeads(call, strategy, heads);
-    } catch (const PlanTooLarge&) {  // all ranks come here alike, since memory_bytes is the same on all
+    } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks come here or none
       break;
     }
     if (*std::max_element(more.staged_bytes.begin(), more.staged_bytes.end()) > most_bytes) break;
@@ -531,7 +533,7 @@ RankPlan MakeRankPlan(const RankCall& call) {
   std::optional<RankPlan> sequence;
   try {
     sequence = PlanStrategy(call, Strategy::kSequence);
-  } catch (const PlanTooLarge&) {  // all ranks come here alike, since memory_bytes is the same on all
+  } catch (const PlanTooLarge&) {  // memory_bytes is the same on all ranks, so all ranks come here or none
     if (!enough_heads) throw;
   }
   if (!enough_heads) return *std::move(sequence);

@@ -13,17 +13,16 @@
 
 namespace fa::tiling {
 
-/// Returns the FLOPs per second that a plan assumes for one worker. This is half of the multiply-adds of a 2 GHz core.
-/// The number serves only to compare the predicted times of strategies.
+/// Returns the FLOPs per second that a plan assumes for one worker. It is half of the peak rate of a 2 GHz core. The
+/// number serves only to compare the predicted times of strategies.
 /// @return FLOP/s
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
-/// Cuts of an axis at multiples of this number do not change the bits of the results. Such cuts keep pairs of rows
-/// (bf16) together, and also the largest register blocks of any level (32 rows). Each tile of rows begins where a tile
-/// begins in one process.
+/// Cutting an axis at multiples of this number does not change the bits of the results. Such a cut separates no pair of
+/// rows (bf16) and no register block (at most 32 rows), and it lies where a tile of rows begins in one process.
 inline constexpr int64_t kRowUnit = 128;
 
-/// The link of each rank to all others.
+/// Every rank's connection to the other ranks.
 struct Network {
   double bytes_per_s = 12.5e9;
   double latency_s = 5e-6;  ///< of each message
@@ -35,19 +34,19 @@ struct RankCall {
   bool packed = false;  ///< TND: sequences follow each other on one axis; otherwise each sequence is one batch element
   RowShards q, k;
   bool backward = false;
-  /// In a backward with dsink or dslopes: the number of floats per head that every rank sends to all others at the end.
-  /// Otherwise 0.
+  /// Backward: the floats of dsink and dslopes per head that every rank sends to all others at the end; 0 without dsink
+  /// and dslopes.
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: whether a bias with one row for all queries has a gradient
-  int64_t summed_rows = 1;  ///< backward: how many rows one instruction adds up (RowsSummedAtOnce)
-  /// In a backward: whether another rank can compute a rank's rows. It can if no bias and no mask has its own rows on
-  /// each rank.
+  int64_t summed_rows = 1;  ///< backward: how many rows one instruction sums (RowsSummedAtOnce)
+  /// Backward: whether a rank can compute rows of another rank. It can if neither pse nor the mask has rows of its own
+  /// on each rank.
   bool rows_may_move = false;
   int64_t statistics = 0;  ///< statistics per row that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
   int64_t heads_in_flight = 0;     ///< 0: the plan chooses
   int workers = 1;                 ///< threads per rank
-  double flops_per_worker = 64e9;  ///< FLOPs per second in products
+  double flops_per_worker = 64e9;  ///< FLOPs per second of one worker
   Network network;
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that a rank's plan may take; the same on every rank
 
@@ -60,16 +59,16 @@ enum class RowAxis : uint8_t {
   kEveryKey,  ///< all keys; they go to every rank
 };
 
-/// The work of all ranks at one time: some kv heads of one batch element, or with TND of the whole pack.
+/// What the ranks compute between two exchanges of rows: some kv heads of one batch element, or, with TND, of all
+/// sequences.
 struct RankUnit {
   Interval sequences;           ///< sequences of the problem
   std::vector<Interval> heads;  ///< for each rank: the kv heads that it computes; may be empty
-  /// In a backward whose rows stay on their rank: the schedule of the sums. Units with equal schedules share it.
+  /// Backward with kSequence: the schedule of the sums. Units with equal schedules share it.
   std::shared_ptr<const SumSchedule> sums = {};
 };
 
-/// The number of units whose rows and sums have room at one time: one unit is computed while the rows of the next unit
-/// arrive.
+/// The number of units for whose rows and sums there is memory: one unit is computed while the rows of the next arrive.
 inline constexpr int kUnitsInFlight = 2;
 
 /// The plan of a call over ranks, as plain data. A plan is a pure function of the call, so it is the same on every
@@ -78,9 +77,10 @@ struct RankPlan {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;
   int64_t heads_in_flight = 1;  ///< the largest number of kv heads per unit and rank
   std::vector<RankUnit> units;  ///< the units in their order
-  bool as_one_process = true;   ///< whether cuts are at multiples of kRowUnit, never between rows summed at once
-  /// If rows stay, the rows that each rank computes. These are usually the rows that the rank holds. In a packed
-  /// backward, rows that are summed at once all go to the rank that holds the first of these rows, if rows may move.
+  /// Whether cuts lie at multiples of kRowUnit and never between rows that one instruction sums.
+  bool as_one_process = true;
+  /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. But if rows may
+  /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
   RowShards q;
   int64_t moved_rows = 0;           ///< number of rows that a rank computes for another rank (see ComputesCopies)
   std::vector<int64_t> sent_bytes;  ///< for each rank, in one run; bytes that a rank keeps for itself do not count
@@ -89,12 +89,12 @@ struct RankPlan {
   std::vector<double> flops;          ///< FLOPs of each rank
   std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages may overlap
   double seconds = 0;                                                 ///< predicted time of the whole run
-  double efficiency = 1;                                              ///< share of products in the time of all ranks
-  double hidden = 1;  ///< share of the time of messages that passes during products
+  double efficiency = 1;  ///< time in products, summed over all ranks, as a fraction of `seconds` times ranks
+  double hidden = 1;      ///< fraction of the messages' time that passes during products
 };
 
-/// Returns RankCall::parameter_floats, which is one float for dsink and one for dslopes. If the batch does not share
-/// slopes, dslopes has one float per sequence.
+/// Returns RankCall::parameter_floats: one for dsink and one for dslopes, or one per sequence if the batch does not
+/// share the slopes.
 [[nodiscard]] constexpr int64_t ParameterFloats(bool dsink, bool dslopes, bool shared, int64_t sequences) {
   if (!dsink && !dslopes) return 0;
   return 1 + (!dslopes ? 0 : shared ? 1 : sequences);
@@ -103,30 +103,29 @@ struct RankPlan {
 /// Returns the rows of an axis that belong to the unit's sequences.
 [[nodiscard]] Interval AxisOf(const RankCall& call, const RankUnit& unit, RowAxis axis);
 
-/// Returns the rows of an axis with which `rank` computes in a unit, ascending. The ranks that hold these rows send
-/// them to `rank`.
+/// Returns the rows of an axis that are staged on `rank` for a unit, ascending. The ranks that hold these rows send
+/// them.
 [[nodiscard]] std::vector<Interval> NeededRows(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                int rank, RowAxis axis);
 
-/// For a call whose rows stay, returns the rows of the key axis whose gradients `rank` finishes, ascending. For rank
-/// -1, returns the keys that no row keeps.
+/// With kSequence, returns the keys whose gradients `rank` finishes, as rows of the key axis, ascending. For rank -1,
+/// returns the keys that no row keeps.
 [[nodiscard]] std::vector<Interval> FinishedKeys(const RankCall& call, const RankUnit& unit, int rank);
 
 /// Rows that one rank holds and another rank computes, with their places on both ranks.
 struct MovedRows {
   std::vector<PlacedRows> held, computed;  ///< the same rows in the same order
 };
-/// For a call whose rows stay, returns the rows of sequences that rank `from` holds and rank `to` computes.
+/// With kSequence, returns the query rows that rank `from` holds and rank `to` computes.
 [[nodiscard]] MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to);
 
-/// For a call whose rows stay, returns whether the query rows that `rank` computes (RankPlan::q) differ from the rows
-/// that it holds. A different order counts too. Such a rank computes on copies. Any other rank sends none of its query
-/// rows to another rank, and gets none.
+/// With kSequence, returns whether the query rows that `rank` computes (RankPlan::q) differ from the rows that it
+/// holds, or have another order. If so, the rank computes on copies. If not, it sends no query rows and gets none.
 [[nodiscard]] bool ComputesCopies(const RankCall& call, const RankPlan& plan, int rank);
 
-/// Returns the parts of sequences whose rows `rank` computes in a unit. The member `at` of a part's place counts in
-/// RankPlan::q (kSequence), or in the staged rows of the whole unit (kHeads). In a backward, the result also has
-/// sequences without rows, because their keys have gradients.
+/// Returns the parts of sequences whose rows `rank` computes in a unit. placed.at is a position in the rows of
+/// RankPlan::q (kSequence) or in the staged rows of the unit (kHeads). In a backward, the result also has the sequences
+/// without rows, because their keys have gradients.
 [[nodiscard]] std::vector<RowPart> ComputedParts(const RankCall& call, const RankPlan& plan, const RankUnit& unit,
                                                  int rank);
 
@@ -137,7 +136,8 @@ struct MovedRows {
 
 [[nodiscard]] const char* Name(SequenceShards::Strategy strategy);
 
-/// The bytes of one head's sums for dsink and dslopes. If rows stay, these unfinished sums pass from rank to rank.
+/// The bytes of one head's unfinished sums for dsink and dslopes (ParameterSums::Chain). With kSequence they pass from
+/// rank to rank.
 inline constexpr int64_t kParameterSumBytes = 3 * sizeof(double);
 
 }  // namespace fa::tiling

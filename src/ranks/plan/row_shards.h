@@ -17,12 +17,12 @@ struct PlacedRows {
   friend bool operator==(const PlacedRows&, const PlacedRows&) = default;
 };
 
-/// The table of which rank holds which rows of an axis, and where. A rank's rows lie one after the other in its
-/// tensors, in the order of the rank's intervals.
+/// Tells which rows of an axis each rank holds, and where they lie in its tensors. A rank's rows lie one after the
+/// other in its tensors, in the order of the rank's intervals.
 class RowShards {
  public:
   RowShards() = default;
-  /// Joins neighbouring intervals of a rank and drops empty intervals.
+  /// Joins intervals of a rank that follow one another without a gap, and drops empty intervals.
   RowShards(int64_t rows, std::vector<std::vector<Interval>> intervals);
 
   /// Cuts an axis of `rows` rows.
@@ -42,7 +42,7 @@ class RowShards {
 };
 
 /// Returns the first row of [0, rows) that no interval holds or that two intervals hold; -1 if every row is held once.
-/// If an interval leaves [0, rows) or ends before it begins, *outside is set to true, and the result is the begin of
+/// If an interval is not inside [0, rows), or ends before it begins, sets *outside to true and returns the begin of
 /// that interval.
 [[nodiscard]] int64_t FirstRowNotCoveredOnce(int64_t rows, std::span<const std::vector<Interval>> intervals,
                                              bool* outside);

@@ -13,14 +13,14 @@ namespace fa::tiling {
 /// Rows of one sequence that a rank holds one after the other.
 struct RowPart {
   int64_t sequence = 0;
-  PlacedRows placed;  ///< placed.rows counts in the sequence, and placed.at in the rank's tensors
+  PlacedRows placed;  ///< placed.rows are rows of the sequence; placed.at is a position in the rank's tensors
   friend bool operator==(const RowPart&, const RowPart&) = default;
 };
 
-/// Returns `rows` of a sequence as a sequence by itself, against the same keys. Row 0 of the result is row rows.begin
-/// of `whole`. The rule of the result keeps the number of all rows (rule.sq), and its kept_by_all is about all rows.
-/// These two members decide every choice that affects bits: kernels for few rows, the keys that rows attend to, parts
-/// of long keys, the flat index of dropout. So the rows get the bits that they have in the whole sequence.
+/// Returns the rows `rows` of a sequence as a sequence of its own, with the same keys. Row 0 of the result is row
+/// rows.begin of `whole`. rule.sq stays the number of rows of `whole`, and kept_by_all describes all its rows. Every
+/// choice that affects bits uses these two members: kernels for few rows, the keys that rows attend to, the parts into
+/// which keys are cut, and the index of dropout. So the rows get the same bits as in the whole sequence.
 [[nodiscard]] Sequence PartOf(const Sequence& whole, Interval rows);
 
 /// Returns the parts of the sequences in `of` that a rank holds, sequence after sequence, rows ascending. Row i of a
@@ -33,8 +33,8 @@ struct RankPart {
   int rank = 0;
   PlacedRows placed;  ///< the rows' place, as in RowPart
 };
-/// Returns all parts of a sequence, on all ranks, with rows ascending. A call in one process adds the contributions of
-/// rows in this order.
+/// Returns the parts of a sequence on all ranks, with rows ascending. In one process, rows are added to sums in this
+/// order.
 [[nodiscard]] std::vector<RankPart> PartsOfAllRanks(std::span<const Sequence> sequences, int64_t sequence,
                                                     const RowShards& q);
 

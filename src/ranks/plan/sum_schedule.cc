@@ -1,7 +1,7 @@
-// This file does list scheduling of blocks. A free rank takes a ready block of the earliest query head. Among the ready
-// blocks of that head, it takes the block with the longest path of blocks that wait for it. If only the longest path
-// decided, ranks would be idle for twice as long. Taking the earliest head first leaves later heads to fill the gaps at
-// the end. The result is an order of blocks. Ranks keep to this order, not to the predicted times.
+// This file orders blocks by list scheduling. A free rank takes a ready block of the earliest query head. Among the
+// ready blocks of that head, it takes the one with the longest path of blocks that wait for it. Taking the earliest
+// head first leaves blocks of later heads for times when a rank would otherwise be idle at the end. If only the path
+// decided, ranks would be idle for twice as long. Ranks keep to the resulting order, not to the predicted times.
 #include "ranks/plan/sum_schedule.h"
 
 #include <algorithm>
@@ -24,26 +24,27 @@ namespace {
 
 using core::CeilDiv;
 
-// The largest number of chunks per part of rows. It comes from a simulation of 64 ranks with 64 threads each, and 16K
+// The largest number of chunks of keys per part of rows. In a simulation, 64 ranks of 64 threads each compute 16K
 // causal rows. With 4 kv heads in flight, ranks are busy for 82 % of the time with 2 chunks per part. With 4 chunks per
-// part, which have a column for every thread, ranks are busy for 95 % of the time. With 8 heads in flight, ranks are
-// busy for 94 % with 4 chunks per part, and for 96 % with 6 or 8.
+// part, each of which has a column for every thread, ranks are busy for 95 % of the time. With 8 heads in flight, ranks
+// are busy for 94 % with 4 chunks per part, and for 96 % with 6 or 8.
 constexpr int64_t kChunksPerPart = 6;
 
-// With fewer chunks per part, chains wait for the last column of a block. Tiles of 64 rows instead of 128 then help. In
-// the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per part. With two chunks per
-// part they raise it from 81 % to 83 %. With four chunks per part they lower it from 95 % to 93 %.
+// With fewer chunks per part than this, ranks wait for the last column of a block. Then tiles of 64 rows are better
+// than tiles of 128 rows. In the same simulation, such tiles raise the busy time from 49 % to 57 % with one chunk per
+// part. With two chunks per part they raise it from 81 % to 83 %. With four chunks per part they lower it from 95 % to
+// 93 %.
 constexpr int64_t kFewChunksPerPart = 3;
 
-// The largest number of blocks. A longer schedule would take more than some seconds and 1 GB. One chunk per part is
-// allowed at any length.
+// The largest number of blocks of a sequence. More blocks would take 1 GB and some seconds to schedule. One chunk per
+// part is allowed even if it makes more blocks.
 constexpr int64_t kMostBlocks = int64_t{1} << 24;
 
-// The predicted cost of a block per head, in addition to the cost of its pairs. It is the cost of the pairs of one
+// The predicted cost of a block per head, besides the cost of its kept pairs. It equals the cost of the pairs of one
 // tile.
 constexpr double kBlockPairs = static_cast<double>(kFullBlockQ * kColumnKeys);
 
-/// Returns the cost of tiles of `rows` rows in addition to their products, as a fraction of the cost of the products.
+/// Returns the cost of a tile of `rows` rows without its products, as a fraction of the products' cost.
 double TileOverhead(int64_t rows) {
   constexpr int64_t kStripRows = 32;  // the rows of a strip at most levels
   return static_cast<double>(kTileOverheadGroups) / static_cast<double>(rows / kStripRows * (kColumnKeys / kKeyStep));
@@ -64,8 +65,8 @@ double PairsOf(const RowRule& rule, Interval rows, Interval keys) {
   return static_cast<double>(part.KeptPairs(rows));
 }
 
-/// Returns the time between the end of a block's work and the start of the next block of its chunk. If the sums stay on
-/// the rank, it is 0: each column of the next block begins when the same column of this block ends.
+/// Returns the time from the end of a block's `seconds` to the moment when the next block of its chunk can start. If
+/// the sums stay on the rank, it is 0: each column of the next block begins when the same column of this block ends.
 double OnTheWay(const SumSchedule& schedule, const SumCall& call, const SumBlock& sender) {
   if (sender.to == sender.rank || sender.to < 0) return 0;
   const int64_t keys = schedule.chunks[static_cast<size_t>(sender.chunk)].keys.size();
@@ -101,13 +102,13 @@ class SumMaker {
     double ready = 0;
   };
 
-  /// Returns the number of columns of a chunk that run side by side, so that every worker has a column.
+  /// Returns the number of columns of a chunk that run side by side, so that every worker has a column of some head.
   [[nodiscard]] int64_t ColumnsAtOnce() const { return CeilDiv(int64_t{call_.workers}, call_.heads_kv); }
 
   [[nodiscard]] std::vector<Interval> Cut(int64_t sk, int64_t parts) const {
     const int64_t columns = CeilDiv(sk, kColumnKeys);
-    // If there are few columns, a chunk has fewer columns than there are workers. More chunks for other ranks help more
-    // than columns for all workers of one rank.
+    // If there are few columns, a chunk has fewer columns than there are workers. It is better to have chunks for all
+    // ranks than columns for all workers of one rank.
     const bool few = CeilDiv(columns, ColumnsAtOnce()) < parts;
     const int64_t step = few ? 1 : ColumnsAtOnce();
     const int64_t steps = CeilDiv(columns, step), count = std::min(steps, few ? parts : MostChunks(parts, call_.group));
@@ -132,11 +133,12 @@ class SumMaker {
     const std::vector<RankPart> parts = PartsOfAllRanks(call_.sequences, s, call_.q);
     std::vector<Interval> cut = Cut(sequence.sk, std::ssize(parts));
     if (ColumnsDescend(sequence.rule)) std::reverse(cut.begin(), cut.end());
-    // If the sequence has a single part, that part adds the whole chain. If it has no part, the keys have empty sums.
+    // If all rows of the sequence are on one rank, its blocks have all heads of the group at once. If the sequence has
+    // no rows, the sums of its keys stay empty.
     const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
-    // For each (head of the group, part): the block of this part in the previous chunk.
+    // For each (head of the group, part): its block in the last chunk that the part sees.
     std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());
@@ -173,9 +175,9 @@ class SumMaker {
 
   [[nodiscard]] int RankOf(int32_t block) const { return result_.blocks[static_cast<size_t>(block)].rank; }
 
-  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head. As many
-  /// columns run side by side as there are workers for. Each column starts one tile of rows after the previous column,
-  /// since the additions to dQ have an order. Columns that a mask cuts start together and end one after the other. The
+  /// Predicts the time of a block of the current chunk; `pairs` is the number of kept pairs per query head.
+  /// ColumnsAtOnce() columns run side by side. Each column starts one tile of rows after the previous column, because
+  /// terms are added to dQ in order. Columns that a mask cuts start together and end one after the other. The
   /// prediction is within 10 % of a simulation of the graphs of such blocks (Simulate), and within 15 % for small
   /// causal blocks.
   void Predict(double pairs, SumBlock& block) const {
@@ -226,10 +228,10 @@ class SumMaker {
     }
   }
 
-  /// The moment when a block becomes ready (block >= 0), or when a rank becomes free.
+  /// A moment: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // events at the same time are taken in the order in which they were made
+    int64_t number = 0;  // of events at the same time, the one that was made first is taken first
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
@@ -284,9 +286,8 @@ class SumMaker {
 
 }  // namespace
 
-// With half of the rows per tile, the prediction says that workers are busy for 87 % of a block's time instead of 81 %.
-// Tiles with a quarter of the rows gain no more. The prediction is for 64 threads, 4 heads, 16 columns side by side,
-// and parts of 8192 rows.
+// Returns kFullBlockQ / 2 if that keeps workers busier. For 64 threads, 4 heads, 16 columns side by side and parts of
+// 8192 rows, the prediction rises from 81 % to 87 % of a block's time. Tiles with a quarter of the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));
@@ -305,8 +306,8 @@ int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group) {
 SumSchedule MakeSumSchedule(const SumCall& call) { return SumMaker(call).Make(); }
 
 double PredictedSeconds(const SumSchedule& schedule, const SumCall& call, int64_t units) {
-  // After some units, every further unit takes the same time. So the time of the later half of the kReplayed units
-  // stands for all units that follow.
+  // After some units, every further unit takes the same time. So the units beyond kReplayed are taken to last as long,
+  // on average, as the later half of the first kReplayed.
   constexpr int64_t kReplayed = 64;
   const auto ranks = static_cast<size_t>(call.q.ranks());
   std::vector<double> free(ranks, 0), ends(ranks, 0), arrived;

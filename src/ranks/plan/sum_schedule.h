@@ -9,56 +9,57 @@
 
 namespace fa::tiling {
 
-/// The largest number of chunks of a unit whose sums travel. Each such chunk has its own message tag, and every
-/// transport has 32,768 tags.
+/// The largest number of chunks of a unit whose sums go from rank to rank. Each such chunk has a message tag of its
+/// own, and every transport has 32,768 tags.
 inline constexpr int32_t kMostTravellingChunks = 32'000;
 
-/// Every width of a column of keys in the backward divides this number. So a column begins at every multiple of the
-/// number.
+/// A number that is a multiple of block_k in every backward. So a column begins at every multiple of it.
 inline constexpr int64_t kColumnKeys = 128;
 
-/// Keys of a sequence whose sums of dK and dV travel through the ranks together.
+/// Some keys of a sequence. Their sums of dK and dV go from rank to rank in one message.
 struct SumChunk {
-  int64_t sequence = 0;        ///< counted from the unit's first sequence
-  Interval keys;               ///< keys of the sequence; they begin at a multiple of kColumnKeys
-  int64_t at = 0;              ///< place of the chunk's sums among the unit's sums, in keys
-  int last = -1;               ///< the rank that adds last; -1: no row keeps any of the keys
-  int32_t travel_number = -1;  ///< index among the chunks that travel; -1: one rank adds all blocks of the chunk
+  int64_t sequence = 0;  ///< counted from the unit's first sequence
+  Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys
+  int64_t at = 0;        ///< position of the chunk's sums among the unit's sums, in keys
+  int last = -1;         ///< the rank that adds last; -1: no row keeps any of the keys
+  /// Index among the chunks whose sums go from rank to rank; -1: one rank adds all blocks of the chunk.
+  int32_t travel_number = -1;
 };
 
-/// Rows of one rank against the keys of a chunk.
+/// The rows that one rank adds to the sums of a chunk.
 struct SumBlock {
   int32_t chunk = 0;
   int32_t rank = 0;
   Interval rows = {};      ///< rows of the sequence
   Interval heads = {};     ///< query heads of the group
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
-  double late = 0;         ///< predicted time after `seconds` until the block ends, while tiles of the next blocks run
+  double late = 0;         ///< predicted time from then until the block ends, while tiles of the next blocks run
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
-  bool begins_heads = true, ends_heads = true;  ///< whether the block is the first, or last, of its heads in the chunk
+  /// Whether the block is the first, or the last, of its chunk with these heads.
+  bool begins_heads = true, ends_heads = true;
 };
 
-/// The order in which ranks add their blocks to the sums. For each chunk, it is the order of additions in one process:
-/// head after head of the group, and rows ascending within a head. This chain is cut where rows are cut. Every row
-/// meets the chunks in the order in which it meets their columns in one process.
+/// The order in which ranks add their blocks to the sums. In each chunk, blocks are added in the order of one process:
+/// head after head of the group, and rows ascending within a head. A block ends where the rows of a rank end. Every row
+/// is computed with the chunks in the order in which one process computes it with their columns.
 struct SumSchedule {
   std::vector<SumChunk> chunks;
   std::vector<SumBlock> blocks;   ///< in one order for all ranks; as every rank follows it, no rank waits forever
   int64_t keys = 0;               ///< keys of all chunks
   int32_t travelling_chunks = 0;  ///< chunks whose sums travel
-  bool few_chunks = false;  ///< whether chunks per part of rows are so few that ranks wait for a block's last column
+  /// Whether there are so few chunks per part of rows that ranks wait for a block's last column.
+  bool few_chunks = false;
 };
 
-/// The input from which a schedule is made. A schedule is a pure function of this input, so it is the same on every
-/// rank.
+/// The input of a schedule, which is a pure function of this input and so the same on every rank.
 struct SumCall {
   const std::vector<Sequence>& sequences;
   Interval of;  ///< the sequences of the unit
   const RowShards& q;
   int64_t group = 1;          ///< query heads per kv head
-  bool head_by_head = false;  ///< whether blocks have one query head even if one part has the whole chain
+  bool head_by_head = false;  ///< whether each block has one query head even if one rank holds all rows of a sequence
   int64_t heads_kv = 1;       ///< kv heads of the unit
-  int workers = 1;            ///< threads of a rank; if there are enough columns, a chunk has one for each thread
+  int workers = 1;            ///< threads per rank; if there are enough columns, a chunk has a column for every thread
   double pair_seconds = 0;    ///< time per kept (query head, row, key) if all workers compute
   double key_seconds = 0;     ///< time to send the sums of one key of the unit
   double message_seconds = 0;
@@ -66,9 +67,9 @@ struct SumCall {
 };
 
 /// Returns the number of rows per tile of a block. Columns run side by side. Each column starts one tile after the
-/// previous column, since the additions to dQ have an order. With smaller tiles, the sums can be sent earlier, but the
-/// tiles together cost more. Smaller tiles help if there are few chunks. With more chunks, tiles of other blocks run
-/// while a block waits. The bits do not depend on the number of rows.
+/// previous column, because terms are added to dQ in order. With smaller tiles, the sums can be sent earlier, but the
+/// tiles together take longer. Smaller tiles help if there are few chunks. With more chunks, tiles of other blocks run
+/// while a block waits for its sums. The number changes no bits.
 [[nodiscard]] int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks);
 
 /// Returns an upper bound of the number of blocks of a sequence of `sk` keys, for any number of heads in flight.
@@ -76,8 +77,8 @@ struct SumCall {
 [[nodiscard]] int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group);
 
 /// Makes the schedule of a unit.
-/// @throws PlanTooLarge  if there are too many blocks for their numbers or for the memory, or more than
-/// kMostTravellingChunks chunks that travel
+/// @throws PlanTooLarge if there are too many blocks for 32-bit indices or for the memory, or if the sums of more than
+/// kMostTravellingChunks chunks go from rank to rank
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
 /// Returns the predicted time of `units` units, one after the other. Every rank computes its blocks in their order, and

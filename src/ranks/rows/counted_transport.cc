@@ -11,7 +11,7 @@ struct TransportAccess {
   static std::vector<Workspace>& Kept(Transport& transport) { return transport.kept_; }
 };
 
-// A message counts as under way before it is started. If starting the message fails, a part of it may be under way.
+// A message counts as under way before it is started, because part of it may be under way even if starting it fails.
 
 Status CountedTransport::Send(int to, int tag, std::span<const std::byte> bytes, Request* request) {
   ++TransportAccess::UnderWay(transport_);
@@ -52,7 +52,8 @@ void ReserveKept(Transport& transport) {
 void KeepIfUnderWay(Transport& transport, Workspace& workspace) noexcept {
   if (TransportAccess::UnderWay(transport) == 0) return;
   TransportAccess::Kept(transport).push_back(std::move(workspace));
-  TransportAccess::UnderWay(transport) = 0;  // counting from 0 again is harmless, since the transport is not used again
+  // Counting from 0 again does no harm, because the transport is not used again.
+  TransportAccess::UnderWay(transport) = 0;
 }
 
 }  // namespace fa::ops

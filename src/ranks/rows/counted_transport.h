@@ -10,7 +10,7 @@
 namespace fa::ops {
 
 /// Wraps the transport of a run. It counts the bytes of tensors (Transport::traffic) and the messages that are under
-/// way. Status words that ranks exchange do not pass through this class, so they are not counted.
+/// way. The words and texts of agreement.h do not pass through this class, so they are not counted.
 class CountedTransport final : public Transport {
  public:
   explicit CountedTransport(Transport& transport) : transport_(transport) {}
@@ -30,8 +30,8 @@ class CountedTransport final : public Transport {
 
 /// Makes room in the transport for the workspace that KeepIfUnderWay may put there. @throws std::bad_alloc
 void ReserveKept(Transport& transport);
-/// Call this function after a run that failed. If messages are under way for which nobody waits, the transport keeps
-/// the memory of the workspace, and `workspace` becomes empty.
+/// Call this function after a run that failed. If messages are still under way, the transport takes over the memory of
+/// `workspace`, which becomes empty.
 void KeepIfUnderWay(Transport& transport, Workspace& workspace) noexcept;
 
 }  // namespace fa::ops

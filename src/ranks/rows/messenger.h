@@ -12,16 +12,16 @@
 
 namespace fa::ops {
 
-/// Stands in place of a request for which nobody waits any more.
+/// The value of a request that has ended, or for which nobody waits any more.
 inline constexpr Transport::Request kNoRequest = -1;
 
-/// Limits of what a run has under way in its transport at one time.
+/// How many messages a run has under way at one time, at most, and how long they are.
 struct MessagesUnderWay {
   int64_t requests = 0;
   int64_t bytes = 0;  ///< bytes of the longest message
 };
 
-/// Pointers to the tensors of an exchange, in the order of the tensors. The object allocates no memory.
+/// The addresses of the tensors of an exchange, in the order of the tensors. The object allocates no memory.
 template <typename Byte>
 class Pointers {
  public:
@@ -36,7 +36,7 @@ class Pointers {
   size_t count_ = 0;
 };
 
-/// Addresses of the tensors of a unit's two exchanges in a run: rows that come before its products, and results that go
+/// Addresses of the tensors of a unit's two exchanges: rows that arrive before it is computed, and results that go
 /// back.
 struct UnitPlaces {
   Pointers<const std::byte> in_from, back_from;
@@ -54,8 +54,8 @@ struct ExchangeBuffers {
   }
 };
 
-/// Overwrites results that a rank sends although it has not computed them, because other ranks wait for them. The bytes
-/// are NaN in every data type.
+/// Fills results with NaN. A rank that has not computed them sends them all the same, because other ranks wait for
+/// them.
 void SpoilResults(std::byte* results, size_t bytes);
 
 /// One exchange of rows between ranks. Call Start and Keep, then PutKept and Arrive, then Leave.
@@ -65,10 +65,10 @@ class Messenger {
       : transport_(transport), from_(from), to_(to) {}
 
   /// Starts to receive, packs the rows that are to be sent, and starts to send them.
-  /// @param data  for each tensor, the address of kv head 0; the layout of the tensor is in from_
+  /// @param data  for each tensor of from_, the address of kv head 0
   [[nodiscard]] Status Start(const UnitMessages& messages, int tag, std::span<const std::byte* const> data,
                              const ExchangeBuffers& buffers) const;
-  /// Packs the rows that the rank keeps for itself, behind the messages that it sends.
+  /// Packs the rows that the rank keeps for itself, after the messages that it sends.
   void Keep(const UnitMessages& messages, std::span<const std::byte* const> from, const ExchangeBuffers& buffers) const;
   /// Unpacks the kept rows to their place.
   void PutKept(const UnitMessages& messages, std::span<std::byte* const> to, const ExchangeBuffers& buffers) const;

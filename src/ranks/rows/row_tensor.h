@@ -10,7 +10,7 @@
 
 namespace fa::ops {
 
-/// The layout of a tensor of one batch element whose rows are sent between ranks. A RowTensor holds no address.
+/// The layout of a tensor whose rows are sent between ranks, within one batch element. A RowTensor has no address.
 struct RowTensor {
   tiling::RowAxis axis = tiling::RowAxis::kQuery;
   int64_t heads_per_kv = 1;  ///< heads of the tensor per kv head: the group for tensors of queries, else 1
@@ -23,7 +23,8 @@ struct RowTensor {
   [[nodiscard]] int64_t HeadBytes(int64_t count) const { return heads_per_kv * count * RowBytes(); }
 };
 
-/// Copies rows of the kv heads `heads` from the tensor to consecutive bytes, head after head, run after run.
+/// Copies the rows of the kv heads `heads` to consecutive bytes: head after head, and in each head the intervals of
+/// rows in their order.
 /// @param data  address of kv head 0
 /// @return the address after the last byte written
 std::byte* PackRows(const RowTensor& tensor, const std::byte* data, tiling::Interval heads,

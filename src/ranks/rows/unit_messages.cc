@@ -20,7 +20,8 @@ void Measure(std::span<const RowTensor> tensors, PeerRows& rows) {
   }
 }
 
-/// Lays messages one after the other, 64-byte aligned. Messages without bytes are left out.
+/// Gives the messages their offsets, one after the other, each at a multiple of 64 bytes. Messages without bytes are
+/// removed.
 size_t LayOut(std::span<const RowTensor> tensors, std::vector<PeerRows>& messages) {
   size_t bytes = 0;
   for (PeerRows& message : messages) {
@@ -37,7 +38,7 @@ std::vector<PlacedRows> Staged(const StagedRows& staged, std::vector<PlacedRows>
   return pieces;
 }
 
-/// Returns the places of keys in a tensor in which all keys of the unit lie one after the other.
+/// Returns where `keys` lie in a tensor that has all keys of the unit one after the other.
 std::vector<PlacedRows> OfUnit(const tiling::RankCall& call, const tiling::RankUnit& unit,
                                std::span<const Interval> keys) {
   const int64_t first = AxisOf(call, unit, RowAxis::kKey).begin;
@@ -76,7 +77,7 @@ UnitMessages RowMessages(const tiling::RankCall& call, const tiling::RankPlan& p
     PeerRows to{.peer = peer, .heads = unit.heads[static_cast<size_t>(peer)], .queries = {}, .keys = {}};
     to.queries = Within(call.q.Of(rank), needed(peer, RowAxis::kQuery));
     to.keys = Within(call.k.Of(rank), needed(peer, RowAxis::kKey));
-    // Staged heads are counted from 0.
+    // Heads are counted from the first head that is staged.
     PeerRows from{.peer = peer, .heads = {0, my_heads.size()}, .queries = {}, .keys = {}};
     from.queries = Staged(queries, Within(call.q.Of(peer), my_queries));
     from.keys = Staged(keys, Within(call.k.Of(peer), my_keys));

@@ -13,7 +13,7 @@
 
 namespace fa::ops {
 
-/// Tags below this one are for rows that arrive for the units in flight, and for results that these units send back.
+/// The tags below this one carry the rows of the units in flight and the results that go back.
 inline constexpr int kUnitTags = 2 * tiling::kUnitsInFlight;
 /// Tags of moved rows and of their gradients. These tags follow the tag of the sums for dsink and dslopes.
 inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
@@ -23,33 +23,32 @@ inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
   return static_cast<size_t>(core::RoundUp(bytes, static_cast<int64_t>(tiling::WorkspacePlan::kAlignment)));
 }
 
-/// The places of staged rows. The needed intervals lie one after the other, with rows of 0 around each interval.
+/// Where staged rows lie. The needed intervals lie one after the other, with rows of zeros before and after each.
 /// Kernels read keys in steps, so they may read a masked key next to a kept key.
 struct StagedRows {
   std::vector<tiling::PlacedRows> runs;   ///< rows of the axis, ascending
   std::vector<tiling::PlacedRows> zeros;  ///< rows.size() rows of 0, beginning at `at`
   int64_t rows = 0;
-  /// The number of rows that are assumed before the first staged row, and that nobody reads. Kernels count rows from
-  /// key 0, which need not be staged. With these rows, key 0 has a place that is not negative.
+  /// Kernels count rows from key 0, which need not be staged. So its position may lie this many rows before the first
+  /// staged row. Nobody reads these rows.
   int64_t lead = 0;
 
-  /// Places the needed intervals.
+  /// Lays out the intervals `needed`.
   /// @param slack  the number of rows of 0 before and after each interval
   StagedRows(std::span<const tiling::Interval> needed, int64_t slack);
   StagedRows() = default;
 
-  /// Returns the place of `row`, which must be in one of the runs.
+  /// Returns the position of `row`, which must be in one of the runs.
   [[nodiscard]] int64_t Place(int64_t row) const;
 };
 
-/// The rows of one message, as they lie on one side of it. They have one place on the sender and another on the
-/// receiver.
+/// The rows of one message, with their positions on this rank.
 struct PeerRows {
   int peer = 0;
   tiling::Interval heads;  ///< kv heads
   std::vector<tiling::PlacedRows> queries, keys, every_key = {};
   int64_t bytes = 0;
-  size_t offset = 0;  ///< place of the message in the buffer of all messages that are sent, or of all that are received
+  size_t offset = 0;  ///< offset of the message in the send buffer or in the receive buffer
 
   [[nodiscard]] std::span<const tiling::PlacedRows> Of(tiling::RowAxis axis) const {
     switch (axis) {
@@ -64,7 +63,7 @@ struct PeerRows {
 /// The messages that one rank sends and receives for a unit.
 struct UnitMessages {
   std::vector<PeerRows> send, receive;
-  PeerRows kept_from, kept_to;  ///< rows that the rank keeps for itself: their places before and after
+  PeerRows kept_from, kept_to;  ///< rows that the rank keeps for itself: where they are copied from and to
   size_t send_bytes = 0, receive_bytes = 0;
 };
 
@@ -73,13 +72,12 @@ struct UnitMessages {
 [[nodiscard]] UnitMessages MessagesIn(const tiling::RankCall& call, const tiling::RankPlan& plan,
                                       const tiling::RankUnit& unit, int rank, const StagedRows& queries,
                                       const StagedRows& keys, std::span<const RowTensor> tensors);
-/// For a call whose rows stay, returns the messages that carry gradients of keys. The ranks that finish the gradients
-/// send them to the ranks that hold the keys. Tensors with RowAxis::kEveryKey go to all ranks, on which the unit's keys
-/// lie one after the other.
-/// @param finished  the places of FinishedKeys of `rank`
+/// With kSequence, returns the messages that carry finished gradients of keys to the ranks that hold the keys. Tensors
+/// with RowAxis::kEveryKey go to all ranks; there the unit's keys lie one after the other.
+/// @param finished  where FinishedKeys of `rank` lie
 [[nodiscard]] UnitMessages MessagesHome(const tiling::RankCall& call, const tiling::RankUnit& unit, int rank,
                                         const StagedRows& finished, std::span<const RowTensor> tensors);
-/// For a call whose rows stay, returns the messages that carry moved rows to the ranks that compute them.
+/// With kSequence, returns the messages that carry moved rows to the ranks that compute them.
 /// @param tensors  the tensors of queries that are sent
 [[nodiscard]] UnitMessages MessagesMoved(const tiling::RankCall& call, const tiling::RankPlan& plan, int rank,
                                          std::span<const RowTensor> tensors);

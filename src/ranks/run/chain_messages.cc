@@ -10,12 +10,12 @@ namespace fa::ops {
 namespace {
 
 // Each chunk that travels has a tag of its own, since ranks send and receive the sums of different chunks in different
-// orders. These tags follow the tags of units, of sums for dsink and dslopes, and of moved rows.
+// orders. These tags follow all others (unit_messages.h).
 constexpr int kFirstTag = kMoveBackTag + 1;
 static_assert(kFirstTag + tiling::kMostTravellingChunks <= Transport::kTags);
 
-// The number of blocks that one poll examines. These are the blocks that may run at the same time, and the same number
-// of blocks whose sums may arrive meanwhile.
+// The number of blocks that one poll examines. That is enough for the blocks that run and for as many blocks whose sums
+// arrive meanwhile.
 constexpr size_t kBlocksPolled = ChainMessages::kMostReceives;
 
 }  // namespace
@@ -98,7 +98,7 @@ Status ChainMessages::Receive(size_t block, bool may_wait) {
   BlockState& state = states_[block];
   const tiling::SumBlock& of = blocks_[block].of;
   if (state.request == kNoRequest) {
-    // If the sums of a chunk come back to this rank, this rank must first have sent them.
+    // If the sums of a chunk come back to this rank, it must have sent them first, because they use the same memory.
     const int32_t before = blocks_[block].before;
     if (before >= 0 && !states_[static_cast<size_t>(before)].sent) return Status::Ok();
     bool left = false;

@@ -18,15 +18,15 @@ namespace fa::ops {
 /// Moves the sums of one unit between ranks while the unit's graph runs. The sums of a block arrive before the block's
 /// tiles run. They go on to the next rank when all these tiles have run.
 ///
-/// A poll examines only blocks near the first block with tiles to run, so few receives are under way.
+/// A poll examines only the next blocks from the first unfinished block on, so few receives are under way.
 ///
-/// Some transports can only wait for a message. Then this thread takes blocks strictly in their order. Before it waits
-/// for the sums of a block, all earlier blocks have ended, and their sums are on their way. All ranks follow one order.
-/// So among all ranks, nothing that the earliest waiting block needs can wait for that block.
+/// Some transports can only wait for a message. Then the polling thread takes blocks strictly in their order. Before it
+/// waits for the sums of a block, all earlier blocks have ended, and their sums have been sent. All ranks follow one
+/// order of blocks. So the first block in that order for which some rank waits depends only on blocks that have ended,
+/// and its sums arrive.
 ///
-/// If the transport can test messages, every poll tests a message as long as one is under way. It tests a message with
-/// sums if there is one, and otherwise a message of the units. A poll must do so, because a transport may move messages
-/// only while it is called.
+/// If the transport can test messages, every poll tests one message that is under way, because a transport may move
+/// messages only while it is called. The message is one with sums if there is one, and otherwise one of UnitProgress.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.
@@ -60,7 +60,8 @@ class ChainMessages final : public core::Arrivals {
   /// @param blocks  the rank's blocks of the unit
   /// @param states  one state per block
   /// @param leaving  for each chunk that travels, the request of its last send, or kNoRequest once that send has ended
-  /// @param others  other messages; a poll tests them if it can test no sums, since one test moves all messages
+  /// @param others  the other messages; a poll tests one of them if it has no sums to test, because one test moves all
+  ///   messages
   ChainMessages(Transport& transport, std::span<const tiling::ChainBlock> blocks, std::span<BlockState> states,
                 const Sums& sums, std::span<Transport::Request> leaving, UnitProgress& others);
 
@@ -72,7 +73,7 @@ class ChainMessages final : public core::Arrivals {
   [[nodiscard]] Status Poll(core::OnArrival arrived) override;
   [[nodiscard]] bool done() const override { return first_ == blocks_.size(); }
   /// Call this function after a run that failed. It receives the remaining sums, and sends NaN instead of sums, in the
-  /// order of blocks. So no other rank is left waiting.
+  /// order of blocks. So no other rank waits forever.
   [[nodiscard]] Status PassOn();
   /// Returns the first error that the transport returned.
   [[nodiscard]] const Status& failed() const { return failed_; }
@@ -87,10 +88,10 @@ class ChainMessages final : public core::Arrivals {
   }
   /// Sets *left to whether the sums that this rank sent last for the chunk have left.
   [[nodiscard]] Status HasLeft(int32_t chunk, bool may_wait, bool* left);
-  /// Tests the message, or waits for it if `may_wait`. Sets *done to whether the message has ended.
+  /// Tests the message or, if `may_wait`, waits for it. Sets *done to whether it has ended.
   [[nodiscard]] Status Finish(Transport::Request request, bool may_wait, bool* done);
-  /// A poll calls this function if it has tested no arriving sums. The function tests the oldest sums that have
-  /// not left. If all sums have left, it tests messages of units.
+  /// A poll calls this function if it has tested no arriving sums. The function tests the oldest send of sums that has
+  /// not ended. If all have ended, it polls `others`.
   [[nodiscard]] Status MoveOthers(core::OnArrival arrived);
 
   Transport& transport_;

@@ -11,7 +11,8 @@
 
 namespace fa::ops {
 
-/// One rank's share of one unit of a forward: rows that arrive, the program that computes, and results that go back.
+/// What one rank does in one unit of a forward: the rows that arrive, the program that computes, and the results that
+/// go back.
 class ForwardUnit : public UnitTensors<AttentionArgs> {
  public:
   ForwardUnit(const BoundRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,

@@ -125,7 +125,8 @@ tiling::PlanFacts GradChain::Facts() const {
   return FactsOf(bound_.forward.problem, machine_, graph_.plan, {table_.widest().name});
 }
 
-/// Counts one send and one receive per chunk, since sends of one chunk never overlap, and neither do its receives.
+/// Counts the receives that a poll may start, and one send per chunk for each unit in flight, because a unit sends the
+/// sums of a chunk again only after its last send of them has ended.
 MessagesUnderWay GradChain::UnderWay() const {
   const auto sends = [](const tiling::ChainBlock& block) { return block.sends(); };
   const int64_t sent = std::count_if(graph_.blocks.begin(), graph_.blocks.end(), sends);
@@ -202,7 +203,7 @@ Status GradChain::Run(Context& context, Transport& transport, const GradRows& ro
   return messages.done() ? Status::Ok() : messages.PassOn();
 }
 
-/// Sets where the sums for a bias begin and end. A bias has one chain of additions per query head.
+/// Sets where the tile's terms of the bias gradient begin and end. Its sums are added head after head.
 void GradChain::OpenBias(const tiling::BackwardItem& item, const KeySums& sums) {
   std::fill_n(sums.bias + item.head_kv * sums.bias_head + item.key_begin - sums.first_key,
               item.key_end - item.key_begin, 0.0f);

@@ -22,15 +22,14 @@
 
 namespace fa::ops {
 
-/// One rank's share of a unit of the backward, if rows stay on their rank. The rank's blocks of the schedule form one
+/// What one rank does in a unit of the backward, if rows stay on their rank. The rank's blocks of the schedule form one
 /// graph of tiles. The packed rows and their dQ stay in one slot per kv head from the first block to the last. Sums of
 /// dK and dV arrive from the rank that holds the rows before, and go to the rank that holds the rows after. Meanwhile
 /// tiles of other blocks run.
 class GradChain {
  public:
   /// Makes the graph of tiles.
-  /// @param part  the backward of the rank's parts of rows, each as a sequence; `parts` says which rows of the call
-  /// they are
+  /// @param part  the backward of this rank's rows, with each of `parts` as a sequence
   /// @param whole  the sequences of the call
   GradChain(const Context& context, BoundAttentionGrad part, const std::vector<tiling::RowPart>& parts,
             const std::vector<tiling::Sequence>& whole, int64_t first_sequence,
@@ -45,24 +44,24 @@ class GradChain {
   [[nodiscard]] size_t SumBytes() const;
   /// Returns the number of send requests, one for each chunk that travels.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
-  /// Returns the largest number of messages under way while a unit runs and sums of the unit before may still be
-  /// leaving.
+  /// Returns the most messages that are under way while a unit runs, including sums of the unit before that are still
+  /// being sent.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, since sums of the unit may leave later.
+  /// Memory that must outlive the unit's run, because some of its sums may still be being sent.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;
   };
-  /// The addresses of finished results. dK and dV are rounded and lie as staged rows. The sums for a bias are [query
-  /// heads][rows.rows].
+  /// The addresses of finished results. dK and dV have the type of the caller's tensors and the positions of `rows`.
+  /// The sums for a bias are [query heads][rows.rows].
   struct Finished {
     layout::MutableRowsView dk, dk_rope, dv;
     float* bias = nullptr;
     const StagedRows& rows;
   };
-  /// Runs the graph. `progress` polls other messages. `computed` gets the first error of products, and messages go on
-  /// after such an error.
+  /// Runs the graph. `progress` polls the other messages. `computed` gets the first error in computing tiles; messages
+  /// go on after it.
   [[nodiscard]] Status Run(Context& context, Transport& transport, const GradRows& rows, const Finished& finished,
                            const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                            Status& computed) const;
@@ -76,12 +75,12 @@ class GradChain {
                                              int rank) const;
   /// Adds the FLOPs of the rank's tiles to `plan`. Whole strips count as visited.
   void AddFlops(tiling::BackwardPlan& plan) const;
-  /// Returns the number of columns per kv head that run at one time, so that every worker has a column.
+  /// Returns the number of columns per kv head that run at one time, so that every worker has a column of some head.
   [[nodiscard]] int64_t ColumnsAtOnce(const tiling::Machine& machine) const;
   [[nodiscard]] KeySums SumsOf(const tiling::ChainBlock& block, float* sums, const StagedRows& finished,
                                std::byte* workspace) const;
   [[nodiscard]] ChainMessages::Sums AllSums(float* sums) const { return {sums, floats_per_key(), schedule_->chunks}; }
-  /// Returns whether sums for a bias with one row for all queries travel.
+  /// Returns whether the gradient of a bias with one row for all queries goes from rank to rank.
   [[nodiscard]] bool has_key_bias() const { return bound_.has_dpse && bound_.dpse.shared_rows; }
   [[nodiscard]] int64_t floats_per_key() const {
     return bound_.forward.problem.heads_kv * (columns_ + bound_.forward.problem.dv + int64_t{has_key_bias()});

@@ -80,8 +80,8 @@ void GradUnit::AddOutputs(const BoundAttentionGrad& part) {
   if (has_rope) TakeBack(&Args::dq_rope, Query(problem.d_rope), part.dq_rope, bound_.dq_rope, queries_.rows);
 }
 
-/// Adds the tensors with sums for a bias, in f32, to the messages. The sums of the rank's heads go to all ranks, and
-/// the sums of all heads arrive.
+/// Adds the f32 sums of the bias gradient to the messages. This rank sends the sums of its heads to all ranks and
+/// receives the sums of all heads.
 void GradUnit::AddBias() {
   const tiling::AttentionProblem& problem = bound_.forward.whole.problem;
   RowTensor bias{.axis = RowAxis::kEveryKey, .heads_per_kv = problem.group(), .columns = 1};
@@ -145,7 +145,7 @@ GradChain::Finished GradUnit::FinishedRows(std::byte* staged) const {
           .rows = finished_};
 }
 
-// Keys that no row keeps have an empty sum as gradient. An empty sum is scaled too, and 0 times a negative scale is -0.
+// The gradient of a key that no row keeps is 0 times the scale, as in one process. With a negative scale it is -0.
 void GradUnit::ClearUnseenKeys(const Args& args) const {
   const bool negative = std::signbit(bound_.forward.whole.scale);
   for (size_t t = 0; t < outputs_.size(); ++t) {

@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// One rank's share of one unit of a backward, like ForwardUnit.
+/// What one rank does in one unit of a backward, like ForwardUnit.
 class GradUnit : public UnitTensors<AttentionGradArgs> {
  public:
   GradUnit(const BoundGradRanks& bound, const tiling::RankPlan& plan, const tiling::RankUnit& unit,
@@ -25,22 +25,23 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
   [[nodiscard]] int64_t first_sequence() const { return first_sequence_; }
   /// Returns the program, or null if this rank has nothing to compute or if rows stay.
   [[nodiscard]] const BackwardProgram* program() const { return program_.get(); }
-  /// Returns the rank's work if rows stay, or null if they do not.
+  /// Returns the graph of tiles that this rank computes if rows stay, or null if rows do not stay or it has none.
   [[nodiscard]] const GradChain* chain() const { return chain_.get(); }
   [[nodiscard]] GradChain::Finished FinishedRows(std::byte* staged) const;
   /// If rows stay, writes 0 to the gradients of this rank's keys that no row keeps.
   void ClearUnseenKeys(const AttentionGradArgs& args) const;
 
-  /// Copies the program's sums over rows from its workspace. They are sent to all ranks later.
+  /// Copies the bias gradient, summed over rows, from the program's workspace to the memory from which it is sent.
   void KeepBias(std::byte* program_workspace, std::byte* staged) const;
-  /// Returns the sums over the rows of all ranks, after they have arrived. Their shape is [query heads of the
-  /// call][keys of the unit].
+  /// Returns the bias gradient, summed over the rows of all ranks, after it has arrived. Its shape is [query heads of
+  /// the call][keys of the unit].
   [[nodiscard]] float* ArrivedBias(std::byte* staged) const { return reinterpret_cast<float*>(staged + bias_to_); }
-  /// Writes 0 to the sums for a bias at keys that no row keeps.
+  /// Writes 0 to the bias gradient at keys that no row keeps.
   void ClearUnseenBias(std::byte* staged) const;
 
   [[nodiscard]] UnitPlaces PlacesOf(const AttentionGradArgs& args, std::byte* staged) const;
-  /// Returns the arguments for a run of the program. dsink is absent, and dslopes only says whether dslopes is wanted.
+  /// Returns the arguments for a run of the program. dsink is absent. dslopes is not written; it only says whether the
+  /// call wants dslopes.
   [[nodiscard]] AttentionGradArgs UnitArgs(const AttentionGradArgs& args, std::byte* staged) const;
 
  private:
@@ -54,10 +55,10 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
   const BoundGradRanks& bound_;
   int64_t first_sequence_ = 0;
   tiling::Interval key_axis_;                    ///< rows of the key axis that belong to the unit
-  StagedRows finished_;                          ///< if rows stay, keys whose gradients this rank rounds
-  std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay, own keys that no row keeps
+  StagedRows finished_;                          ///< if rows stay, keys whose gradients this rank finishes
+  std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay, this rank's keys that no row keeps
   std::vector<tiling::Interval> unseen_of_all_;  ///< if rows stay, keys of all ranks that no row keeps
-  size_t bias_from_ = 0, bias_to_ = 0;           ///< where the sums for a bias are staged, if has_bias()
+  size_t bias_from_ = 0, bias_to_ = 0;           ///< where the sums of the bias gradient are staged, if has_bias()
   std::unique_ptr<const BackwardProgram> program_;
   std::unique_ptr<const GradChain> chain_;
 };

@@ -14,9 +14,8 @@
 
 namespace fa::ops {
 
-/// Sums dsink and dslopes of a call over ranks. As in one process, each is a chain of additions in double, over rows
-/// and then over the batch. The rank at the end of a chain stores the chain's result. Then all ranks share their
-/// results.
+/// Sums dsink and dslopes of a call over ranks. As in one process, terms are added in double, one by one, over rows and
+/// then over the batch. The rank that adds last stores the result. Then every rank sends its results to all others.
 class ParameterSums {
  public:
   ParameterSums(const BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
@@ -35,9 +34,8 @@ class ParameterSums {
   [[nodiscard]] Chain* Chains(std::byte* workspace) const { return reinterpret_cast<Chain*>(workspace + chains_); }
   [[nodiscard]] size_t chain_bytes() const { return sizeof(Chain) * static_cast<size_t>(heads_); }
 
-  /// The input of Add, which adds rows of a sequence to the chain of a head, in the order of the rows.
-  /// @param sequence  the rows as a sequence, with their place in `rows`; @param b, head  batch element and head in
-  /// `rows`
+  /// The input of Add, which adds rows of a sequence, one by one in their order, to the sums of a head.
+  /// @param sequence  the rows to add, as a sequence; @param b, head  batch element and head in `rows`
   struct Rows {
     const GradRows& rows;
     const tiling::Sequence& sequence;
@@ -46,16 +44,16 @@ class ParameterSums {
     const float *delta = nullptr, *slope_rows = nullptr;  ///< null: not wanted
   };
   static void Add(const Rows& rows, Chain& chain);
-  /// Ends sequence `b` in the chain of `head`.
+  /// Takes the sum of sequence `b` into the sums over the batch of `head`.
   void EndSequence(int64_t b, int64_t head, Chain& chain, std::byte* workspace) const;
 
-  /// Adds the values of whole sequences that a program has run. The program's first sequence is `first_sequence` of the
-  /// call, and its first head is `first_head`.
+  /// Adds the terms of the whole sequences that a program has computed. The program's first sequence is
+  /// `first_sequence` of the call, and its first head is `first_head`.
   void AddProgram(const BackwardProgram& program, const GradRows& rows, std::byte* program_workspace,
                   int64_t first_sequence, int64_t first_head, std::byte* workspace) const;
 
   /// Writes dsink and dslopes on every rank. If has_sums(), all ranks must call this function.
-  /// @param owner  owner(head): the rank whose chain of the head has all rows; @param owner_of  owner_of(b, head): the
+  /// @param owner owner(head): the rank that added the last row of the head; @param owner_of owner_of(b, head): the
   ///               rank whose chain ends sequence b
   template <typename Owner, typename OwnerOf>
   [[nodiscard]] Status Share(Transport& transport, const AttentionGradArgs& args, std::byte* workspace,
@@ -81,7 +79,7 @@ class ParameterSums {
   [[nodiscard]] Status Gather(Transport& transport, std::byte* workspace) const;
   [[nodiscard]] size_t ResultFloats() const { return static_cast<size_t>(result_sets_ * heads_); }
   [[nodiscard]] float* Own(std::byte* workspace) const { return reinterpret_cast<float*>(workspace + own_); }
-  /// Returns the result that a rank has stored and shared. Set 0 is dsink, and set 1 + b is dslopes.
+  /// Returns a result that `rank` has stored. Set 0 is dsink, and set 1 + b is dslopes of batch element b.
   [[nodiscard]] float Result(std::byte* workspace, int rank, int64_t set, int64_t head) const {
     const auto* all = reinterpret_cast<const float*>(workspace + all_);
     return all[static_cast<size_t>(rank) * ResultFloats() + static_cast<size_t>(set * heads_ + head)];

@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// Notes whether a run has begun. A run that has begun cannot be started again on another thread.
+/// Notes whether a run has begun. After that it cannot be started again on another thread.
 class Begun {
  public:
   void Note() {

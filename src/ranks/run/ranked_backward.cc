@@ -62,7 +62,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const ops::MessagesUnderWay& of_units = runs_.under_way();
     const ops::MessagesUnderWay of_moves = moves_.UnderWay();
     const auto parameters =
-        static_cast<int64_t>(sums_.chain_bytes());  // sent one message at a time, after all other messages have left
+        static_cast<int64_t>(sums_.chain_bytes());  // sent alone, after all other messages have left
     return {std::max<int64_t>({of_units.requests + of_sums.requests, of_moves.requests, 1}),
             std::max({of_units.bytes, of_sums.bytes, of_moves.bytes, parameters})};
   }
@@ -85,7 +85,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     const AttentionGradArgs args = moves_.CopiesOf(own, workspace);
     sums_.Clear(workspace);
     ClearBias(args, workspace);
-    Status computed;  // first error of products; after it messages go on, so that no rank is left waiting
+    Status computed;  // first error in computing; after it messages go on, so that no rank waits forever
     ops::CountedTransport transport(*session_.transport);
     FA_RETURN_IF_ERROR(moves_.Bring(transport, own, workspace));
     const auto compute = [&](size_t u, ops::UnitProgress& progress) {
@@ -185,7 +185,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     }
     if (unit.chain() == nullptr) return Status::Ok();
     const ops::GradChain& chain = *unit.chain();
-    // Other ranks wait for the sums of the unit before.
+    // Other ranks wait for the sums of the unit before, so those are tested first.
     if (u > 0 && units_[u - 1].chain() != nullptr) progress.TestFirst(SendsOf(u - 1, workspace));
     std::byte* staged = runs_.Staged(workspace);
     AttentionGradArgs unit_args = unit.UnitArgs(args, staged);
@@ -197,14 +197,14 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
     return Status::Ok();
   }
 
-  /// When the results of a unit are back, writes the sums for a bias to dpse, or adds them to the sums over the batch.
+  /// When the results of a unit have arrived, writes its bias gradient to dpse, or adds it to the sums over the batch.
   void TakeBias(size_t u, const AttentionGradArgs& args, std::byte* workspace) const {
     if (!HasKeyBias(bound_)) return;
     const tiling::RankUnit& unit = plan_.units[u];
     std::byte* staged = runs_.Staged(workspace);
     units_[u].ClearUnseenBias(staged);
     const int64_t group = bound_.forward.whole.problem.group();
-    // If rows stay, all ranks compute the same heads.
+    // If rows stay, all ranks compute the same heads, so the first rank's heads are all.
     for (int rank = 0; rank < (rows_stay() ? 1 : bound_.forward.call.ranks()); ++rank) {
       const tiling::Interval heads = unit.heads[static_cast<size_t>(rank)];
       for (int64_t head = heads.begin * group; head < heads.end * group; ++head) {
@@ -255,7 +255,7 @@ class RankedBackward final : public ops::RankedImpl<AttentionGradArgs> {
         if (heads.begin <= head_kv && head_kv < heads.end) return rank;
       }
     }
-    return 0;  // in an empty batch every rank has empty sums
+    return 0;  // the batch is empty, and every rank has the same sums
   }
 
   ops::BoundGradRanks bound_;

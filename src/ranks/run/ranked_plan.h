@@ -34,7 +34,8 @@
 
 namespace fa::ops {
 
-/// The agreement of the ranks about how they run a plan. A session lives as long as the plan.
+/// What a plan over ranks needs to run besides itself: the transport, and the context for the level on which the ranks
+/// have agreed. It lives as long as the plan.
 struct RankSession {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Context> lowered;  ///< the context to use if another rank has a lower instruction set
@@ -45,11 +46,10 @@ struct RankSession {
 /// Sets the session's context to one with the instruction-set level that the ranks have agreed on.
 [[nodiscard]] Status UseAgreed(const Agreed& agreed, Context& own, RankSession& session);
 
-/// Call this function instead of a run that all other ranks begin. The other ranks then get the error `why`.
+/// Call this function if this rank cannot begin a run that all other ranks begin. They then get the error `why`.
 [[nodiscard]] Status TellRanks(const RankSession& session, const Status& why);
 
-/// Returns the facts about a rank's plan. They are the facts of the rank's first unit, but with the FLOPs of all its
-/// units.
+/// Returns the PlanFacts of a rank: those of its first unit, but with the FLOPs of all its units.
 /// @param no_tasks  the graph of a rank that computes nothing; it must live as long as the facts
 /// @param of_units  the facts of the units that this rank computes
 [[nodiscard]] tiling::PlanFacts FactsOfRank(const char* op, const Context& context, const BoundRanks& bound,
@@ -57,7 +57,7 @@ struct RankSession {
                                             const core::TaskGraph& no_tasks,
                                             std::span<const tiling::PlanFacts> of_units);
 
-/// The common part of the plans over ranks of all operators.
+/// What all operators' plans over ranks have in common.
 template <typename Args>
 class RankedImpl : public Plan::ImplFor<Args> {
  public:
@@ -82,7 +82,7 @@ class RankedImpl : public Plan::ImplFor<Args> {
   core::TaskGraph no_tasks_;
 };
 
-/// Does the steps bind -> agree -> plan. Makes an `Impl` from a session and the result of bind(transport), and reserves
+/// Does the steps bind -> agree -> plan: makes an `Impl` from a session and the result of bind(transport), and reserves
 /// room in the transport for the messages of a run. If a rank fails, returns the same error on all ranks.
 /// @param describe  describe(bound) returns the CallDescription of the call
 template <typename Impl, typename Bind, typename Describe>
@@ -127,8 +127,8 @@ Result<PlanFor<typename Impl::Args>> MakeRankedPlan(std::shared_ptr<Transport> t
         return Status::OutOfMemory(error.what());
       }
       FA_RETURN_IF_ERROR(CheckWorkspace(impl->workspace().total_bytes()));
-      // The room is reserved now. If a rank found no memory for its messages during a run, the other ranks would wait
-      // for it.
+      // If a rank had no memory for its messages during a run, the other ranks would wait for it. So the room is
+      // reserved now.
       ReserveKept(*transport);
       const MessagesUnderWay most = impl->UnderWay();
       return transport->Reserve(most.requests, static_cast<size_t>(most.bytes));

@@ -28,7 +28,7 @@ RowMoves::RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::
   const int rank = bound.forward.rank;
   if (!ComputesCopies(call, plan, rank)) return;
   const int64_t rows = plan.q.Count(rank);
-  const auto copy_of = [&](RowTensor& tensor) {  // makes the layout dense and returns the place of the copy
+  const auto copy_of = [&](RowTensor& tensor) {  // makes the layout of `tensor` dense and returns where its copy lies
     tensor.rows = {.dtype = tensor.rows.dtype, .batch = 0, .head = rows * tensor.columns, .row = tensor.columns};
     return workspace.Book("copies of the rows that this rank computes",
                           static_cast<size_t>(problem.heads_kv * tensor.HeadBytes(rows)));

@@ -15,7 +15,7 @@
 
 namespace fa::ops {
 
-/// Makes copies of moved rows, in a backward whose rows stay. Only rows that are summed at once move
+/// Makes copies of moved rows in a backward with kSequence. Only rows that one instruction sums move
 /// (tiling::RankPlan::q). A rank that computes other rows than it holds, or in another order, copies them before the
 /// first unit. After the last unit, each row of dQ goes back to the rank that holds the row. Other ranks use their own
 /// tensors and exchange nothing.
@@ -26,7 +26,7 @@ class RowMoves {
   /// If this rank needs copies, the tensors of queries in `bound` become these copies.
   RowMoves(const tiling::RankPlan& plan, BoundGradRanks& bound, tiling::WorkspacePlan& workspace);
 
-  /// Returns the messages of one exchange. No other messages are under way during an exchange.
+  /// Returns the messages of one exchange. No others are under way meanwhile.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
   /// Returns `args` with the copies in place of the rank's own rows.
   [[nodiscard]] AttentionGradArgs CopiesOf(const AttentionGradArgs& args, std::byte* workspace) const;

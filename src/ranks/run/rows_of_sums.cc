@@ -47,7 +47,7 @@ void RowsOfSums::Keep(const GradChain& chain, std::byte* chain_workspace, int64_
   const float* delta = chain.buffers().RowDelta(chain_workspace);
   const float* slope = chain.buffers().RowSlope(chain_workspace);
   if (delta == nullptr && slope == nullptr) return;
-  // The parts of the unit are this rank's steps for the unit's sequences, in the same order.
+  // In `steps_`, this rank's rows of the unit's sequences stand in the same order as the parts of the unit.
   auto step = std::find_if(steps_.begin(), steps_.end(), [&](const Step& of) {
     return of.rank == bound_->forward.rank && of.sequence >= first_sequence;
   });

@@ -14,30 +14,30 @@
 
 namespace fa::ops {
 
-/// The values that every row of a rank adds to dsink and dslopes, if rows stay. The values are kept until all units
-/// have run. Only then do the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
+/// If rows stay: the terms that each of a rank's rows adds to dsink and dslopes. They are kept until all units have
+/// run. Only then do the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;
   RowsOfSums(const BoundGradRanks& bound, const tiling::RankPlan& plan, const ParameterSums& sums,
              tiling::WorkspacePlan& workspace);
 
-  /// Keeps the values that a unit's tiles have left in the unit's workspace.
+  /// Keeps the terms that a unit's tiles have left in the unit's workspace.
   void Keep(const GradChain& chain, std::byte* chain_workspace, int64_t first_sequence, tiling::Interval heads_kv,
             std::byte* workspace) const;
-  /// Writes NaN over values that this rank has not computed.
+  /// Writes NaN over terms that this rank has not computed.
   void Spoil(std::byte* workspace) const;
   /// Writes dsink and dslopes on every rank. All ranks must call this function.
   [[nodiscard]] Status AddAndShare(Transport& transport, const AttentionGradArgs& args, const ParameterSums& sums,
                                    std::byte* workspace) const;
 
  private:
-  /// Rows of a sequence that one rank holds, as one step of the chains of additions.
+  /// Rows of a sequence that one rank holds, which it adds in one step.
   struct Step {
     int rank = 0;
     int64_t sequence = 0;
     tiling::PlacedRows rows;
-    int64_t kept = 0;   ///< if this rank holds the rows: where their values are kept in the memory of a head
+    int64_t kept = 0;   ///< if this rank holds the rows: where their terms are kept in the memory of a head
     bool ends = false;  ///< whether the rows end the sequence
   };
 

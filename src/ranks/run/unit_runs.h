@@ -21,8 +21,8 @@ namespace fa::ops {
 /// Runs the units of a call over ranks, one after the other. While a unit is computed, the rows of the next unit and
 /// the results of the unit before are on their way.
 ///
-/// No rank waits forever. All ranks follow one order of units and, in a unit, of the steps of Run. A rank waits only
-/// for what others do earlier in this order.
+/// No rank waits forever, because all ranks do the same steps of Run for the same units in one order, and a rank waits
+/// only for steps that other ranks do earlier in this order.
 template <typename Unit>
 class UnitRuns {
  public:
@@ -65,7 +65,7 @@ class UnitRuns {
   /// Runs all units.
   /// @param compute  compute(number of the unit, progress) makes the unit's products, and may poll for messages
   ///                 meanwhile. It returns only errors of the transport.
-  /// @param taken  taken(number of the unit) is called when the unit's results lie where PlacesOf says. The staged
+  /// @param taken taken(number of the unit) is called when the unit's results have arrived in their tensors. The staged
   ///               memory of all units is free during this call
   template <typename Args, typename Compute, typename Taken>
   [[nodiscard]] Status Run(Transport& transport, const Args& args, std::byte* workspace, const Compute& compute,
@@ -159,7 +159,7 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows, and for results; successive units take turns
+  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows and for results; successive units use them in turn
   size_t staged_ = 0;
 };
 

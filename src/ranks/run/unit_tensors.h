@@ -17,14 +17,15 @@
 
 namespace fa::ops {
 
-/// The tensors of one unit whose rows are sent between ranks. They are rows that arrive before the unit's products, and
-/// results that go back. Each tensor is a member of the call's arguments, and is staged on the rank that computes.
+/// The tensors of one unit whose rows are sent between ranks: those whose rows arrive before the unit is computed, and
+/// those of results that go back. Each is a member of the call's arguments. The rank that computes has memory for its
+/// rows, where they are staged.
 template <typename Args>
 class UnitTensors {
  public:
   [[nodiscard]] const UnitMessages& in() const { return in_; }
   [[nodiscard]] const UnitMessages& back() const { return back_; }
-  /// Returns the layouts of the tensors of in() and back(): where these are sent from, and where they arrive.
+  /// Return the layouts of the tensors of in() and back(), as they are sent (from) and as they arrive (to).
   [[nodiscard]] const std::vector<RowTensor>& in_from() const { return in_from_; }
   [[nodiscard]] const std::vector<RowTensor>& in_to() const { return in_to_; }
   [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }

@@ -1,8 +1,9 @@
-// A pair is a sequence and a kv head. With enough pairs, as many pairs are in flight as there are workers. The band of
-// a pair has as many columns as the pair has workers. Simulations support this: 1 to 32 heads of 2K and 8K tokens on 2
-// to 128 workers, with causal masks, full masks and windows.
+// This file chooses how many pairs are in flight at one time, and how many columns a band has. A pair is a sequence and
+// a kv head. With enough pairs, one pair per worker is in flight. The band of a pair has as many columns as the pair
+// has workers. Simulations support this choice: 1 to 32 heads of 2K and 8K tokens on 2 to 128 workers, with causal
+// masks, full masks and windows.
 // - With at least as many pairs as workers, every worker walks its own pair, column by column, and waits for no other
-//   worker. Efficiency is 98 to 100 %. For comparison, one pair at a time (two slots) has the same efficiency on 2
+//   worker. Efficiency is 98 to 100 %. For comparison, two pairs in flight at one time have the same efficiency on 2
 //   workers, but 77 % on 64 workers (8 heads of 8K).
 // - With fewer pairs, a band with one column per worker lets each worker keep a column to its end. K, V, dK and dV stay
 //   in the worker's L2: 79 to 97 % of the tiles follow their column's last tile on the same worker. The band still
@@ -30,7 +31,7 @@ BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int
     total += pairs * static_cast<double>(problem.heads_kv);
     heaviest = std::max(heaviest, pairs);
   }
-  // A light pair counts as a fraction of a heavy pair, since a light pair keeps a worker busy for a shorter time.
+  // A light pair counts as a fraction of a heavy pair, because it keeps a worker busy for a shorter time.
   const double equal_pairs = heaviest > 0 ? std::ceil(total / heaviest) : 1;
   BackwardInterleave interleave;
   interleave.pairs = equal_pairs < workers ? static_cast<int64_t>(equal_pairs) : workers;

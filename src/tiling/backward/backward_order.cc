@@ -9,7 +9,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-/// A run of consecutive task ids: one band of one pair.
+/// One band of one pair. Its tiles have consecutive task ids.
 struct Turn {
   int64_t pair = 0, band = 0;
 };

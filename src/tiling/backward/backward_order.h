@@ -16,10 +16,9 @@ struct HeadPair {
   const PairTiles* tiles = nullptr;
 };
 
-/// Fills in the items, graph (order, edges, ranges) and slots of the plan. The bands of interleave.pairs pairs take
-/// turns. A finished pair gives its slot to the next pair. A join stands between two pairs that use one slot. The join
-/// waits for every tile of the earlier pair that has no successor in that pair. Then it releases the first tiles of the
-/// later pair.
+/// Fills in plan.items, plan.graph and plan.slots. The bands of interleave.pairs pairs take turns. A finished pair
+/// gives its slot to the next pair. A join stands between two pairs that use one slot. The join waits for every tile of
+/// the earlier pair that has no successor in that pair. Then it releases the first tiles of the later pair.
 void OrderPairs(std::span<const HeadPair> pairs, const BackwardInterleave& interleave, int64_t group, int workers,
                 BackwardPlan& plan);
 

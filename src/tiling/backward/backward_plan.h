@@ -10,32 +10,34 @@
 
 namespace fa::tiling {
 
-/// One tile of the backward: a column of keys against a group of rows of one query head. The tile adds to the column's
-/// dK and dV and to the rows' dQ. The first tile of a row group packs Q, dO and the row statistics, and the last one
-/// writes dQ. The first tile of a column packs K and V if needed, and the last tile writes dK and dV.
+/// One tile of the backward: the keys of one column and one group of rows of one query head. The tile adds to the
+/// column's dK and dV and to the rows' dQ. The first tile of a row group packs Q, dO and the row statistics, and the
+/// last one writes dQ. The first tile of a column packs K and V if needed, and the last tile writes dK and dV.
 struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< query head
-  int32_t key_sums = 0;                ///< if sums of keys outlive the graph: index of the tile's sums
+  int32_t key_sums = 0;                ///< if sums of keys are kept after the graph has run: index of the tile's sums
   int32_t slot = 0;                    ///< index of the slot, which has the buffers of the tile's (sequence, kv head)
-  int64_t row_begin = 0, row_end = 0;  ///< empty: no row visits the column, whose dK and dV are written 0
-  int64_t key_begin = 0, key_end = 0;  ///< empty: the rows have no keys, and their dQ is written 0
+  int64_t row_begin = 0, row_end = 0;  ///< empty: no row visits the column, and zeros are written to its dK and dV
+  int64_t key_begin = 0, key_end = 0;  ///< empty: the rows have no keys, and zeros are written to their dQ
   bool first_of_rows = false, last_of_rows = false;
   bool first_of_column = false, last_of_column = false;
-  int64_t cost = 0;  ///< visited groups of 8 keys, summed over strips
+  int64_t cost = 0;  ///< groups of kKeyStep keys that the tile visits, summed over its strips
 };
 
 /// The plan of the dense backward as plain data. It is a pure function of (AttentionProblem, Machine). Bits depend on
-/// block_k and on the direction of the columns. Both depend only on the sequence's own shape and mask and on the ISA.
-/// block_q, slots and the order of claims change no bits.
+/// block_k, which depends on d, d_rope, dv and the ISA, and on the direction of the columns, which depends on the mask
+/// rule of the sequence. block_q, slots and the order of claims change no bits.
 ///
-/// Task ids: tiles [0, items.size()) in claim order, then joins. A join does no work; it stands between the tiles of a
-/// head and the tiles that reuse its slot.
+/// Task ids: tiles [0, items.size()) in claim order, then joins. A join does no work. It waits for the tiles of one
+/// (sequence, kv head) and releases the tiles of the next one in the same slot.
 ///
 /// Edges:
-/// - The tiles of a column follow each other in the order of (head, rows), so dK and dV have one order of additions.
-/// - The tiles of a row group follow each other in the order of its columns, so dQ has one order too.
+/// - The tiles of a column run one after the other, ordered by head and then by rows. So terms are added to dK and dV
+///   in one fixed order.
+/// - The tiles of a row group run one after the other in the order of its columns. So terms are added to dQ in one
+///   fixed order too.
 /// - With head_by_head, the first tile of a row group waits for the previous head's last tile of the same rows.
 ///
 /// Columns descend if the mask cuts the first row's keys (causal, bands). Row block i then takes columns i, i-1, ...,
@@ -49,14 +51,13 @@ struct BackwardPlan {
   std::vector<BackwardItem> items;
   core::TaskGraph graph;
   int64_t slots = 0;  ///< (sequence, kv head) pairs in flight
-  /// Whether the query heads of a pair use the same rows of its slot, one head after the other.
+  /// Whether the query heads of a pair are computed one after the other, in the same rows of its slot.
   bool head_by_head = false;
-  /// For each sequence, the row of a slot at which the sequence's rows begin. If the list is empty, each sequence has a
-  /// slot of its own.
+  /// For each sequence, the row in the slot at which its rows begin. Empty: the rows of every sequence begin at row 0.
   std::vector<int64_t> slot_row_of;
   int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< 2 * (3 (d + d_rope) + 2 dv) per pair
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo; 2 * (3 (d + d_rope) + 2 dv) per pair
   std::vector<double> load;
   double efficiency = 1;
 };

@@ -15,19 +15,19 @@ namespace {
 
 using core::CeilDiv;
 
-// Sums are f32. Operands of products are f32 too: 16-bit rows are widened to f32. Only on levels whose instructions
-// multiply pairs of bf16 do bf16 operands keep two bytes.
+// Bytes of an element in a slot. Sums are f32, and so are the factors of products: 16-bit rows are widened. On levels
+// whose instructions multiply pairs of bf16, bf16 factors keep two bytes.
 constexpr int64_t kFloatBytes = 4, kPairedBytes = 2;
 
 constexpr int64_t kMinBlockK = 32;
 
-// A tile shall take at least fifty microseconds, which is a hundred times the cost of handing the tile to a worker.
-// Fifty microseconds are 5e6 flops at 100 GFLOP/s.
+// The fewest flops of a tile. At 100 GFLOP/s they take fifty microseconds, a hundred times as long as handing the tile
+// to a worker.
 constexpr double kMinTileFlops = 5e6;
 
 // A column keeps K, V, dK, dV and a tile's P and dS in L2 while a worker walks it. These bytes take half of the 1 MiB
-// of L2 of Zen 4 and of server cores with AVX-512. Zen 2 and 3 have only 512 KiB of L2. But even there, a limit of 192
-// KiB instead loses 2 % of the speed at D 64 and 128, and 6 % at D 256.
+// of L2 of Zen 4 and of server cores with AVX-512. Zen 2 and 3 have only 512 KiB of L2. But even there, lowering the
+// limit to 192 KiB costs 2 % of the speed at D 64 and 128, and 6 % at D 256.
 constexpr int64_t kMaxColumnBytes = 512 << 10;
 
 int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
@@ -43,8 +43,8 @@ int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
   return block_k;
 }
 
-// Returns the predicted share of the workers' time that products take. `workers` workers walk one pair together, and
-// its rows add their columns in ascending order. Each worker starts one row group after the previous worker.
+// Returns the share of the workers' time that goes into products, by a model: the workers walk one pair together, its
+// rows add their columns in ascending order, and each worker starts one row group after the previous worker.
 double PredictedUse(const Sequence& sequence, int64_t group, const BackwardShape& shape, int64_t strip_rows,
                     int64_t workers) {
   const auto columns = static_cast<double>(CeilDiv(sequence.sk, shape.block_k));
@@ -70,7 +70,7 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     heaviest = &sequence;
   }
   const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), core::RoundUp(longest, strip));
-  // Descending columns can all start at once, so smaller tiles would gain nothing.
+  // If columns descend, all of them can start at once, so smaller tiles gain nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
   const auto use = [&](int64_t block_q) {

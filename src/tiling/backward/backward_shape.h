@@ -9,8 +9,8 @@
 
 namespace fa::tiling {
 
-/// Keys of the largest column. More keys gain nothing: dQ is already loaded and stored only once per 128 keys, and
-/// larger tiles of P and dS would not fit into L2.
+/// The most keys of a column. More keys gain nothing: dQ is already loaded and stored only once per 128 keys, and the P
+/// and dS of a larger tile would not fit into L2.
 inline constexpr int64_t kMaxColumnKeys = 128;
 
 /// Rows and keys of a tile. Bits depend on block_k, so block_k is a function of d, d_rope, dv and ISA alone; it is 128,
@@ -23,8 +23,8 @@ struct BackwardShape {
 [[nodiscard]] BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine& machine,
                                                 const BackwardInterleave& interleave);
 
-/// The cost of a tile besides its own products: the task itself, and loading and storing dQ, dK and dV. Its unit is the
-/// cost of a strip with 8 keys. The number is a model: 3 % of a tile of 128 rows and 128 keys.
+/// The cost of a tile without its products: the task itself, and loading and storing dQ, dK and dV. The unit is the
+/// cost of one strip's products with kKeyStep keys. The number is a model: 3 % of a tile of 128 rows and 128 keys.
 inline constexpr int64_t kTileOverheadGroups = 2;
 
 }  // namespace fa::tiling

@@ -12,7 +12,7 @@ namespace {
 
 using core::CeilDiv;
 
-/// Makes the tiles column after column, then sorts each band by steps.
+/// Makes the tiles column by column, then sorts the tiles of each band by their steps (PairTiles).
 class TileMaker {
  public:
   TileMaker(const RowRule& rule, const BackwardCut& cut)
@@ -59,8 +59,7 @@ class TileMaker {
     return !visited.empty() && visited[static_cast<size_t>(row_group)];
   }
 
-  /// Finds the row groups that columns before columns_made_ visit, and the row groups that columns after columns_made_
-  /// visit.
+  /// Finds which row groups the columns before columns_made_ visit, and which the columns after columns_made_ visit.
   void FindOtherVisits(bool descend) {
     const auto visits = [&](Interval columns) {
       std::vector<int64_t> change(static_cast<size_t>(row_groups_) + 1, 0);
@@ -112,7 +111,7 @@ class TileMaker {
     return tile;
   }
 
-  /// Adds the tiles of some heads in a column.
+  /// Adds the tiles of the query heads `heads` in one column.
   void AddColumn(int64_t column, Interval heads) {
     const Interval keys = KeysOfColumn(column);
     const Interval rows = rule_.RowsOfKeys(keys);
@@ -149,8 +148,8 @@ class TileMaker {
     before_in_column = before_in_rows = id;
   }
 
-  /// Makes the newest tile, which is the first tile of its rows, wait for the previous head's last tile of these rows.
-  /// The tile's head takes over the previous head's rows of the slot.
+  /// Makes the newest tile, which is the first of its row group, wait for the previous head's last tile of the same row
+  /// group, whose rows of the slot it takes over.
   void WaitForSlotRows(int64_t head, int64_t row_group) {
     if (!cut_.head_by_head || head == 0) return;
     const int32_t before = LastOfRows(head - 1, row_group);
@@ -178,7 +177,8 @@ class TileMaker {
     }
   }
 
-  // Adds tiles of rows without keys. Such tiles wait only for their slot, and they stand in the last band.
+  // Adds tiles for the row groups without keys, whose dQ is 0. Such tiles wait only for their slot, and they stand in
+  // the last band.
   void AddRowsWithoutKeys() {
     if (row_groups_ == 0) return;  // there are no rows, for any number of heads
     for (int64_t head = 0; head < cut_.group; ++head) {
@@ -194,11 +194,11 @@ class TileMaker {
     }
   }
 
-  // Sorts the tiles of each band by their steps. Counting sorts are stable, so the columns of one step keep their
-  // order.
+  // Sorts the tiles of each band by their steps. A counting sort is stable, so tiles of one step keep the order of
+  // their columns.
   void SortBandsBySteps() {
     std::vector<int32_t> moved(result_.tiles.size());
-    std::vector<int32_t> next;  // per step of the band, where its next tile goes
+    std::vector<int32_t> next;  // for each step of the band, the position of its next tile
     for (size_t band = 0; band + 1 < result_.band_begin.size(); ++band) {
       const auto begin = static_cast<size_t>(result_.band_begin[band]);
       const auto steps = std::span(steps_).subspan(begin, static_cast<size_t>(result_.band_begin[band + 1]) - begin);
@@ -225,11 +225,11 @@ class TileMaker {
   const BackwardCut& cut_;
   const int64_t row_groups_, columns_;
   Interval columns_made_;
-  std::vector<bool> visited_before_, visited_after_;  // whether other columns visit a row group; empty: there are none
+  std::vector<bool> visited_before_, visited_after_;  // whether columns not made visit a row group; empty: no
   std::vector<Interval> strip_keys_;
-  std::vector<int32_t> last_of_rows_;    // per (head, row group), its last tile so far
-  std::vector<int32_t> last_of_column_;  // per made column, its last tile so far
-  std::vector<int32_t> steps_;           // per tile, inside its band
+  std::vector<int32_t> last_of_rows_;    // per (head, row group), the last of its tiles made so far
+  std::vector<int32_t> last_of_column_;  // per column, the last of its tiles made so far
+  std::vector<int32_t> steps_;           // per tile, its step (see PairTiles)
   PairTiles result_;
 };
 

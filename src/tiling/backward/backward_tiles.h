@@ -10,9 +10,9 @@
 
 namespace fa::tiling {
 
-/// The order in which the rows of a pair take their columns.
+/// The order in which a row group adds the columns of a pair.
 enum class ColumnOrder : uint8_t {
-  kOfRule,  ///< the order that ColumnsDescend(rule) tells
+  kOfRule,  ///< the order that ColumnsDescend(rule) gives
   kAscending,
   kDescending,
 };
@@ -26,8 +26,8 @@ struct BackwardCut {
   /// Whether all columns of a query head come before the columns of the next head, which takes over the slot's rows.
   /// This order needs a band of one column.
   bool head_by_head = false;
-  /// The numbers of the columns whose tiles are made. All columns still decide which tiles are the first and the last
-  /// of a row group.
+  /// The columns whose tiles are made. Which tiles are the first and the last of a row group still depends on all
+  /// columns.
   Interval columns = {0, std::numeric_limits<int64_t>::max()};
   bool rows_without_keys = true;  ///< whether row groups without any column get tiles too
   ColumnOrder order = ColumnOrder::kOfRule;
@@ -43,14 +43,15 @@ struct PairTile {
   bool waits = false;                                    ///< whether it waits for a tile of the pair
 };
 
-/// The tiles of a pair in claim order, which is a topological order. Band follows band, in the order in which row
-/// groups add columns. In a band, tiles are ordered by steps: a tile's step is one more than the largest step of the
-/// band's tiles that it waits for. So the tiles of a band of one column run from the column's first row to its last.
-/// With head_by_head such a band is the column's part of one query head. Pairs with equal rules have equal tiles.
+/// The tiles of a pair in claim order, which is a topological order. The bands stand in the order in which row groups
+/// add columns. In a band, tiles are ordered by step. A tile's step is one more than the largest step of the tiles of
+/// the band for which it waits, and 0 if there are none. So the tiles of a band of one column run from the column's
+/// first row to its last. With head_by_head such a band is the column's part of one query head. Pairs with equal rules
+/// have equal tiles.
 struct PairTiles {
   std::vector<PairTile> tiles;
-  std::vector<int64_t> band_begin;  ///< bands() + 1 positions
-  double visited_pairs = 0;         ///< (row, key) pairs, after clipping strips
+  std::vector<int64_t> band_begin;  ///< where the tiles of each band begin in `tiles`, then tiles.size()
+  double visited_pairs = 0;         ///< (row, key) pairs that the strips visit, each clipped to its own keys
 
   [[nodiscard]] int64_t bands() const { return static_cast<int64_t>(band_begin.size()) - 1; }
 };
@@ -63,8 +64,8 @@ struct PairTiles {
 /// Returns whether row groups take their columns from the last key to the first.
 [[nodiscard]] bool ColumnsDescend(const RowRule& rule);
 
-/// Returns the number of tiles of a pair with all its columns, including tiles that only write zeros. The number may
-/// exceed the tiles for which there is memory.
+/// Returns the number of tiles of a pair with all its columns, including tiles that only write zeros. There need not be
+/// memory for so many tiles.
 [[nodiscard]] double CountPairTiles(const RowRule& rule, const BackwardCut& cut);
 
 [[nodiscard]] PairTiles MakePairTiles(const RowRule& rule, const BackwardCut& cut);

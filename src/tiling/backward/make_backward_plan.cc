@@ -21,7 +21,7 @@ namespace {
 
 using core::RoundUp;
 
-/// Makes the pairs that have tiles. A run of sequences with equal rules shares its tiles.
+/// Makes the pairs and their tiles. Consecutive sequences with equal rules share their tiles.
 class PairMaker {
  public:
   PairMaker(const AttentionProblem& problem, const Machine& machine, const BackwardCut& cut, BackwardPlan& plan)
@@ -44,8 +44,8 @@ class PairMaker {
   }
 
  private:
-  // Checks the number of all tiles and the size of the largest pair's slot, which holds f32 panels of Q, dO, dQ, dK and
-  // dV.
+  // Checks the number of all tiles and the size of the slot of the largest pair. A slot holds f32 panels of Q, dO, dQ,
+  // dK and dV.
   void CheckSize() const {
     double items = 0, slot_floats = 0, pairs = 0;
     const auto columns = static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
@@ -82,11 +82,11 @@ class PairMaker {
   const Machine& machine_;
   const BackwardCut& cut_;
   BackwardPlan& plan_;
-  std::deque<PairTiles> made_;  // a deque, since the addresses of its elements must not change
+  std::deque<PairTiles> made_;  // a deque, because pairs point to its elements while it grows
   std::vector<HeadPair> pairs_;
 };
 
-// Returns the shortest time that the edges allow a run, with any number of workers.
+// Returns the time of the longest path along the edges. No run is shorter, with any number of workers.
 int64_t LongestPath(const core::TaskGraph& graph, std::span<const int64_t> durations) {
   std::vector<int64_t> start(durations.size(), 0);
   int64_t longest = 0;
@@ -140,8 +140,8 @@ BackwardPlan MakeBackwardPlan(const AttentionProblem& problem, const Machine& ma
   BackwardPlan plan;
   const BackwardInterleave interleave = ChooseBackwardInterleave(problem, machine.workers);
   BackwardShape shape = ChooseBackwardShape(problem, machine, interleave);
-  // If heads are computed one at a time, panels are smaller and leave room in the caches, and a slot is smaller. But
-  // workers that share a pair need the longer columns of all heads.
+  // If a pair computes one query head at a time, its slot is smaller, and its panels leave room in the caches. But if
+  // several workers share a pair, they need the longer columns that all its heads give.
   plan.head_by_head = interleave.band == 1 && problem.group() > 1;
   plan.block_q = shape.block_q;
   plan.block_k = shape.block_k;

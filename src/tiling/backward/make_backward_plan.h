@@ -8,8 +8,8 @@
 
 namespace fa::tiling {
 
-/// Returns, for every task, the worker that runs it in the simulation from which `efficiency` comes. All workers claim
-/// from one list, so the worker of a real run is unknown.
+/// Returns, for every task, the worker that runs it in the simulation that gave plan.efficiency. All workers claim from
+/// one list, so the worker of a real run is unknown.
 [[nodiscard]] std::vector<int> PredictedWorkers(const BackwardPlan& plan);
 
 /// Makes the plan of the dense backward. @throws PlanTooLarge, std::bad_alloc

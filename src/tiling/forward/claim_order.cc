@@ -9,10 +9,10 @@
 namespace fa::tiling {
 namespace {
 
-// Returns the order of items in which the workers' ranges are cut. An empty order means that items keep their order. If
-// row blocks are unequal (causal), the heaviest and the lightest block of a head stand next to each other. The second
-// heaviest and the second lightest block follow, and so on. Such pairs weigh about the same, so cuts between them give
-// equal ranges even if a range is one pair.
+// Returns the order in which items stand when they are cut into ranges for the workers. An empty result means that
+// items keep their order. If the row blocks of a head weigh differently (causal), the last and the first block stand
+// next to each other, then the last but one and the second, and so on. Such pairs weigh about the same, so cuts between
+// them give equal ranges even if a range is one pair.
 std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, int workers) {
   std::vector<int32_t> order;
   if (workers == 1) return order;
@@ -33,8 +33,8 @@ std::vector<int32_t> PairItems(std::span<const HeadTiles> heads, size_t items, i
   return order;
 }
 
-// Puts the heavy tiles of a head first inside each range. So the tiles at the end of the range, which thieves may take,
-// are light.
+// Puts the heavy tiles of a head first inside each range. So the tiles at the end of a range, which other workers may
+// steal, are light.
 void PutHeavyFirst(std::span<const HeadTiles> heads, std::span<const int64_t> durations, std::span<const int64_t> cuts,
                    std::span<int32_t> order) {
   if (order.empty()) return;
@@ -66,7 +66,7 @@ std::vector<int64_t> CutIntoRanges(std::span<const HeadTiles> heads, std::span<c
   for (size_t unit = 0; unit < static_cast<size_t>(items); ++unit) {
     load_before[unit + 1] = durations[order.empty() ? unit : static_cast<size_t>(order[unit])];
   }
-  // The packs of a head count with its first tile, so no cut separates them.
+  // The time of packing a head is added to its first tile, so no cut separates the two.
   for (const PackedHead& head : packed) load_before[static_cast<size_t>(head.item_begin) + 1] += head.pack_duration;
   std::partial_sum(load_before.begin(), load_before.end(), load_before.begin());
 

@@ -17,8 +17,8 @@ struct HeadTiles {
   Interval pack_keys;        ///< key rows to pack; empty: the tiles read K and V in place
 };
 
-/// Fills in packs, slots, graph (tasks, edges, claim order, ranges) and kv_slots of a plan that already has its items.
-/// `durations` holds the predicted time of each item; the function appends the times of packs and joins.
+/// Fills in the packs, the slots, the graph and kv_slots of a plan that already has its items. `durations` holds the
+/// predicted time of each item; the function appends the times of packs and joins.
 void OrderClaims(std::span<const HeadTiles> heads, const Machine& machine, ForwardPlan& plan,
                  std::vector<int64_t>& durations);
 

@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// Returns what a plan of tiles says about itself. The facts refer to the plan.
+/// Returns the facts about a plan of the forward, as PlanInfo and Describe() need them. The facts refer to the plan.
 [[nodiscard]] PlanFacts FactsOf(const char* op, const AttentionProblem& problem, const Machine& machine,
                                 const ForwardPlan& plan, std::vector<std::string> kernels);
 

@@ -10,8 +10,8 @@ namespace {
 using core::CeilDiv;
 
 // 512 keys of 128 f32 are 512 KiB of K and V. With its share of the memory's bandwidth, one core reads them in some 40
-// us. That is long compared with claiming a task and adding the task's state. More than 32 parts would only add state.
-// With 32 parts, the longest sequences still feed 32 workers per head.
+// us. That is long compared with claiming a task and merging its state. With the most parts, 32, a long sequence
+// already keeps 32 workers per head busy. More parts would only add states.
 constexpr int64_t kMinPart = 512, kMaxParts = 32;
 constexpr int64_t kPartStep = 256;
 

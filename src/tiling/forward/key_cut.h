@@ -5,17 +5,17 @@
 
 namespace fa::tiling {
 
-/// The most query rows of a sequence whose keys are cut into parts.
+/// The keys of a sequence are cut into parts only if it has at most this many query rows.
 inline constexpr int64_t kDecodeRows = 16;
 
-/// The fewest folded rows for which the state of a part has room. This is enough for one vector of every level and for
-/// one strip of few rows.
+/// The state of a part has room for at least this many folded rows. That is enough for one vector of every level and
+/// for one strip of few rows.
 inline constexpr int64_t kFewestStateLanes = 16;
 
 /// Returns the keys per part of a sequence, or sk itself if the sequence's keys are not cut. Parts let one sequence
-/// keep all workers busy. Every part starts from a fresh state of the online softmax, and parts are added in their
-/// order. Bits depend on the number of keys per part. So that number is a function of (sq, sk) alone, whatever else is
-/// in the batch and whichever worker computes the part.
+/// keep all workers busy. Every part starts from an empty state of the online softmax, and the states of the parts are
+/// merged in order. Bits depend on the number of keys per part. So that number is a function of (sq, sk) alone,
+/// whatever else is in the batch and whichever worker computes the part.
 [[nodiscard]] int64_t KeysOfAPart(int64_t sq, int64_t sk);
 
 }  // namespace fa::tiling

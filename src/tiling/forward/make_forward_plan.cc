@@ -1,6 +1,6 @@
-// This file plans the dense forward in the way in which the NPU schedules it. Items are ordered by (sequence, kv head,
-// query head, row block), and each item has the keys that its rows must visit. Workers get contiguous ranges of about
-// equal predicted time.
+// This file plans the dense forward, with the cut that the NPU's operator uses. Items are ordered by (sequence, kv
+// head, query head, row block), and each item has the keys that its rows must visit. Workers get contiguous ranges of
+// about equal predicted time.
 #include "tiling/forward/make_forward_plan.h"
 
 #include <algorithm>
@@ -21,10 +21,11 @@ namespace {
 
 using core::CeilDiv;
 
-// The fewest strips that must read a head before it is packed. Converting the head costs about as much as the products
-// of one strip (see PackDuration). So packing once, instead of converting in every tile, pays from a few tiles on.
+// The fewest strips of a head for which the head is packed. Converting all keys of the head costs about as much as the
+// products of one strip (see PackDuration). So packing them once, instead of converting them in every tile, pays if a
+// few tiles or more read them.
 constexpr int64_t kPackStrips = 8;
-// Packs of floats begin at a multiple of the largest group of rows of any level (kMostPairGroup of the kernels).
+// Packs of f32 begin at a multiple of this number of rows, which is kMostPairGroup, the largest group of pair_rows.
 constexpr int64_t kPackStep = 32;
 
 // Predicted times are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -62,8 +63,8 @@ class ItemMaker {
     return 2 * static_cast<double>(problem_.d + problem_.d_rope + problem_.dv);
   }
 
-  // Returns a lower bound for the number of states of the tiles of one kv head. Some row block of every chunk of heads
-  // visits each part of the keys. Only row blocks without a second part have no state.
+  // Returns a lower bound for the number of states of the tiles of one kv head. In every chunk of heads, each part of
+  // the keys is visited by some row block. A row block has no state only if it visits a single part.
   [[nodiscard]] int64_t FewestStates(const Sequence& sequence, const RowCut& cut) const {
     const Interval keys = sequence.rule.KeysOfRows({0, sequence.sq});
     if (keys.empty()) return 0;
@@ -104,8 +105,8 @@ class ItemMaker {
     }
   }
 
-  // Returns the rows to pack of every head of the sequence. They are the rows that some strip visits, because only such
-  // rows may be read.
+  // Returns the key rows to pack for each head of the sequence. They are the rows that some strip visits, because only
+  // such rows may be read.
   [[nodiscard]] Interval PackKeys(const Sequence& sequence) const {
     const int64_t strips = CeilDiv(problem_.group() * sequence.sq, strip_rows_);
     const bool dense = problem_.k_in_place && problem_.v_in_place;
@@ -116,7 +117,7 @@ class ItemMaker {
     return {keys.begin / step * step, std::min(CeilDiv(keys.end, kKeyStep) * kKeyStep, sequence.sk)};
   }
 
-  // Checks the size of a slot. Its elements are packed as f32. With int8 an element takes at least one byte.
+  // Checks the size of a slot. An element takes four bytes, because it is packed as f32, or at least one byte for int8.
   void CheckSlot() const {
     const int64_t columns = (problem_.k_in_place ? 0 : problem_.d) + (problem_.v_in_place ? 0 : problem_.dv);
     const size_t bytes = problem_.dtype == DType::kI8 ? 1 : sizeof(float);
@@ -152,7 +153,7 @@ class ItemMaker {
     for (size_t block = 0; block < blocks_.size(); ++block) {
       const int64_t row = static_cast<int64_t>(block) * cut_.rows;
       const Interval rows{row, std::min(row + cut_.rows, sequence.sq)};
-      // The last chunk of a group may hold fewer folded heads than the chunk that blocks_ measures.
+      // The last chunk may have fewer heads than the chunk for which blocks_ was measured.
       const TileWork work = heads_here == cut_.heads
                                 ? blocks_[block]
                                 : MeasureTile(sequence.rule, rows, heads_here, strip_rows_, plan_.shape.block_k);

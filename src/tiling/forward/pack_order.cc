@@ -1,4 +1,4 @@
-// This file decides where packed heads lie and when they are packed.
+// This file decides in which slot each packed head lies and when it is packed.
 //
 // A slot is a place for the panels of one head, and there are at most workers + 1 slots. The claim order is also a
 // serial schedule, so the heads of one slot follow each other in that order. Each worker owns a contiguous range of the
@@ -6,9 +6,10 @@
 // range. Hence a worker packs the heads that start in its range one after another into its own slot, and waits for no
 // other worker.
 //
-// A range's last head may go on in the next worker's range. That worker runs its part of the head last, when its own
-// heads are done. By about that time the head has been packed. A head that fills whole ranges cannot wait so long. It
-// is packed before everything else, into the slot of a worker whose range it fills and which needs no slot for itself.
+// The last head of a range may extend into the next worker's range. The next worker runs these tiles last, after its
+// own heads. By that time the head is usually packed. If a head fills the whole range of a worker, that worker has no
+// other tiles to run first. So such a head is packed before everything else. It gets the slot of a worker whose whole
+// range it fills, because that worker needs no slot for itself.
 #include "tiling/forward/pack_order.h"
 
 #include <algorithm>
@@ -44,9 +45,9 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
   return tasks;
 }
 
-// Returns the time of packing `rows` rows, in strips * keys like TileWork::weight. A strip of 32 rows takes 32 * 2 * (d
-// + dv) flops per key, which last some 0.14 us at d = dv = 128 and 117 GFLOP/s. Widening a row of K and a row of V
-// writes 1 KiB, which takes 0.1 us at 10 GB/s.
+// Returns the predicted time of packing `rows` rows. The unit, as in TileWork::weight, is the time of one strip with
+// one key. A strip of 32 rows takes 32 * 2 * (d + dv) flops per key, which is some 0.14 us at d = dv = 128 and 117
+// GFLOP/s. Packing a row of K and a row of V writes 1 KiB, which takes 0.1 us at 10 GB/s.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
@@ -135,8 +136,8 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
     graph.successors.push_back(static_cast<int32_t>(to));
     ++graph.predecessor_count[static_cast<size_t>(to)];
   };
-  // The loops below go over tasks by ascending id (tiles, packs, joins), because the lists of successors stand in this
-  // order.
+  // The loops below add the successors of each task in the order of task ids (tiles, packs, joins), because the graph
+  // stores the lists in that order.
   const auto end_task = [&graph] { graph.successor_begin.push_back(std::ssize(graph.successors)); };
   auto owner = packed.begin();
   for (int64_t item = 0; item < items; ++item) {
@@ -152,7 +153,7 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
   }
   std::vector<int64_t> tiles;
   for (const PackedHead& head : packed) {
-    // Tiles that are claimed before their head is packed run in this order, heavy ones first.
+    // The join releases the tiles in this order, the heavy ones first, if workers have claimed them before.
     tiles.resize(static_cast<size_t>(head.item_end - head.item_begin));
     std::iota(tiles.begin(), tiles.end(), head.item_begin);
     std::sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {
@@ -189,7 +190,7 @@ void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead
   auto next_packed = packed.begin();
   for (size_t worker = 0; worker + 1 < cuts.size(); ++worker) {
     const int64_t begin = cuts[worker], end = cuts[worker + 1];
-    // The rest of a head that an earlier worker packs is claimed last.
+    // The tiles at the begin of this range that belong to a head of an earlier range are claimed last.
     const int64_t rest_end = std::min(end, head == heads.begin() ? begin : std::max(begin, (head - 1)->item_end));
 
     for (auto p = next_packed; p != packed.end() && p->item_begin < end; ++p) {

@@ -10,8 +10,9 @@
 
 namespace fa::tiling {
 
-/// A head whose K or V is packed. Its packs [pack_begin, pack_end) precede join_in, which precedes its tiles. If packed
-/// head `successor` reuses the slot, join_out stands between the tiles of this head and the packs of the successor.
+/// A head whose K or V is packed. Its packs [pack_begin, pack_end) precede join_in, which precedes its tiles. If the
+/// packed head with index `successor` reuses the slot, join_out stands between the tiles of this head and the packs of
+/// that head.
 struct PackedHead {
   int64_t head = 0;  ///< index into the HeadTiles
   int64_t item_begin = 0, item_end = 0;
@@ -27,12 +28,12 @@ struct PackedHead {
 [[nodiscard]] std::vector<PackedHead> CutIntoPacks(std::span<const HeadTiles> heads, const Machine& machine,
                                                    ForwardPlan& plan, std::vector<int64_t>& durations);
 
-/// Gives each packed head a slot; `cuts` are the workers' ranges of tiles. If workers + 1 slots suffice, each head has
-/// a slot of its own. Otherwise each worker has one slot, for the heads that start in its range, one after the other.
-/// Fills in plan.kv_slots and the slots of packs and items.
+/// Gives each packed head a slot. `cuts` are the workers' ranges of tiles. If there are at most workers + 1 packed
+/// heads, each has a slot of its own. Otherwise each worker has one slot, for the heads that start in its range, one
+/// after the other. Fills in plan.kv_slots and the slots of packs and items.
 void AssignSlots(std::span<const int64_t> cuts, std::span<PackedHead> packed, ForwardPlan& plan);
 
-/// Adds joins and edges to plan.graph, and zeros as the joins' times to `durations`.
+/// Adds the joins and edges to plan.graph, and a time of 0 per join to `durations`.
 void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<int64_t>& durations);
 
 /// Makes graph.order and graph.range_begin from the ranges `cuts` of the tiles in `item_order`. An empty item_order

@@ -15,13 +15,13 @@ namespace fa::tiling {
 /// The sizes of a call that scores keys for tokens.
 struct IndexerSizes {
   const char* op = "";
-  std::string result;  ///< what the call makes of a token's scores: "the 2048 best"
+  std::string result;  ///< what the call computes from a token's scores: "the 2048 best"
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   int64_t key_width = 0;  ///< keys along the lanes of a strip
 };
 
-/// Returns what the plan of a call that scores keys says about itself. The facts refer to the plan.
+/// Returns the facts about the plan of a call that scores keys. They keep references to the plan.
 [[nodiscard]] PlanFacts FactsOf(const IndexerSizes& sizes, const SparseSequences& sequences, const Machine& machine,
                                 const IndexerPlan& plan, std::vector<std::string> kernels);
 

@@ -20,8 +20,8 @@ struct IndexerGradProblem {
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;     ///< heads and columns of the indexer
   int64_t entries = kEveryKey;  ///< most keys per token
-  int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention that a loss multiplies; 0: no attention
-  bool walks_twice = false;     ///< whether a loss needs the sum of a row's probabilities before their use
+  int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention whose scores a loss computes; 0: no attention
+  bool walks_twice = false;     ///< whether a loss computes a row's probabilities once more, after their sum
 };
 
 /// The plan by which gradients of the indexer are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block
@@ -30,7 +30,7 @@ struct IndexerGradPlan {
   const char* op = "";
   int64_t block_k = 0;             ///< keys that a task multiplies and differentiates at a time
   int64_t tokens_per_task = 1;     ///< most tokens of a task
-  std::vector<TokenGroup> groups;  ///< tokens that walk the keys together, as one task; empty: one token per task
+  std::vector<TokenGroup> groups;  ///< tokens that go through the keys together, as one task; empty: one token per task
   int64_t units = 0;               ///< tasks of tokens
   double flops = 0;
   std::string reason;

@@ -8,11 +8,12 @@
 
 namespace fa::tiling {
 
-/// The tasks of a gradient whose tokens add to f32 sums of keys. Some tasks clear the sums, then tasks of tokens add,
-/// then other tasks write the sums. All these tasks form one list without edges, which workers claim from the front.
+/// The tasks of a gradient in which every token adds to f32 sums per key. The first tasks clear the sums, then the
+/// tasks of tokens add to them, then the last tasks write the sums. All these tasks form one list without edges, which
+/// workers claim from the front.
 struct KeySumPlan {
   int64_t columns = 0;  ///< floats per key's sum
-  int64_t units = 0;    ///< tasks of tokens, in order; tasks of one sequence take turns at the sequence's keys
+  int64_t units = 0;    ///< number of tasks of tokens; the tasks of one sequence add to its keys' sums in order
   /// For each sequence the number of its first key, counted through all sequences; the last entry is the number of all
   /// keys.
   std::vector<int64_t> first_key;

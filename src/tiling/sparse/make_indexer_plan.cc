@@ -21,7 +21,8 @@ constexpr int64_t kTasksPerWorker = 4;
 // The fewest keys of a part when keys are cut. The task of a shorter part would be nearly all overhead.
 constexpr int64_t kLeastKeys = 512;
 
-// The cost of using a score, as a number of products of one key with one head. A selection reads each score ten times.
+// The cost of reading a score in the selection, in the cost of one product of a key with a head. A selection reads each
+// score ten times.
 constexpr double kRowCost = 10;
 
 // Loads are scaled to a sum below this, so that sums and products with worker counts stay in 64 bits.
@@ -79,7 +80,6 @@ void Share(int64_t heads, int64_t workers, IndexerPlan& plan) {
   const double of_pair = static_cast<double>(heads) + (plan.cut ? 0.0 : kRowCost);
   double total = 0;
   for (const IndexerItem& item : plan.items) total += of_pair * Pairs(item);
-  // Loads are scaled so that their sums stay in 64 bits.
   const double scaled = of_pair / std::max(total / kMaxTotalLoad, 1.0);
   for (const IndexerItem& item : plan.items) add(1 + static_cast<int64_t>(scaled * Pairs(item)));
   while (std::ssize(load_before) <= plan.graph.task_count) add(1);

@@ -19,10 +19,10 @@ constexpr int64_t kBlockK = 128;
 // microseconds.
 constexpr double kMinTaskFlops = 1e6;
 
-// How many rows ahead a product fetches the values that it reads in place, while a panel takes 16 KiB of L1. Shared
-// values are columns of the keys, which the computation of scores has brought into L2. Values in a tensor of their own
-// come from further away. With only 8 rows ahead for such values, a Zen 5 runs at 50 % of its peak rate instead of
-// 64 %.
+// A product that reads values in place prefetches the row that lies this many rows ahead. Shared values are columns of
+// the keys, which the computation of scores has brought into L2. Values in a tensor of their own come from further
+// away. For these, prefetching only 8 rows ahead lets a Zen 5 run at 50 % of its peak rate instead of 64 %. More rows
+// might not fit into L1, of which the panel in use takes 16 KiB.
 constexpr int64_t kSharedValuesAhead = 8, kOwnValuesAhead = 32;
 
 void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
@@ -34,7 +34,7 @@ void OneList(int64_t tasks, int workers, core::TaskGraph& graph) {
 
 int64_t TileColumns(const AttentionProblem& problem) { return problem.d + problem.d_rope + problem.dv; }
 
-/// Begins a plan of the forward or the backward, and sets the flops of one pass of products.
+/// Begins a plan of the forward or the backward, and sets its flops to those of the products Q K^T and P V.
 SparsePlan Begin(const char* op, const SparseProblem& sparse) {
   const AttentionProblem& problem = sparse.attention;
   SparsePlan plan;
@@ -70,8 +70,8 @@ SparsePlan MakeSparseForwardPlan(const SparseProblem& sparse, const Machine& mac
     plan.tokens_per_task =
         std::clamp(static_cast<int64_t>(kMinTaskFlops / std::max(flops_of_token, 1.0)), int64_t{1}, most);
     plan.tokens_per_task = std::max(plan.tokens_per_task, CeilDiv(tokens, kMaxTasks));
-    // If there are few tokens, the heads of a token go to several workers. A mean over heads needs all heads of a token
-    // in one task.
+    // If there are few tokens, the heads of a token are spread over several tasks. A mean over heads needs all heads of
+    // a token in one task.
     const int64_t strips = CeilDiv(heads, machine.strip_rows);
     const int64_t parts = std::min(strips, CeilDiv(4 * machine.workers, tokens));
     if (machine.workers > 1 && !sparse.whole_tokens && parts > 1) {
@@ -90,7 +90,8 @@ SparsePlan MakeSparseBackwardPlan(const SparseProblem& sparse, const Machine& ma
   // The products are Q K^T, dO V^T, dS K, dS^T Q and P^T dO.
   plan.flops = 2 * sparse.Pairs() * static_cast<double>(3 * (problem.d + problem.d_rope) + 2 * problem.dv);
   CheckWork(plan.flops, machine.workers);
-  // Each task has one token, because a task of several tokens would hold up the tokens after it.
+  // Each task has one token. If a task had several, the tasks after it would wait longer for their turn to add to the
+  // keys.
   plan.token_tasks = sparse.sequences.tokens;
   return plan;
 }

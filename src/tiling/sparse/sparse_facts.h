@@ -11,8 +11,8 @@
 
 namespace fa::tiling {
 
-/// Returns what a plan of sparse attention says about itself. The facts refer to the plan, to the graph, and to the
-/// objects to which `sparse` refers.
+/// Returns the facts about a plan of sparse attention. They keep references to the plan, to the graph and to what
+/// `sparse` refers to.
 /// @param graph  the graph that runs: the graph of the plan or of its KeySumPlan
 [[nodiscard]] PlanFacts FactsOf(const SparseProblem& sparse, const Machine& machine, const SparsePlan& plan,
                                 const core::TaskGraph& graph, std::vector<std::string> kernels);

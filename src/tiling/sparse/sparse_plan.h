@@ -14,15 +14,15 @@ namespace fa::tiling {
 inline constexpr int64_t kMaxTileHeads = 144;
 
 /// The tasks into which a sparse call is cut. All workers claim from the front of one list. The reason is that the cost
-/// of a token is the length of its list of keys, which only Run knows.
+/// of a token depends on the length of its list, which is known only in Run.
 struct SparsePlan {
   const char* op = "";
   int64_t block_k = 0;     ///< keys gathered at a time, a constant
   int64_t tile_heads = 0;  ///< heads that go through a token's keys together
-  /// The number of rows by which a product of few heads fetches values ahead into L1. Such a product reads keys in
-  /// place. 0 means that the product does not fetch ahead.
+  /// If few heads read the keys in place, their product with the values prefetches the row that lies this many rows
+  /// ahead into L1. 0: it does not prefetch.
   int64_t values_ahead = 0;
-  int64_t tokens_per_task = 1;  ///< tokens in order, of one sequence or several
+  int64_t tokens_per_task = 1;  ///< consecutive tokens, which may belong to several sequences
   int64_t heads_per_task = 0;
   int64_t token_tasks = 0;
   double flops = 0;

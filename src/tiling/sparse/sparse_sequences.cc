@@ -10,7 +10,7 @@
 namespace fa::tiling {
 
 double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) const {
-  // Returns the sum over the limits 1..x of the number of blocks that hold as many keys as the limit.
+  // Returns the sum of ceil(limit / block_size) over the limits 1..x.
   const auto blocks_up_to = [block_size](int64_t x) {
     const auto whole = static_cast<double>(x / block_size), rest = static_cast<double>(x % block_size);
     return static_cast<double>(block_size) * whole * (whole + 1) / 2 + rest * (whole + 1);
@@ -24,7 +24,8 @@ double SparseSequences::SelectableKeys(int64_t entries, int64_t block_size) cons
       blocks += static_cast<double>(sq) * static_cast<double>(of_each);
       continue;
     }
-    // The rows with keys have the limits before + 1 to sk, one each. Earlier rows have no keys.
+    // If sk >= sq, row t has the limit before + 1 + t. Otherwise the first rows have no keys, and the others have the
+    // limits 1 to sk.
     const int64_t before = std::max<int64_t>(sk - sq, 0);
     const int64_t end = std::max(before, std::min(sk, full));
     blocks += blocks_up_to(end) - blocks_up_to(before) + static_cast<double>(sk - end) * static_cast<double>(entries);

@@ -10,7 +10,7 @@
 
 namespace fa::tiling {
 
-/// The rows in use of one batch element or one packed sequence.
+/// One batch element or one packed sequence: its rows that are in use.
 struct SparseSequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in the tensors; otherwise 0
@@ -43,8 +43,8 @@ struct SparseSequences {
     return list[static_cast<size_t>(token.sequence)].Limit(mask, token.row);
   }
   /// Returns the number of keys of all tokens together if each token's list has `entries` blocks of block_size keys.
-  /// For each token it takes the smaller of two numbers: the keys of the list, and the keys of the blocks that hold
-  /// what the token may select.
+  /// For each token it takes the smaller of two numbers: `entries` * block_size, and the keys of the blocks that hold
+  /// all keys which the token may select.
   [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
   /// Returns the token's row in the tensors. The batch element of this row is the token's sequence.
   [[nodiscard]] int64_t Row(const SparseToken& token) const {

@@ -413,6 +413,21 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   EXPECT_TRUE(call.Untouched());
   EXPECT_EQ(elsewhere, std::vector<float>(elsewhere.size(), 1.0F));
   EXPECT_EQ(aclSetTensorAddr(call.executor, 6, out, elsewhere.data()), ACLNN_ERR_PARAM_INVALID);
+
+  // Inputs are query, key, value; outputs are softmaxMax, softmaxSum, attentionOut.
+  const std::vector<float> value(4 * SmallCall::kSize, 2.0F);
+  std::vector<float> again(elsewhere.size(), NAN);
+  auto* given = const_cast<aclTensor*>(call.p.value);
+  ASSERT_EQ(aclSetInputTensorAddr(call.executor, 2, given, const_cast<float*>(value.data())), ACLNN_SUCCESS);
+  ASSERT_EQ(aclSetOutputTensorAddr(call.executor, 2, out, again.data()), ACLNN_SUCCESS);
+  ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
+  ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
+  EXPECT_EQ(again, std::vector<float>(again.size(), 2.0F));
+  EXPECT_EQ(elsewhere, std::vector<float>(elsewhere.size(), 1.0F));
+  EXPECT_EQ(aclSetInputTensorAddr(call.executor, 3, given, nullptr), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("index=3, want less than 3 (inputs given)"));
+  EXPECT_EQ(aclSetOutputTensorAddr(call.executor, 3, out, again.data()), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("index=3, want less than 3 (outputs given)"));
   ASSERT_EQ(aclSetTensorAddr(call.executor, 0, nullptr, nullptr), ACLNN_SUCCESS);
   EXPECT_EQ(call.Start(stream_), ACLNN_ERR_PARAM_NULLPTR);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("query: null data"));

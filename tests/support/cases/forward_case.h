@@ -43,11 +43,9 @@ struct ForwardCase {
   bool pse_broadcast_batch = false;  ///< shape [1,N,..], or [N] for slopes
   bool pse_f32 = false;              ///< f32 pse with 16-bit q
   double pse_minus_inf_share = 0;    ///< the share of pse that is -inf, as in a float mask
-  int64_t q_start = 0, kv_start = 0;
-  float softcap = 0;
+  FA_DENSE_NUMBERS(FA_NUMBER_MEMBER)
   std::optional<float> scale = {};
   DropoutForm dropout = DropoutForm::kNone;
-  float keep_prob = 1;
   bool sink = false;
   bool wants_max = true, wants_sum = true, wants_lse = true;
 

@@ -34,7 +34,7 @@ struct AttentionFlags {
 
 /// Adds the flags that every attention has: --query, --key, --value, --layout, --head-num, --dtype, --scale.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// Adds a flag per number of the lists in fa/options.h that `options` and `only` have: --softcap, --q-start.
+/// Adds a flag per number of the lists in fa/options.h that `options` and `only` have, such as --q-start.
 template <typename Options, typename... Only>
 void AddNumberFlags(CLI::App& command, Options& options, const Only&... only) {
   const auto add = [&](const char* name, const char* text, auto& number, const auto&...) {

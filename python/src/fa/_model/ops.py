@@ -60,21 +60,20 @@ class ModelCall(NamedTuple):
     def options(self, query: Tensor) -> _fa.AttentionOptions:
         """Returns the options of the dense engine."""
         seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()
-        return made(
-            _fa.AttentionOptions,
-            NAMES,
-            layout="BNSD",
-            mask=_rule(self, query),
-            pse_type=0,
-            keep_prob=self.keep_prob,
-            seed=None if seed is None else seed & UNSIGNED_64,
-            offset=offset & UNSIGNED_64,
+        given = {
+            "layout": "BNSD",
+            "mask": _rule(self, query),
+            "pse_type": 0,
+            "keep_prob": self.keep_prob,
+            "seed": None if seed is None else seed & UNSIGNED_64,
+            "offset": offset & UNSIGNED_64,
             **self._of_scores(),
-        )
+        }
+        return made(_fa.AttentionOptions, given, NAMES)
 
     def decode_options(self, layout: str, mask: Mask) -> _fa.DecodeAttentionOptions:
         """Returns the options of the engine of few rows."""
-        return made(_fa.DecodeAttentionOptions, NAMES, layout=layout, mask=mask, **self._of_scores())
+        return made(_fa.DecodeAttentionOptions, {"layout": layout, "mask": mask, **self._of_scores()}, NAMES)
 
     def _of_scores(self) -> dict[str, Any]:
         return {"scale": self.scale, "softcap": self.softcap}

@@ -35,6 +35,10 @@ HARMLESS = frozenset(
 )
 
 
+# The arguments of an attention function that may not be None.
+REQUIRED = frozenset({"query", "key", "value", "dropout"})
+
+
 def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
     """Raises ValueError for an unknown keyword whose tensor has the shape of something that selects keys or changes
     scores."""
@@ -42,6 +46,16 @@ def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
         if name not in HARMLESS and isinstance(value, Tensor) and value.dim() >= 3:
             text = f'"fa" does not know the keyword {name} of {type(module).__name__}; it may change the result.'
             raise ValueError(f'{text} Use attn_implementation="eager"')
+
+
+def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Raises TypeError for a number or a tensor that is something else. All but REQUIRED may be None."""
+    for name, value in (numbers | tensors).items():
+        fits = hasattr(value, "__float__") if name in numbers else isinstance(value, Tensor)
+        if not (fits or (value is None and name not in REQUIRED)):
+            want = "a number" if name in numbers else "a torch.Tensor"
+            optional = "" if name in REQUIRED else " or None"
+            raise TypeError(f"{name}: want {want}{optional}, got {type(value).__name__}")
 
 
 def check_model(model: PreTrainedModel, name: str) -> None:

@@ -91,8 +91,9 @@ def checked(function: Callable) -> Callable:
 
 
 def as_newest(given: dict) -> dict:
-    """Returns the arguments of an older version under the newest version's names."""
-    return {**given, "pre_tokens": given["pre_tockens"], "next_tokens": given["next_tockens"]}
+    """Adds the newest version's names to the arguments of an older version, and returns the arguments."""
+    given["pre_tokens"], given["next_tokens"] = given["pre_tockens"], given["next_tockens"]
+    return given
 
 
 def _without_padding(sums: list[int]) -> list[int]:
@@ -107,8 +108,7 @@ def _without_padding(sums: list[int]) -> list[int]:
 def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
     """Returns the call for the arguments of npu_fusion_attention_v2, or of its gradient. Older versions lack some
     arguments."""
-    prefix = integers(given["prefix"], "prefix")
-    cu_q, cu_kv = (_without_padding(integers(given[name], name)) for name in ("actual_seq_qlen", "actual_seq_kvlen"))
+    prefix, cu_q, cu_kv = (integers(given[name], name) for name in ("prefix", "actual_seq_qlen", "actual_seq_kvlen"))
     head_num, input_layout, softmax_layout = given["head_num"], given["input_layout"], given["softmax_layout"]
     sparse_mode, pse_type, mask = given["sparse_mode"], given.get("pse_type", 1), given["atten_mask"]
     layout = input_layout.upper()
@@ -122,7 +122,7 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
     if mask is None:  # without a mask the device computes all pairs in training, whatever the mode
         sparse_mode, prefix = 0, []
-    drop_mask, q_start, kv_start = (given.get(name) for name in ("dropout_mask", "q_start_idx", "kv_start_idx"))
+    drop_mask, q_start, kv_start = given.get("dropout_mask"), given.get("q_start_idx"), given.get("kv_start_idx")
     starts = kv_start and pse_type >= 2  # without kv_start_idx the device ignores q_start_idx too
     return Call(
         query_rope=given.get("query_rope"),
@@ -139,8 +139,8 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         pre_tokens=given["pre_tokens"],
         next_tokens=given["next_tokens"],
         prefix=prefix,
-        cu_q=cu_q,
-        cu_kv=cu_kv,
+        cu_q=_without_padding(cu_q),
+        cu_kv=_without_padding(cu_kv),
         pse_type=pse_type,
         q_start=q_start[0] if starts and q_start else 0,
         kv_start=kv_start[0] if starts else 0,
@@ -195,7 +195,7 @@ def _attend(given: dict, state: Tensor | None, names: dict[str, str]) -> tuple[C
 
 def forward(given: dict, names: dict[str, str]) -> Forward:
     """Runs npu_fusion_attention_v2 with these arguments. Errors use `names`."""
-    query, key, seed, offset, state = *(given[name] for name in ("query", "key", "seed", "offset")), None
+    query, key, seed, offset, state = given["query"], given["key"], given["seed"], given["offset"], None
     if given["keep_prob"] == 1:
         seed = offset = 0
     elif given["dropout_mask"] is None:

@@ -58,12 +58,12 @@ class Call(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """Returns the keywords of `fa.flash_attention` for this call."""
-        given = dict(zip(self._fields, self, strict=True))
-        rule = [given.pop(name) for name in ("sparse_mode", "pre_tokens", "next_tokens", "prefix")]
+        given = self._asdict()
+        del given["sparse_mode"], given["pre_tokens"], given["next_tokens"], given["prefix"], given["statistics"]
+        rule = self.sparse_mode, self.pre_tokens, self.next_tokens, self.prefix
         given["mask"] = Mask.from_sparse_mode(*rule, self.dense_mask is not None)
         given["head_num"] = given.pop("heads")
         state = given.pop("dropout_state")
         if state is not None:
             given["seed"], given["offset"] = (number & UNSIGNED_64 for number in state.tolist())
-        del given["statistics"]
         return given

@@ -57,9 +57,10 @@ class DecodeCall(NamedTuple):
 
     def tensors(self) -> dict[str, Tensor | None]:
         """Returns the tensors that the library reads."""
-        return {name: getattr(self, name) for name in DecodeCall._fields[2:14]}
+        return dict(zip(_TENSORS, self[2:14], strict=True))
 
 
+_TENSORS = DecodeCall._fields[2:14]
 # These members have the names of the function's arguments.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
@@ -102,9 +103,9 @@ def decode_operator(query, key, value, *arguments):
 
 @functools.lru_cache
 def _options(layout, heads, scale, rule, pre, next_, *numbers) -> _fa.DecodeAttentionOptions:
-    given = dict(zip(_NUMBERS, numbers, strict=True))
     mask = DecodeCall(rule=rule, pre=pre, next=next_).mask()
-    return made(_fa.DecodeAttentionOptions, layout=layout, heads=heads, scale=scale, mask=mask, **given)
+    given = {"layout": layout, "heads": heads, "scale": scale, "mask": mask, **dict(zip(_NUMBERS, numbers, strict=True))}
+    return made(_fa.DecodeAttentionOptions, given)
 
 
 def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
@@ -129,8 +130,7 @@ def attend_cached(
 ) -> tuple[Tensor, Tensor]:
     """Returns the output and lse for arguments that are known to be tensors. `call` has no lengths."""
     key, value = list(key), list(value)
-    tensors = call.tensors().values()
-    if possible(query, *key, *value, *call.key_rope, *tensors):
+    if possible(query, *key, *value, *call.key_rope, *call[2:14]):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
         return _directly(query, key, value, *lengths, call)
     call = call._replace(lengths_q=_as_tensor(lengths_q), lengths_kv=_as_tensor(lengths_kv))
@@ -202,7 +202,7 @@ def decode_attention(
         TypeError: an argument is no tensor.
     """
     quantized = antiquant_scale, antiquant_offset, deq_scale1, quant_scale1, deq_scale2, quant_scale2, quant_offset2
-    if all(tensor is None for tensor in (*quantized, query_rope, key_rope)) and unwatched():
+    if query_rope is key_rope is None and all(tensor is None for tensor in quantized) and unwatched():
         tensors = query, key, value, block_table, dense_mask, pse, sink
         options = layout, head_num, scale, is_causal, window, softcap
         found = _plainly(tensors, options, lengths_q, lengths_kv, return_lse)
@@ -267,9 +267,8 @@ def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: Decode
     recorded = torch.is_grad_enabled()
     lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
     named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]
-    for name, tensor in [("query", query), *named, *call.tensors().items()]:
-        if tensor is None and name in DecodeCall._fields:
-            continue
+    given = [(name, tensor) for name, tensor in zip(_TENSORS, call[2:14], strict=True) if tensor is not None]
+    for name, tensor in [("query", query), *named, *given]:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
         if recorded and tensor.requires_grad:

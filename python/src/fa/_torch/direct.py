@@ -115,7 +115,8 @@ def _options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptio
 
 def _new_options(biased: bool, mask: Mask, scale: float | None) -> _fa.AttentionOptions:
     """Makes the options. A bias is added after scaling."""
-    return made(_fa.AttentionOptions, layout="BNSD", scale=scale, mask=mask, pse_type=0 if biased else 1)
+    given = {"layout": "BNSD", "scale": scale, "mask": mask, "pse_type": 0 if biased else 1}
+    return made(_fa.AttentionOptions, given)
 
 
 @functools.lru_cache

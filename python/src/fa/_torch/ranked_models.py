@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .entered import context
+
 _lock = threading.Lock()
 _settings: list[dict[str, Any]] = []  # the keywords of contexts that have been entered and not left
 _undo: contextlib.ExitStack | None = None
 
 
-@contextlib.contextmanager
+@context("fa.torch.context_parallel.enable")
 def enabled(
     attention: Callable[..., Tensor],
     replace_in_models: Callable[[contextlib.ExitStack], None],

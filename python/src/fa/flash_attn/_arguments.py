@@ -15,19 +15,25 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 # The words of an error, and the arguments in it (see `at`).
-Words = str | tuple[str, str, str]
+Words = str | tuple[str]
 
 
-def at(path: str) -> tuple[str, str, str]:
-    """Returns an argument in an error, such as "k.shape[2]", in pieces, so that it can be renamed."""
+def at(path: str) -> tuple[str]:
+    """Marks an argument in an error, such as "k.shape[2]"."""
+    return (path,)
+
+
+def _pieces(path: str) -> tuple[str, str, str]:
+    """Returns an argument in pieces, so that it can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
 
 
 def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
-    name, member, index = at(path)
-    return argument_error(ValueError, name, f"={got}, want {want}", *more, member=member, index=index)
+    name, member, index = _pieces(path)
+    words = (word if isinstance(word, str) else _pieces(*word) for word in more)
+    return argument_error(ValueError, name, f"={got}, want {want}", *words, member=member, index=index)
 
 
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
@@ -101,7 +107,7 @@ def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
     and None means -1."""
     if len(window_size) != 2:
         raise invalid("window_size", window_size, "(left, right)")
-    left, right = (-1 if side is None else max(int(side), -1) for side in window_size)
+    left, right = [-1 if side is None else max(int(side), -1) for side in window_size]
     return left, 0 if causal else right
 
 

@@ -99,24 +99,26 @@ class FlashCall(NamedTuple):
     def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
         """Returns the engine's options. offset: row i has the place of key i + offset."""
         seed, philox_offset = self.philox(run)
-        return made(
-            _fa.AttentionOptions,
-            layout=layout,
-            mask=mask_of(self.left, self.right),
-            pse_type=NO_BIAS if self.slopes is None else SLOPES,
-            q_start=0 if self.slopes is None else offset,
-            keep_prob=self.keep_prob,
-            seed=seed,
-            offset=philox_offset,
-            **self._of_scores(),
-        )
+        given = {
+            "layout": layout,
+            "mask": mask_of(self.left, self.right),
+            "pse_type": NO_BIAS if self.slopes is None else SLOPES,
+            "q_start": 0 if self.slopes is None else offset,
+            "keep_prob": self.keep_prob,
+            "seed": seed,
+            "offset": philox_offset,
+            "scale": self.scale,
+            "softcap": self.softcap,
+        }
+        return made(_fa.AttentionOptions, given)
 
     def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
         """Returns the options of the engine of few rows."""
-        return made(_fa.DecodeAttentionOptions, layout="BSND", mask=mask, **self._of_scores())
+        given = {"layout": "BSND", "mask": mask, "scale": self.scale, "softcap": self.softcap}
+        return made(_fa.DecodeAttentionOptions, given)
 
-    def _of_scores(self) -> dict[str, Any]:
-        return {"scale": self.scale, "softcap": self.softcap}
+    def capped(self, scores: Tensor) -> Tensor:
+        return self.softcap * torch.tanh(scores / self.softcap) if self.softcap > 0 else scores
 
 
 TENSORS = tensors_of(FlashCall)

@@ -34,6 +34,9 @@ class Packed(NamedTuple):
     seqused_k: Optional[Tensor] = None
 
 
+_UNPACKED = Packed(None, None, 0, 0)
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None, empty: float) -> Any:
     """Returns out, or with return_attn_probs (out, softmax_lse, S_dmask).
 
@@ -56,7 +59,7 @@ def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, pack
         packed = check_packed(packed)
     batch = q.shape[0] if packed is None else packed.cu_seqlens_q.shape[0] - 1
     numbers = checked_options(q, v, qv, options, batch)
-    lengths = packed or Packed(None, None, 0, 0)
+    lengths = packed or _UNPACKED
     return FlashCall(
         dropout_state=new_state(options.dropout_p),
         cu_q=lengths.cu_seqlens_q,

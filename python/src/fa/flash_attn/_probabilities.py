@@ -66,9 +66,7 @@ def _signed(q: Tensor, k: Tensor, lse: Tensor, slopes: Tensor | None, call: Flas
     """Returns the probabilities [N, Sq, Sk] of one sequence, from q [Sq, N, D], k [Sk, Nkv, D] and lse [N, Sq]."""
     scale = q.shape[-1] ** -0.5 if call.scale is None else call.scale
     keys = k.float().repeat_interleave(q.shape[1] // k.shape[1], 1).permute(1, 2, 0)
-    scores = q.float().transpose(0, 1) @ keys * scale
-    if call.softcap > 0:
-        scores = call.softcap * torch.tanh(scores / call.softcap)
+    scores = call.capped(q.float().transpose(0, 1) @ keys * scale)
     ahead = torch.arange(k.shape[0]) - torch.arange(q.shape[0])[:, None] - (k.shape[0] - q.shape[0])
     if slopes is not None:
         scores = scores - slopes[:, None, None] * ahead.abs()

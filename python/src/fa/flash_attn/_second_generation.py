@@ -57,7 +57,7 @@ def flash_attn_func(
         out = attend_plainly(q, k, v, "as query", causal, window_size, softmax_scale, softcap)
         if out is not None:
             return out
-    options = Options.among(locals())
+    options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
     return lying_as(q, attend(q, k, v, options, None, EMPTY))
 
 
@@ -75,7 +75,7 @@ def flash_attn_kvpacked_func(
 ) -> Any:
     """Computes `flash_attn_func` with k and v in one tensor, [B, Sk, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[B, S, 2, N, D]", 2)
-    options = Options.among(locals())
+    options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
     return _named({"k": "kv", "v": "kv"}, q, k, v, options, None)
 
 
@@ -92,7 +92,7 @@ def flash_attn_qkvpacked_func(
 ) -> Any:
     """Computes `flash_attn_func` with q, k and v in one tensor, [B, S, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[B, S, 3, N, D]", 3)
-    options = Options.among(locals())
+    options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
     return _named({"q": "qkv", "k": "qkv", "v": "qkv"}, q, k, v, options, None)
 
 
@@ -128,7 +128,7 @@ def flash_attn_varlen_func(
         [N, total_q], S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows of no sequence are 0.
     """
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options = Options.among(locals())
+    options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
     if block_table is not None:
         return lying_as(q, attend_pages(q, k, v, options, packed, block_table, EMPTY))
     return lying_as(q, attend(q, k, v, options, packed, EMPTY))
@@ -153,7 +153,7 @@ def flash_attn_varlen_kvpacked_func(
     """Computes `flash_attn_varlen_func` with k and v in one tensor, [total_k, 2, Nkv, D]."""
     k, v = _apart("kv", kv, "[total, 2, N, D]", 2)
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options = Options.among(locals())
+    options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
     return _named({"k": "kv", "v": "kv"}, q, k, v, options, packed)
 
 
@@ -173,7 +173,7 @@ def flash_attn_varlen_qkvpacked_func(
     """Computes `flash_attn_varlen_func` with q, k and v in one tensor, [total, 3, N, D]."""
     q, k, v = _apart("qkv", qkv, "[total, 3, N, D]", 3)
     packed = Packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    options = Options.among(locals())
+    options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
     whole = {"q": "qkv", "k": "qkv", "v": "qkv"}
     lengths = {f"{name}_{of}": name for name in ("cu_seqlens", "max_seqlen") for of in "qk"}
     return _named({**whole, **lengths}, q, k, v, options, packed)
@@ -225,7 +225,8 @@ def flash_attn_with_kvcache(
         raise ValueError("invalid argument: rotary_sin: want it given together with rotary_cos, or neither")
     cache = Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved)
-    return lying_as(q, attend_cache(q, cache, rotary, Options.among(locals()), return_softmax_lse, EMPTY))
+    options = Options(causal, window_size, softmax_scale, softcap, alibi_slopes=alibi_slopes)
+    return lying_as(q, attend_cache(q, cache, rotary, options, return_softmax_lse, EMPTY))
 
 
 def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, ...]:

@@ -4,7 +4,6 @@ attention of few queries over a cache."""
 from __future__ import annotations
 
 from .. import _needs_torch  # noqa: F401  # isort: skip
-import contextlib
 import warnings
 from collections.abc import Iterator
 
@@ -16,6 +15,7 @@ from .._pytorch import is_jagged, unwatched
 from .._torch.call import CAUSAL_TOP_LEFT, EVERY_KEY
 from .._torch.decode import decode_attention
 from .._torch.direct import attend_plainly
+from .._torch.entered import context
 from .._torch.replacement import replacement
 from .._torch.sdpa import attend, check_arguments, refusal, rule_of
 
@@ -105,7 +105,7 @@ def can_use(
     return reason is None
 
 
-@contextlib.contextmanager
+@context("fa.torch.replace_scaled_dot_product_attention")
 def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[None]:
     """While this context lasts, torch.nn.functional.scaled_dot_product_attention is fa.torch's function, in all
     threads.
@@ -125,7 +125,7 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
     enter the context inside a compiled function: enter it around the call.
 
     Contexts nest and overlap, in one thread or in many. The functions that were in force before the first context are
-    put back when the last context is left.
+    put back when the last context is left. A call without `with` replaces nothing, and gives a RuntimeWarning.
     """
     replacement.enter(scaled_dot_product_attention, fallback)
     try:

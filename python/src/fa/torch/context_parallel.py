@@ -175,7 +175,7 @@ def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> co
     and caches of earlier tokens raise ValueError.
 
     Every attention in the model is over all ranks. Backward may run outside the context. Contexts nest, and the
-    innermost one counts.
+    innermost one counts. A call without `with` gives a RuntimeWarning.
     """
     return enabled(scaled_dot_product_attention, _replace_in_models, process_group(group), cut, strategy)
 

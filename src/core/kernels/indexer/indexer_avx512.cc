@@ -6,7 +6,7 @@ namespace fa::core::kernels::avx512 {
 namespace {
 
 #include "core/kernels/vec/vec_avx512.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/indexer/indexer_kernels.inc"
 
 }  // namespace

@@ -5,9 +5,9 @@
 
 #include "fa/context.h"
 
-/// The contracts of the indexer's kernels that run between its products, over the score tiles of kernel_types.h. Scores
-/// may lie with keys or with heads along the lanes. In both forms a sum over heads adds the heads in ascending order,
-/// at any width. So a key's score always has the same bits. max(0, NaN) is NaN.
+/// What the indexer's kernels between its products do with the tiles of scores (kernel_types.h). Either keys or heads
+/// lie along the lanes. In both forms a sum over heads adds the heads in ascending order, at any width. So a key's
+/// score always has the same bits. max(0, NaN) is NaN.
 namespace fa::core::kernels {
 
 /// Maps scores to buckets. The bucket of a score x is min(max(top - b, 0) >> shift, last), where b is the bits of
@@ -24,21 +24,21 @@ struct IndexerFunctions {
   /// Lanes are keys: sum[lane] (+)= sum over heads of weight[head] * max(0, s[head][lane]).
   void (*add_heads)(const float* s, int64_t heads, int64_t width, const float* weight, bool accumulate, float* sum);
 
-  // The next functions have heads along the lanes: s[key][width], of which the first `heads` lanes are in use.
+  // In the next functions, heads lie along the lanes: s[key][width], of which the first `heads` lanes are in use.
 
   /// sum[key] (+)= sum over lanes of weight[lane] * f(s[key][lane]), where f is max(0, .) if `relu` is set, else the
   /// identity.
   void (*sum_lanes)(const float* s, int64_t keys, int64_t width, int64_t heads, const float* weight, bool relu,
                     bool accumulate, float* sum);
-  /// s = 2^(factor * s - shift[lane]) in all lanes; s is 0 where the shift is infinite.
+  /// In all lanes: s = 2^(factor * s - shift[lane]), or 0 if the shift is infinite.
   void (*probabilities)(float* s, int64_t keys, int64_t width, float factor, const float* shift);
   /// In all lanes, d_weight[lane] += sum over keys of d_value[key] * max(0, s), and
   /// s = s > 0 ? weight[lane] * d_value[key] : 0.
   void (*relu_gradient)(float* s, int64_t keys, int64_t width, const float* weight, const float* d_value,
                         float* d_weight);
 
-  // The next functions select the largest scores by keys, which are integers that ascend where scores descend. The
-  // score -0 counts as +0. NaN has the last key, whose bits are all ones.
+  // The next functions serve to select the largest scores. Each score gets an integer, its key; the larger a score, the
+  // smaller its key. -0 counts as +0. NaN has the largest key, whose bits are all ones.
 
   /// keys[i] = the key of scores[i], for i < n.
   void (*order_scores)(const float* scores, int64_t n, uint32_t* keys);

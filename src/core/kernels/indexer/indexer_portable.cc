@@ -6,7 +6,7 @@ namespace fa::core::kernels::portable {
 namespace {
 
 #include "core/kernels/vec/vec_portable.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/indexer/indexer_kernels.inc"
 
 }  // namespace

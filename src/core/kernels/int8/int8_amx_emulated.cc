@@ -1,4 +1,4 @@
-// The int8 kernels of avx512_amx over vocabularies that any CPU executes, for builds with tests.
+// The int8 kernels of avx512_amx with an emulated tile unit, for any CPU, in builds with tests.
 
 #include "core/kernels/levels/kernel_level.h"
 
@@ -14,7 +14,7 @@ namespace {
 #include "core/kernels/vec/vec_amx_emulated.h"
 #include "core/kernels/vec/vec_int8_emulated.h"
 #include "core/kernels/vec/vec_pairs_emulated.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace

@@ -7,38 +7,38 @@
 #include "core/kernels/kernel_types.h"
 #include "fa/context.h"
 
-/// The contracts of the int8 kernels. Strips and transposed tiles are as kernel_types.h says. Operands are *words* of
-/// `group` elements, which are 4 bytes or 2 16-bit integers. Inner products of words are exact in int32. Everything
-/// that is not exact is computed with separate additions and multiplications, in one order, so that all levels give the
-/// same bits.
+/// What the int8 kernels do. Strips and transposed tiles are those of kernel_types.h. Operands are *words* of `group`
+/// elements, which are 4 bytes or two 16-bit integers. Inner products of words are exact in int32. Everything that is
+/// not exact is computed with separate additions and multiplications, in one order, so that all levels give the same
+/// bits.
 namespace fa::core::kernels {
 
 /// The most keys that a product adds in int32: 2^16 keys * 2^7 * 2^7 fits.
 inline constexpr int64_t kInt8ProductKeys = int64_t{1} << 16;
 
-/// The facts that planning reads about the kernels of one strip width on one level. They come from a line of
-/// kernels.inc and are known on any machine.
+/// What planning must know about the kernels of one strip width at one level. It comes from a line of kernels.inc and
+/// is known on any machine.
 struct Int8Facts {
   const char* name = nullptr;  ///< for example "i8_8x32_avx512_vnni"
   Isa isa = Isa::kPortable;
   int64_t width = 0;    ///< lanes; the level's StripKernels of this width do the passes over the scores
   int64_t group = 0;    ///< elements of a word: 4 where the level multiplies bytes, 2 where it multiplies 16 bits
-  int64_t columns = 0;  ///< columns of a block of the panel of V; on the tile unit a column is a block by itself
+  int64_t columns = 0;  ///< columns per block of V's panel; for the tile unit 1
 };
 
 struct Int8Functions {
-  /// panel[word][lane] = sign * row(lane), in groups along d, in the layout that `scores` reads. sign is -1, 0 or 1.
+  /// panel[word][lane] = a word of sign * row(lane), as `scores` reads it. sign is -1, 0 or 1.
   void (*pack_queries)(const LaneRows& rows, int64_t d, int sign, uint32_t* panel);
 
   /// s[key][lane] = sign * sum_c k[key][c] * q[lane][c] exactly, as f32. With `row_max`, row_max[lane] = max(row_max,
-  /// s). `k` points at packed rows of `words` words each. The first of these rows has a number that is a multiple of 8.
-  /// `start` has the starting values of their scores.
+  /// s). `k` points at packed rows of `words` words each; the number of the first row is a multiple of 8. start[key] is
+  /// the number to which a key's products are added.
   void (*scores)(const uint32_t* k, const int32_t* start, int64_t keys, int64_t words, const uint32_t* panel, float* s,
                  float* row_max);
 
   /// Computes p = 2^(factor * (s - row_max)) and row_sum = sum p. In place of s it writes p8 = min(rint(quant * p),
-  /// limit). p8 lies in groups along the keys (on some levels in pairs of groups), of which the last is padded with 0.
-  /// quant >= 0 and limit <= 128. A row_max of -inf counts as 0.
+  /// limit). p8 lies in words of `group` keys (at some levels in pairs of words), and the last is padded with 0. quant
+  /// >= 0 and limit <= 128. A row_max of -inf counts as 0.
   void (*softmax)(float* s, int64_t keys, float factor, float quant, float limit, const float* row_max, float* row_sum);
 
   /// o[column][lane] = sum_key v[key][column] * p8[key][lane], over the first `keys` keys of the panel, where keys <=
@@ -57,7 +57,7 @@ struct Quantization {
   const void* scale = nullptr;   ///< address of the scale of the row's first column
   const void* offset = nullptr;  ///< address of that column's offset; null: 0
   DType dtype = DType::kF32;     ///< type of scale and offset, f32 or bf16
-  bool per_column = false;       ///< whether columns have values of their own; else one value serves all
+  bool per_column = false;       ///< whether each column has its own values; otherwise one value serves all
 };
 
 /// The int8 kernels that a level offers.
@@ -67,13 +67,14 @@ struct Int8Table {
   int strip_count = 0;
   int64_t group = 0, columns = 0;  ///< group and columns of every strip
 
-  /// Packs rows of K in the order that the level's `scores` reads. A row is in groups along d, padded with 0. The order
-  /// is k[row][word], or k[row / 8][word][row % 8], or pairs of words of pairs of rows. With the last two orders the
-  /// panel has room for whole groups of 8 rows. start[row] is the value at which the score of that key starts. Parts of
-  /// one panel may be packed in separate calls that begin at multiples of 8.
+  /// Packs rows of K as words along d, padded with 0, in the order that the level's `scores` reads: k[row][word], or
+  /// k[row / 8][word][row % 8], or pairs of words of pairs of rows. With the last two orders the panel has room for
+  /// whole groups of 8 rows. start[row] is the number to which the products of that key are added. Parts of one panel
+  /// may be packed in separate calls that begin at multiples of 8.
   void (*pack_keys)(const RowBlock& rows, int64_t count, int64_t d, int sign, uint32_t* k, int32_t* start) = nullptr;
-  /// panel[block][group of keys][column] = the rows in groups along the keys, in blocks of `columns` columns. Groups
-  /// and blocks are padded with 0. A level may have pairs of groups instead, and then fills the last pair up.
+  /// panel[block][group of keys][column] = a word with the column's values for the keys of the group, in blocks of
+  /// `columns` columns. Words and blocks are padded with 0. Some levels store pairs of groups instead, and fill up the
+  /// last pair.
   /// @param v_stride  words from one block to the next
   void (*pack_values)(const RowBlock& rows, int64_t keys, int64_t dv, int64_t v_stride, uint32_t* panel) = nullptr;
   /// y = saturate(rint(x * scale + offset)); a NaN becomes -128.

@@ -12,7 +12,7 @@ namespace fa::core::kernels::neon_dotprod {
 namespace {
 
 #include "core/kernels/vec/vec_int8_neon_dotprod.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace fa::core::kernels::portable {
 namespace {
 
 #include "core/kernels/vec/vec_int8_portable.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/int8/int8_level.inc"
 
 }  // namespace

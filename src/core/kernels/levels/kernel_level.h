@@ -5,9 +5,9 @@
 /// functions of the standard library. A file compiled with AVX-512 could contain a copy of such a function, and the
 /// linker could keep that copy for all files (scripts/check_isa_symbols.sh).
 ///
-/// A level's source includes vocabularies (vec_*.h) and kernels (*.inc) inside its own namespace, so that no two levels
-/// share a symbol. Each of these files includes the files that it needs, but no vocabulary. The source defines some of
-/// the functions that registry.cc declares for its level.
+/// A level's source includes vec_*.h, its vocabulary of vector functions, and kernels (*.inc) inside its own namespace,
+/// so that no two levels share a symbol. A kernel file includes the kernel files that it needs, but no vec_*.h. The
+/// source defines some of the functions that registry.cc declares for its level.
 
 #include <cstdint>
 

@@ -1,6 +1,5 @@
-// The kernels of avx512_amx over vocabularies that any CPU executes, for builds with tests. The vocabularies are the
-// vectors of the portable level and an emulation of the tile unit. The products are compiled from the same source text,
-// and strips and their tiles have the same sizes.
+// The kernels of avx512_amx for any CPU, in builds with tests: with the vectors of the portable level and an emulated
+// tile unit. The products are compiled from the same source text, and strips and tiles have the same sizes.
 
 #include "core/kernels/levels/kernel_level.h"
 
@@ -12,15 +11,15 @@ namespace {
 
 #include "core/kernels/vec/vec_amx_emulated.h"
 #include "core/kernels/vec/vec_pairs_emulated.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/levels/tile_level.inc"
 #include "core/kernels/strip_kernels.inc"
 
 }  // namespace
 
 void SetFunctions(KernelSet& set) noexcept {
-  // The portable level has no strips of these widths. These strips take one key at a time, because the compiler would
-  // need minutes to unroll wide blocks of vectors of four lanes.
+  // The portable level has no strips of these widths, so they are made here. Their register blocks have one key,
+  // because the compiler would take minutes for larger blocks of so many vectors of four lanes.
   static_cast<StripFunctions&>(set.strips[0]) = Strip<1, 8>::kFunctions;
   static_cast<StripFunctions&>(set.strips[1]) = Strip<1, 4>::kFunctions;
   SetTileFunctions(set);

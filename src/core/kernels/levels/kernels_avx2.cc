@@ -7,7 +7,7 @@ namespace fa::core::kernels::avx2 {
 namespace {
 
 #include "core/kernels/vec/vec_avx2.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/few_row_floats.inc"
 #include "core/kernels/levels/f32_level.inc"
 

@@ -9,7 +9,7 @@ namespace fa::core::kernels::neon {
 namespace {
 
 #include "core/kernels/vec/vec_neon.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/levels/f32_level.inc"
 
 }  // namespace

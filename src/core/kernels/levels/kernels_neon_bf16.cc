@@ -8,7 +8,7 @@ namespace fa::core::kernels::neon_bf16 {
 namespace {
 
 #include "core/kernels/vec/vec_neon_bf16_matrix.h"
-// These kernels are written in the vocabulary that is included above.
+// The kernels below use the functions of the vec_*.h files above.
 #include "core/kernels/levels/pair_block_level.inc"
 
 }  // namespace

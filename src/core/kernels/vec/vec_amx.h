@@ -1,4 +1,4 @@
-// This is the vocabulary of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
+// The functions of the tile unit (AMX), as instructions. The unit has eight tiles of 16 rows of 64 bytes.
 // vec_amx_emulated.h has the same functions for any CPU.
 //
 // The instructions are written as inline assembly, because g++ 12's intrinsics have two faults. They take tile numbers
@@ -9,7 +9,7 @@
 /// Configures all eight tiles with their full size, once per thread and TileScope.
 FA_INLINE void UseTiles() {
   if (tile_use == TileUse::kInstructions) return;
-  // This is palette 1. The bytes per row of each tile start at byte 16, and the row counts start at byte 48.
+  // Palette 1. The tiles' bytes per row are stored from byte 16 on, and their numbers of rows from byte 48 on.
   alignas(64) static constexpr uint8_t kConfiguration[64] = {
       1,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,  // NOLINT
       64, 0,  64, 0,  64, 0,  64, 0,  64, 0, 64, 0, 64, 0, 64, 0,  // NOLINT
@@ -31,9 +31,9 @@ template <int Tile>
 FA_INLINE void TileStore(void* p, int64_t step) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(step), "i"(Tile) : "memory");
 }
-/// C[m][n] += sum over k < 16 of the pairs A[m][k] . B[k][n], bf16 to f32. Subnormal numbers count as 0. The lower
-/// elements and the upper elements have a sum each, taken in ascending order. These two sums are added to each other,
-/// and then to C.
+/// C[m][n] += sum over k < 16 of the pairs A[m][k] . B[k][n], bf16 to f32. Subnormal numbers count as 0. Lower elements
+/// and upper elements are summed separately, each in ascending order. The two sums are added, and the result is added
+/// to C.
 template <int C, int A, int B>
 FA_INLINE void TileDotPairs() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));

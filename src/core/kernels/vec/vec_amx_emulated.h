@@ -1,4 +1,4 @@
-// This is the vocabulary of vec_amx.h in vectors of the compiler, for any CPU. Each function does the operation that
+// The functions of vec_amx.h for any CPU, written with the compiler's vectors. Each function does the operation that
 // Intel's Software Developer's Manual, volume 2, gives for its instruction.
 
 #pragma once
@@ -34,9 +34,9 @@ FA_INLINE void TileStore(void* p, int64_t step) {
   for (int64_t r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(p) + r * step, tile.row[r], 64);
 }
 
-// Eight columns are computed at a time. If they were computed one by one, tests of all levels would spend much of their
-// time here. Sanitizers need not watch the inside of an instruction. They do watch the memory that tiles are loaded
-// from and stored to.
+// Eight columns are computed at a time; one by one, they would take much of the tests' time. Sanitizers need not check
+// the inside of an emulated instruction. They do check the memory from which tiles are loaded and to which they are
+// stored.
 #define FA_EMULATED __attribute__((no_sanitize("address", "thread", "undefined")))
 typedef float EmulatedFloats __attribute__((vector_size(32)));
 typedef uint32_t EmulatedWords __attribute__((vector_size(32)));
@@ -63,7 +63,7 @@ FA_EMULATED FA_INLINE void EmulatedElements(const uint8_t* p, EmulatedDoubles& l
   upper = __builtin_convertvector(x[1], EmulatedDoubles);
 }
 /// Computes sum = a * b + sum for bf16 a and b, rounded once to nearest even. A product of two bf16 has 16 significant
-/// bits and is exact in double. Its sum with `sum` may lose bits. These bits lie so far below the last bit of f32 that
+/// bits and is exact in double. The addition in double may round, but only bits so far below the last bit of f32 that
 /// they decide no tie.
 FA_EMULATED FA_INLINE void EmulatedFma(double a, const EmulatedDoubles& b, EmulatedFloats& sum) {
   sum = __builtin_convertvector(a * b + __builtin_convertvector(sum, EmulatedDoubles), EmulatedFloats);

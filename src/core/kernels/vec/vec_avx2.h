@@ -9,17 +9,16 @@ using I = __m256i;
 using M = __m256;  // all ones or all zeros in each lane
 inline constexpr int kLanes = 8;
 inline constexpr int kRegisters = 16;
-/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
-/// other.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. 1: it broadcasts
+/// each factor.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
-/// Returns the steps in one turn of the loop of a register block that is `vectors` vectors wide. Two steps of 6x16 run
-/// nearer to the peak, above all while the core's other hyper-thread is busy. 4x24 has no register left for a second
-/// step.
+/// Returns the steps per iteration for a register block that is `vectors` vectors wide. With two steps 6x16 is faster,
+/// above all while the core's other hyper-thread is busy. 4x24 has no register left for a second step.
 constexpr int StepsPerTurn(int vectors) { return vectors == 2 ? 2 : 1; }
-/// Whether the products of strips with V fetch the rows of V that follow. Lists of lines are fetched in any case, and
-/// kernels of few rows fetch in any case. A fetch per step is one more load for 12 FMAs, which slows 4x24 where V lies
-/// in L2. Where V comes from L3 a fetch gains nothing.
+/// Whether the products of strips prefetch the rows of V that follow. Lists of lines are prefetched in any case, and
+/// kernels of few rows prefetch in any case. A prefetch per step is one more load for 12 FMAs, which slows 4x24 if V
+/// lies in L2. If V comes from L3 a prefetch gains nothing.
 inline constexpr bool kFetchesValues = false;
 
 FA_INLINE M FirstLanes(int64_t n) {
@@ -41,7 +40,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm256_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return _mm256_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm256_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
@@ -66,8 +65,8 @@ FA_INLINE M TestBits(I word, I bit) {
 }
 FA_INLINE F ToFloat(I a) { return _mm256_cvtepi32_ps(a); }
 
-/// Returns eight 16-bit values: the first n from memory, and zeros. They are staged, because AVX2 has no masked 16-bit
-/// load.
+/// Returns eight 16-bit values: the first n from memory, and zeros. They are copied first, because AVX2 has no masked
+/// 16-bit load.
 FA_INLINE __m128i Load16N(const uint16_t* p, int64_t n) {
   alignas(16) uint16_t staged[8] = {};
   for (int64_t i = 0; i < n && i < 8; ++i) staged[i] = p[i];
@@ -127,8 +126,8 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
 /// Keeps a loaded vector of B in a register. Otherwise g++ 12 folds the load into every FMA, and the load ports become
 /// the limit.
 FA_INLINE void KeepInRegister(F& x) { asm("" : "+x"(x)); }
-/// Computes sum += x y in the register that sum has. Otherwise g++ 12 gives a sum another register in every step of
-/// unrolled loops, and moves the sums back at the end of a loop.
+/// Computes sum += x y in the register that sum has. Otherwise g++ 12 uses another register for a sum in every step of
+/// an unrolled loop, and moves the sums back at its end.
 FA_INLINE void AddProduct(F x, F y, F& sum) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y)); }
 
 /// Multiplies f by 2^(r/2) and then by 2^(r - r/2). With these two steps a subnormal result is rounded only once.
@@ -141,8 +140,8 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
-/// With 127 added, too, the low bits are the exponent field of 2^n.
+/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
+/// exponents, added too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }
@@ -206,7 +205,7 @@ FA_INLINE F LanesFrom(F x) {
   return _mm256_and_ps(moved, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(N), lane)));
 }
 
-// The next functions take vectors of 8 / R keys by R rows, where R is 1, 2, 4 or 8.
+// The next functions take vectors of 8 / R keys by R rows: lane i belongs to row i % R. R is 1, 2, 4 or 8.
 
 /// Lane i of the result is lane i % R of x.
 template <int R>
@@ -216,7 +215,7 @@ FA_INLINE F RepeatLanes(F x) {
   x = _mm256_permute2f128_ps(x, x, 0x00);
   return R == 4 ? x : _mm256_permute_ps(x, R == 2 ? 0x44 : 0x00);
 }
-/// Lane i of the result combines all lanes of its row by `join`, which takes two operands.
+/// Lane i of the result is join of all lanes of x that belong to row i % R. `join` takes two operands.
 template <int R, typename Join>
 FA_INLINE F JoinGroups(F x, const Join& join) {
   static_assert(R == 1 || R == 2 || R == 4 || R == 8);

@@ -9,12 +9,12 @@ using I = __m512i;
 using M = __mmask16;
 inline constexpr int kLanes = 16;
 inline constexpr int kRegisters = 32;
-/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
-/// other.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. 1: it broadcasts
+/// each factor.
 inline constexpr int kStepsAtOnce = 1;
-/// The number of last steps of a register block that are taken a few rows at a time. So some rows are stored while the
-/// next rows are multiplied. With 0 all rows take all steps together. A Zen 4 stores a vector every other cycle, so 24
-/// stores at once would delay the next block.
+/// The number of last steps of a register block that are taken a few rows at a time. So some rows are stored while
+/// others are still multiplied. With 0, all rows take all steps together. A Zen 4 stores a vector every other cycle, so
+/// 24 stores one after the other would delay the next block.
 inline constexpr int kLastSteps = 4;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
 inline constexpr bool kFetchesValues = true;
@@ -35,7 +35,7 @@ FA_INLINE F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 FA_INLINE F Fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
 FA_INLINE F Sqrt(F a) { return _mm512_sqrt_ps(a); }
 FA_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return _mm512_max_ps(a, b); }
 FA_INLINE F Min(F a, F b) { return _mm512_min_ps(a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return _mm512_mask_mov_ps(no, m, yes); }
@@ -110,14 +110,14 @@ FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 /// Returns f * 2^r for an integer r. Subnormal results are rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) { return _mm512_scalef_ps(f, r); }
 FA_INLINE F RoundToInteger(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/// The next three functions clamp nothing, because scalef takes any exponent.
+/// These functions clamp nothing, because scalef takes any exponent.
 FA_INLINE F ClampExponent(F x) { return x; }
 FA_INLINE F ClampFromBelow(F x) { return x; }
 FA_INLINE F ClampProbability(F x) { return x; }
 FA_INLINE F RoundExponent(F x) { return RoundToInteger(x); }
 /// Returns 2^n p with n = RoundExponent(x), and 0 where x < -126.
 FA_INLINE F ScaleProbability(F p, F x) {
-  // The masked scaling itself writes the 0.
+  // The masked instruction itself writes the 0.
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, Set(-126.0f), _CMP_NLT_UQ), p, RoundExponent(x));
 }
 
@@ -163,8 +163,9 @@ FA_INLINE void JoinEvenOdd(F& even, F& odd) {
   even = a;
 }
 
-/// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i. Every step
-/// adds halves while it interleaves, which takes 30 shuffles. A transposition would take 64.
+/// Lane i of the result is the sum of the lanes of r[i]. The order of the additions is the same for every i. Each step
+/// combines two vectors into one of half as many terms per sum, which takes 30 shuffles in all. A transposition would
+/// take 64.
 FA_INLINE F SumLanes(F (&r)[16]) {
   F a[8], b[4];
   FA_UNROLL for (int i = 0; i < 8; ++i) {

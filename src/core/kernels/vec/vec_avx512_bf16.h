@@ -1,4 +1,4 @@
-// The operations on words of two bf16 that the level of VDPBF16PS adds to the vocabulary of AVX-512.
+// Operations on words of two bf16, which the level with VDPBF16PS adds to those of vec_avx512.h.
 
 #pragma once
 
@@ -35,7 +35,7 @@ FA_INLINE F BroadcastHalf(const char* p) {
 FA_INLINE F LowerHalves(F words) { return AsF(_mm512_slli_epi32(AsI(words), 16)); }
 FA_INLINE F UpperHalves(F words) { return AsF(AndI(AsI(words), SetI(static_cast<int32_t>(0xffff0000u)))); }
 /// Returns words of `even` (the lower elements) and `odd`, rounded to nearest even. A NaN stays a NaN. This takes two
-/// operations. To round and widen each vector alone would take six.
+/// operations; rounding each vector by itself would take six.
 FA_INLINE F RoundToPairs(F even, F odd) {
   alignas(64) static constexpr uint16_t kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -81,14 +81,15 @@ FA_INLINE void StoreBF16Words(uint16_t* p, F x, F y) {
   _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
 }
 /// Makes words of lower[i] and upper[i] for i < 32. Of every eight words, `first` gets the first four and `second` the
-/// others. Each vector takes one operation, on a unit that does not multiply. If upper is null, upper elements are 0.
+/// others. That takes one operation per vector, on a unit that does not multiply. If upper is null, upper elements are
+/// 0.
 FA_INLINE void UnpackRows(const uint16_t* lower, const uint16_t* upper, F& first, F& second) {
   const I low = _mm512_loadu_si512(lower);
   const I high = upper == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(upper);
   first = AsF(_mm512_unpacklo_epi16(low, high));
   second = AsF(_mm512_unpackhi_epi16(low, high));
 }
-/// Turns 32 floats from their order into the order that UnpackRows gives columns.
+/// Reorders 32 floats from the order of columns into the order in which UnpackRows gives columns.
 FA_INLINE void ToUnpackedOrder(F& a, F& b) {
   const F first = _mm512_shuffle_f32x4(a, b, 0x88);
   b = _mm512_shuffle_f32x4(a, b, 0xdd);
@@ -101,7 +102,8 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-/// Turns the vectors a and b of consecutive keys into the vector of their even keys and the vector of their odd keys.
+/// Splits the keys of a and b, which follow each other, into the vector of the even keys and the vector of the odd
+/// keys.
 template <int R>
 FA_INLINE void SplitKeys(F& a, F& b) {
   static_assert(R == 4 || R == 8);

@@ -5,8 +5,8 @@
 #include "core/kernels/vec/vec_avx512.h"
 
 inline constexpr int kGroup = 4;
-/// The number of keys whose words stand next to each other in a packed panel of K. The loads of eight keys are then one
-/// stream instead of eight, so two dot products per cycle need not wait for them.
+/// The number of keys whose words stand next to each other in a packed panel of K. With eight, the words of eight keys
+/// are read as one stream instead of eight, so that two products per cycle need not wait for loads.
 inline constexpr int kKeyBlock = 8;
 inline constexpr bool kNegatedProbabilities = false;
 

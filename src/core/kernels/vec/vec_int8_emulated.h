@@ -1,4 +1,4 @@
-// The functions of vec_int8_avx512_vnni.h over the vocabulary of the portable level, for builds with tests.
+// The functions of vec_int8_avx512_vnni.h for any CPU, in builds with tests.
 
 #pragma once
 

@@ -7,8 +7,7 @@
 inline constexpr int kGroup = 4;
 /// The number of keys whose words stand next to each other in a packed panel of K. With 1, rows of K stay as they are.
 inline constexpr int kKeyBlock = 1;
-/// P8 is in 0..128. 128 is no signed byte, but -128 is one. So -P8 is stored, and the sign of the product is changed
-/// back.
+/// P8 is in 0..128. 128 does not fit into a signed byte, but -128 does. So -P8 is stored, and the product is negated.
 inline constexpr bool kNegatedProbabilities = true;
 
 FA_INLINE I LoadWords(const uint32_t* p) { return vreinterpretq_s32_u32(vld1q_u32(p)); }

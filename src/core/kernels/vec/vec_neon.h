@@ -7,8 +7,7 @@ using I = int32x4_t;
 using M = uint32x4_t;  // all ones or all zeros per lane
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 32;
-/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
-/// other.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together, as one vector.
 inline constexpr int kStepsAtOnce = kLanes;
 inline constexpr int kLastSteps = 0;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
@@ -21,7 +20,7 @@ FA_INLINE M FirstLanes(int64_t n) {
 }
 
 FA_INLINE F Load(const float* p) { return vld1q_f32(p); }
-/// Loads n elements. 1 to 3 elements are loaded by halves and lanes, because nothing past the end may be read.
+/// Loads n elements. Nothing past them may be read, so 1 to 3 elements are loaded in parts.
 FA_INLINE F LoadN(const float* p, int64_t n) {
   if (n >= 4) return Load(p);
   F x = vdupq_n_f32(0);
@@ -53,7 +52,7 @@ FA_INLINE F FmaByLane(F factors, F b, F c) {
 }
 FA_INLINE F Sqrt(F a) { return vsqrtq_f32(a); }
 FA_INLINE F Abs(F a) { return vabsq_f32(a); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 FA_INLINE F Min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 FA_INLINE F Select(M m, F yes, F no) { return vbslq_f32(m, yes, no); }
@@ -156,8 +155,8 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return vrndnq_f32(x); }
 /// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return vminq_f32(Set(129.0f), vmaxq_f32(Set(-152.0f), x)); }
-/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
-/// With 127 added, too, the low bits are the exponent field of 2^n.
+/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
+/// exponents, added too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return vmaxq_f32(Set(-127.0f), x); }

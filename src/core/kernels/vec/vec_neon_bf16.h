@@ -1,4 +1,4 @@
-// The operations on words of two bf16 that the level of bf16 products adds to the vocabulary of NEON.
+// Operations on words of two bf16, which the level with bf16 products adds to those of vec_neon.h.
 
 #pragma once
 

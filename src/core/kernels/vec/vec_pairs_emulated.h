@@ -1,5 +1,4 @@
-// The functions of vec_avx512_bf16.h over the vocabulary of the portable level, element by element, for builds with
-// tests.
+// The functions of vec_avx512_bf16.h for any CPU, element by element, in builds with tests.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The vocabulary of the portable level, for any CPU: vectors of the compiler with 4 f32 lanes. Multiply and add round
-// separately (the build turns contraction off), so the bits depend on nothing but the build.
+// The vocabulary of the portable level, for any CPU: the compiler's vectors of 4 f32 lanes. A product and a sum are
+// rounded separately (the build turns contraction off), so all CPUs give the same bits.
 
 #pragma once
 
@@ -8,8 +8,8 @@ typedef int32_t I __attribute__((vector_size(16)));
 typedef int32_t M __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 inline constexpr int kRegisters = 16;
-/// The number of steps of the depth that the micro-kernel takes together where the factors of a row lie next to each
-/// other.
+/// The number of steps of the depth for which the micro-kernel loads the factors of a row together. 1: it broadcasts
+/// each factor.
 inline constexpr int kStepsAtOnce = 1;
 inline constexpr int kLastSteps = 0;
 constexpr int StepsPerTurn(int /*vectors*/) { return 1; }
@@ -53,7 +53,7 @@ FA_INLINE F Sqrt(F a) {
   return a;
 }
 FA_INLINE F Abs(F a) { return BitCast<F>(BitCast<I>(a) & 0x7fffffff); }
-/// Max and Min return the second operand where one operand is NaN.
+/// If an operand is NaN, Max and Min return the second operand.
 FA_INLINE F Max(F a, F b) { return a > b ? a : b; }
 FA_INLINE F Min(F a, F b) { return a < b ? a : b; }
 FA_INLINE F Select(M m, F yes, F no) { return m ? yes : no; }
@@ -89,8 +89,9 @@ FA_INLINE float F16ToFloat(uint16_t h) {
 FA_INLINE uint16_t FloatToF16(float x) {
   const uint32_t bits = BitCast<uint32_t>(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
-  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves the value in units of 2^-24 in the low bits
+  // Rounds to 65536 or more, so the result is infinite.
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {  // below 2^-14: after adding 0.5, the low bits are the value in units of 2^-24
     const float shifted = BitCast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (BitCast<uint32_t>(shifted) - 0x3f000000u));
   }
@@ -154,8 +155,8 @@ FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
 FA_INLINE F RoundToInteger(F x) { return (x + 12582912.0f) - 12582912.0f; }
 /// Clamps the exponent of a power of 2. Below -152 the power is 0, and above 129 it is infinite. A NaN stays a NaN.
 FA_INLINE F ClampExponent(F x) { return Min(Set(129.0f), Max(Set(-152.0f), x)); }
-/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, an integer nearest to x. 127 is the bias of exponents.
-/// With 127 added, too, the low bits are the exponent field of 2^n.
+/// x + 1.5 * 2^23 has no bits below 1, so its low bits are n, the integer nearest to x. With 127, the bias of
+/// exponents, added too, the low bits are the exponent field of 2^n.
 inline constexpr float kExponentRounding = 12582912.0f + 127.0f;
 /// Clamps the exponent of a probability of at most 2^127. Below -126 the probability is 0. A NaN stays a NaN.
 FA_INLINE F ClampFromBelow(F x) { return Max(Set(-127.0f), x); }

@@ -60,7 +60,8 @@ Status CheckActual(const Binding& call, const char* name, std::span<const int64_
   return Status::Ok();
 }
 
-// Refuses too many batch elements. Every key head of a batch element that has rows in use takes at least one task.
+// Refuses too many batch elements. A batch element takes at least one task, and one per key head if all elements have
+// rows in use.
 Status CheckBatch(const Binding& call, std::span<const int64_t> lengths_q) {
   const bool has_rows = call.sizes.q_rows > 0 && (lengths_q.empty() || (lengths_q.size() == 1 && lengths_q[0] > 0));
   const int batch = layout::AxesOf(call.options.layout).batch;

@@ -115,7 +115,7 @@ Status CheckRowCounts(const Binding& call) {
                        std::to_string(entries) + " (" + Arg("mask.row_begin") + ")");
 }
 
-// Returns the error about a row of the mask. `above` is the interval of keys that the rule has for the row above.
+// Returns the error about a row of the mask. `above` is the interval of the row above.
 Status WrongRow(const Mask& mask, size_t row, const tiling::Interval& above) {
   const bool begin = std::max<int64_t>(mask.row_begin()[row], 0) < above.begin;
   const int64_t got = (begin ? mask.row_begin() : mask.row_end())[row];

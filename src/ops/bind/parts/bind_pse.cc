@@ -39,8 +39,8 @@ Status BindSlopes(Binding& call) {
   bound.q_start.assign(sequences, first_only ? 0 : call.options.q_start);
   bound.kv_start.assign(sequences, first_only ? 0 : call.options.kv_start);
   if (first_only) {
-    // In mode 8, the starts hold only for what the device calls batch element 0. Leading sequences with neither rows
-    // nor keys do not count.
+    // In mode 8, the starts hold only for batch element 0, as the device counts: the first sequence that has rows or
+    // keys.
     const std::vector<tiling::Sequence>& list = bound.problem.sequences;
     const auto is_one = [](const tiling::Sequence& sequence) { return sequence.sq > 0 || sequence.sk > 0; };
     const auto first = static_cast<size_t>(std::find_if(list.begin(), list.end(), is_one) - list.begin());
@@ -52,8 +52,8 @@ Status BindSlopes(Binding& call) {
   return Status::Ok();
 }
 
-// Checks that the mask suits a compressed bias. That form has no values for keys after the diagonal, and its diagonal
-// ends at (Sq-1, Sk-1).
+// Checks that the mask suits a compressed bias, which has no values for keys after the diagonal that ends at (Sq-1,
+// Sk-1).
 Status CheckCompressed(const Binding& call) {
   const int64_t mode = call.options.mask.sparse_mode();
   for (const tiling::Sequence& sequence : call.bound.problem.sequences) {
@@ -141,7 +141,7 @@ Status BindFlatBias(Binding& call) {
   }
   int64_t shared = 0;
   if (__builtin_mul_overflow(heads, keys, &shared)) shared = std::numeric_limits<int64_t>::max();
-  // If the flat forms with and without shared rows have the same size, rows are not shared.
+  // If the size fits both [N,Sq_b,Sk_b] and [N,Sk_b], rows are not shared.
   const bool is_full = !overflow && size == full;
   if (!is_full && size != shared) {
     return WrongSize("pse", 0, size,
@@ -177,7 +177,7 @@ Status BindPackedBias(Binding& call) {
 }  // namespace
 
 PseRows GradPseRows(const PseRows& pse, const TensorView& dpse) {
-  PseRows rows = pse;  // the flat forms have no strides of their own
+  PseRows rows = pse;  // a flat tensor has no strides for heads and rows
   if (dpse.shape.rank() == 4) FillSequences(layout::FilledStride(dpse.shape, dpse.stride), &rows);
   return rows;
 }

@@ -6,7 +6,7 @@
 namespace fa::ops {
 namespace {
 
-// A bound of the starts, far beyond any position. Distances from starts within this bound cannot overflow.
+// The bound of |q_start| and |kv_start|, far beyond any position. Within it, no distance between positions overflows.
 constexpr int64_t kMaxStart = int64_t{1} << 60;
 
 Status CheckStart(const char* name, int64_t start) {

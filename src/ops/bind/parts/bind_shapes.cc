@@ -1,6 +1,5 @@
-// Checks the sizes of query, key, value, their rope parts and out. The first tensor that has a size defines it. Query
-// defines batch, rows, heads and D; key defines its own rows and heads; value defines Dv. The other tensors are
-// compared with these sizes.
+// Checks the sizes of query, key, value, their rope parts and out. Query defines batch, rows, heads and D; key defines
+// its own rows and heads; value defines Dv. All other sizes are compared with these.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -32,7 +31,7 @@ Status CheckHeadSize(const char* name, int dim, int64_t got, int64_t size, int64
   return WrongSize(name, dim, got, want);
 }
 
-// Finds the head size of a tensor with `heads` heads. The head size has a dimension by itself, or shares one with the
+// Finds the head size of a tensor with `heads` heads. The head size has its own dimension, or shares one with the
 // heads.
 Status HeadSize(const char* name, const TensorView& tensor, const Axes& axes, int64_t heads, const Words& heads_source,
                 int64_t* size) {
@@ -87,7 +86,7 @@ Status CheckTypes(const DenseTensors& args) {
     if (got == dtype || data == nullptr) return Status::Ok();
     return WrongType(name, got, TypeOf("q", dtype));
   };
-  // The address that stands for a required tensor, which may have null data in a plan.
+  // The address of k in this check. k is required, but its data may be null in a plan.
   static constexpr char kAlways = 0;
   FA_RETURN_IF_ERROR(check("k", &kAlways, args.k.dtype));
   FA_RETURN_IF_ERROR(check("v", &kAlways, args.v.dtype));

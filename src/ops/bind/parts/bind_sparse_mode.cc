@@ -1,6 +1,6 @@
-// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them. They leave
-// rows without keys, or the device's rules for skipping blocks cannot express them. The device's limits of sizes are
-// not checked.
+// Refuses arguments of sparse modes 0..8 that the device refuses, although the library could compute them: they leave
+// rows without keys, or the device's rules for skipping blocks do not cover them. The device's limits on sizes are not
+// checked.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -21,8 +21,8 @@ ErrorText InMode(const Binding& call) {
   return Arg("sparse_mode") + " " + std::to_string(call.options.mask.sparse_mode());
 }
 
-// Returns the sizes of a sequence for an error. `index` is the index of a packed sequence, or -1 if all batch elements
-// are alike.
+// Returns the sizes of a sequence for an error. `index` is that of a packed sequence, or -1 if all batch elements have
+// the same sizes.
 ErrorText Sizes(const Binding& call, const tiling::Sequence& sequence, int64_t index) {
   return " (" + InMode(call) + (index >= 0 ? ", sequence " + std::to_string(index) : std::string()) +
          ", Sq=" + std::to_string(sequence.sq) + ", Sk=" + std::to_string(sequence.sk) + ")";
@@ -62,7 +62,8 @@ Status CheckMaskPresence(const Binding& call) {
   return Status::Ok();
 }
 
-// Checks the signs of the band in modes 0 and 4, whatever the sizes.
+// Refuses bands of modes 0 and 4 that keep no pair whatever the sizes are: a negative pre needs next >= -pre, and a
+// negative next needs pre >= -next.
 Status CheckBandSigns(const Binding& call) {
   const int64_t pre = call.options.mask.pre();
   const int64_t next = call.options.mask.next();
@@ -119,7 +120,8 @@ Status CheckNoFewerKeys(const Binding& call, const tiling::Sequence& sequence, i
                                  Sizes(call, sequence, b));
 }
 
-// Checks modes 7 and 8. `banded` says whether this is the last sequence with rows in mode 7, or the first in mode 8.
+// Checks modes 7 and 8. `banded` says whether the band applies to this sequence, which is the last with rows in mode 7,
+// and the first in mode 8.
 Status CheckChunkBand(const Binding& call, const tiling::Sequence& sequence, int64_t b, bool banded) {
   const Mask& mask = call.options.mask;
   const bool last_mode = mask.sparse_mode() == 7;
@@ -162,8 +164,8 @@ Status CheckSparseMode(const Binding& call) {
     FA_RETURN_IF_ERROR(CheckBandSigns(call));
   }
   if (call.inference != nullptr && !call.packed()) {
-    // The band must touch the pairs of the whole tensors. A batch element that uses fewer rows of the tensors may miss
-    // the band.
+    // The check is for the sizes of the whole tensors: the band must keep some pair there. In a batch element that uses
+    // fewer rows, it may keep none.
     tiling::Sequence tensors;
     tensors.sq = call.sizes.q_rows;
     tensors.sk = call.sizes.k_rows;
@@ -175,7 +177,7 @@ Status CheckSparseMode(const Binding& call) {
   int64_t last = count - 1;
   while (first < count && sequences[static_cast<size_t>(first)].sq == 0) ++first;
   while (last >= 0 && sequences[static_cast<size_t>(last)].sq == 0) --last;
-  // Sequences without rows see no key, so nothing is refused.
+  // A sequence without rows cannot leave a row without keys, so nothing is refused.
   for (int64_t b = first; b <= last; ++b) {
     const tiling::Sequence& sequence = sequences[static_cast<size_t>(b)];
     if (sequence.sq == 0) continue;

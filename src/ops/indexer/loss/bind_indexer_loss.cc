@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// The tensors of the attention that both losses have.
+/// The attention's tensors in the arguments of both losses.
 struct AttentionTensors {
   const TensorView &q, &k, &q_rope, &k_rope, &max, &sum;
 };

@@ -35,7 +35,7 @@ struct LossProblem {
 
   // Members of a sparse loss.
   KeyLists lists;
-  bool has_mean = false;  ///< whether p_head_mean is given; if it is, `attention` has no meaning
+  bool has_mean = false;  ///< whether p_head_mean is given; then `attention` is not used
 };
 
 /// A validated call of a KL loss.
@@ -53,7 +53,7 @@ struct BoundIndexerLoss {
   std::vector<PlannedTensor> planned;
 };
 
-/// The tensors of a loss in a run. LossProblem says whether the attention's tensors and `mean` exist.
+/// The tensors of a loss in a run. LossProblem::has_mean says whether `mean` exists or the attention's tensors do.
 struct LossRows {
   IndexerRows index;
   layout::RowsView q, k, q_rope, k_rope;
@@ -69,14 +69,14 @@ struct LossRows {
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] LossRows RowsOf(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 
-/// The next two functions find every user error of the call that does not depend on addresses or contents.
+/// Find every user error of the call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const SparseIndexerLossArgs& args,
                                                        const SparseIndexerLossOptions& options);
 [[nodiscard]] Result<BoundIndexerLoss> BindIndexerLoss(const DenseIndexerLossArgs& args,
                                                        const DenseIndexerLossOptions& options);
 
-/// The next two functions check in Run that tensors and lengths are the planned ones, and that no output shares an
-/// element with another tensor. If check_indices is set, the sparse loss also checks that indices are keys.
+/// Check in Run that tensors and lengths are the planned ones, and that no output shares an element with another
+/// tensor. If check_indices is set, the sparse loss also checks that indices are keys.
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const SparseIndexerLossArgs& args);
 [[nodiscard]] Status CheckIndexerLossRunArgs(const BoundIndexerLoss& bound, const DenseIndexerLossArgs& args);
 

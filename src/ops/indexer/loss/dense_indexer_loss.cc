@@ -1,10 +1,11 @@
-// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. Statistics are given, so each pair of
-// a query token and a key stands alone. The target, the score, the loss and the gradient of a pair need no other pair.
+// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. Because the statistics are given, the
+// target, the score, the loss and the gradient of a pair of query token and key need no other pair.
 //
-// A task is a group of tokens, which walks the keys in blocks. The attention's probabilities are made for all tokens of
-// the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the indexer's
-// products and gradients are made token after token, with heads along the lanes (IndexerGradient). No memory grows with
-// S1 x S2. The L1 target needs the sum of a row's probabilities first, so it walks the attention's keys twice.
+// A task is a group of tokens, and it goes through the keys in blocks. The attention's probabilities are computed for
+// all tokens of the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the
+// indexer's products and gradients are computed token after token, with heads along the lanes (IndexerGradient). No
+// memory grows with S1 x S2. The L1 target needs the sum of a row's probabilities first, so a task goes through the
+// attention's keys twice.
 
 #include <algorithm>
 #include <cstddef>
@@ -155,7 +156,7 @@ class DenseLossTile {
   void AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
                 const Scratch& scratch) const;
 
-  /// Returns a tensor's rows of keys in a form that the kernels of strips take: in place, or widened into `to`.
+  /// Returns a tensor's rows of keys for the kernels: in place, or widened to f32 in `to`.
   [[nodiscard]] RowBlock KeyRows(const layout::RowsView& tensor, const Group& group, int64_t head,
                                  tiling::Interval keys, int64_t d, float* to) const;
   [[nodiscard]] int64_t Limit(const Group& group, int64_t i) const {
@@ -180,7 +181,7 @@ RowBlock DenseLossTile::KeyRows(const layout::RowsView& tensor, const Group& gro
   return {to, DType::kF32, d};
 }
 
-/// Packs queries and statistics of every head, each for a strip of the group's tokens.
+/// For every head, packs the queries and statistics of the group's tokens for one strip.
 void DenseLossTile::BeginAttention(const Group& group, const Scratch& scratch) const {
   const ops::LossAttention& attention = problem_.attention;
   const StripKernels& kernels = program_.lanes;
@@ -245,7 +246,7 @@ void DenseLossTile::SumProbabilities(const Group& group, const Scratch& scratch)
   }
 }
 
-/// Computes loss and gradients of one token with a block of keys.
+/// Computes the loss and the gradients of one token and a block of keys.
 void DenseLossTile::AddToken(const Group& group, int64_t i, tiling::Interval keys, const RowBlock& rows,
                              const Scratch& scratch) const {
   const ops::IndexerGradient& gradient = program_.gradient;

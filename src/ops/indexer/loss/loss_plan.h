@@ -15,8 +15,8 @@
 
 namespace fa::ops {
 
-/// The plan of a KL loss, with the bound call and the layout of the workspace. `Program` holds the tasks and the layout
-/// of their buffers. `Tile` is the tile program, of which a run makes one object.
+/// The plan of a KL loss, with the bound call and the layout of the workspace. `Program` has the tasks and the layout
+/// of their buffers. `Tile` runs tasks; a run makes one object of it.
 template <typename Program, typename Tile, typename LossArgs>
 class LossPlan final : public Plan::ImplFor<LossArgs> {
  public:

@@ -1,7 +1,7 @@
-// The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. A first
-// walk over the token's selected keys, in blocks, gathers the rows of the keys. This walk computes the indexer's
+// The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. It goes
+// through the token's selected keys in blocks, twice. First it gathers the rows of the keys and computes the indexer's
 // products, which are kept, and the attention's probabilities, which are summed over the heads. The row's softmax and
-// loss follow. A second walk computes the gradients from the kept products (IndexerGradient), so no product is computed
+// loss follow. Then it computes the gradients from the kept products (IndexerGradient), so no product is computed
 // twice.
 
 #include <algorithm>
@@ -66,7 +66,7 @@ struct Scratch {
   ops::KeySelection selection;
   ops::IndexerGradient::Token token;
   std::byte* kept;                  ///< gathered rows of the indexer's keys, block after block
-  core::kernels::RowBlock* blocks;  ///< the gathered rows of each block, in the form for `product`
+  core::kernels::RowBlock* blocks;  ///< the gathered rows of each block, packed for `product`
   float* products;                  ///< the indexer's products, block after block
   float *scores, *p;
   float** targets;

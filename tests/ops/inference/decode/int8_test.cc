@@ -12,6 +12,7 @@
 
 #include "fa/decode_attention.h"
 #include "ops/inference/decode/int8_decode.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 #include "support/guarded_buffer.h"
 #include "support/sanitizer.h"
@@ -176,7 +177,7 @@ class MovedKeys {
 };
 
 TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
-  for (const int64_t sq : {1, 17}) {
+  const auto check = [&](int64_t sq) {
     PromptCase c = Int8Case(DType::kF16, sq);
     c.d = 40;
     c.dv = 24;
@@ -213,7 +214,8 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
         same_bits("pages");
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"sq", {1, 17}});
 }
 
 // Page 0 is memory that cannot be read. The table entries of pages before the window are 0, because no row of them is

@@ -74,8 +74,9 @@ std::ostream& operator<<(std::ostream& out, const PromptCase& c) {
       << (c.mask.band ? " band" : "") << " pre " << c.mask.pre << " next " << c.mask.next << " mask "
       << static_cast<int>(c.dense_mask) << " wider " << c.wider << " pse " << c.pse << c.pse_broadcast;
   if (c.scale) out << " scale " << *c.scale;
-  out << " pse type " << static_cast<int>(c.pse_type) << " starts " << c.q_start << "," << c.kv_start << " rope "
-      << c.d_rope << " sink " << c.sink << " softcap " << c.softcap << " statistics " << c.statistics;
+  out << " pse type " << static_cast<int>(c.pse_type) << " rope " << c.d_rope << " sink " << c.sink << " statistics "
+      << c.statistics;
+  ForEachNumber([&](const char* name, auto, auto number) { out << " " << name << " " << number; }, c);
   return out << " deq1 " << c.deq1 << " quant1 " << c.quant1 << " deq2 " << c.deq2 << " packed " << c.packed_deq
              << " quant2 " << c.quant2 << " offset2 " << c.offset2 << " per column " << c.per_column
              << c.heads_by_columns << " with offset " << c.with_offset << " bf16 scales " << c.bf16_scales

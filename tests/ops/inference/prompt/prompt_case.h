@@ -37,10 +37,9 @@ struct PromptCase {
   bool pse_broadcast = false;
   /// Features of the forward, which only float inputs have. Type 2 or 3 is a bias by slopes, in place of pse.
   reference::PseType pse_type = reference::PseType::kScaleThenAdd;
-  int64_t q_start = 0, kv_start = 0;
+  FA_PROMPT_NUMBERS(FA_NUMBER_MEMBER)
   int64_t d_rope = 0;
   bool sink = false;
-  float softcap = 0;
   bool statistics = false;
   std::optional<float> scale = {};
 

@@ -1,0 +1,54 @@
+"""Contexts that replace functions while they last, and that say so when a program forgets the `with`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import ParamSpec
+
+_P = ParamSpec("_P")
+
+
+class _Entered(contextlib.ContextDecorator, AbstractContextManager[None]):
+    """A context that warns if it is thrown away before anything entered it. It may be entered any number of times."""
+
+    def __init__(self, name: str, make: Callable[[], AbstractContextManager[None]]) -> None:
+        self._name, self._make = name, make
+        self._inside: list[AbstractContextManager[None]] = []
+        self._used = False
+
+    def __enter__(self) -> None:
+        self._used = True
+        context = self._make()
+        context.__enter__()
+        self._inside.append(context)
+
+    def __exit__(self, *error):
+        return self._inside.pop().__exit__(*error)
+
+    def __call__(self, function):
+        self._used = True
+        return super().__call__(function)
+
+    def __del__(self, warn=warnings.warn) -> None:
+        if not self._used:
+            warn(f"{self._name} did nothing, because no `with` entered it", RuntimeWarning, stacklevel=2)
+
+
+def context(name: str) -> Callable[[Callable[_P, Iterator[None]]], Callable[_P, AbstractContextManager[None]]]:
+    """Works like contextlib.contextmanager for a function `name` that yields nothing. A call whose result nobody enters
+    gives a RuntimeWarning."""
+
+    def decorate(function: Callable[_P, Iterator[None]]) -> Callable[_P, AbstractContextManager[None]]:
+        manager = contextlib.contextmanager(function)
+
+        @functools.wraps(function)
+        def make(*arguments: _P.args, **keywords: _P.kwargs) -> AbstractContextManager[None]:
+            return _Entered(name, functools.partial(manager, *arguments, **keywords))
+
+        return make
+
+    return decorate
