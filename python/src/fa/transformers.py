@@ -77,7 +77,8 @@ def attention_forward(
             module.indexer.block_size keys. Without a mask it looks only at keys up to its place, which position_ids
             has. There may be more lists than Nkv: one for each group of query heads.
         cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count if the caller
-            passed no mask. sliding_window counts if there is no mask at all.
+            passed no mask.
+        sliding_window: w: row i looks only at keys j > i - w. It counts if no mask was passed and the layer is causal.
         cache: a PagedAttentionCache of continuous batching. The tokens of all requests are then one sequence, and the
             other arguments say which request has which tokens.
 
@@ -119,8 +120,8 @@ def attention_forward(
     causal = causal and unmasked and query.shape[2] > 1
     if unmasked and block:
         dense_mask, causal = _up_to_their_places(others.get("position_ids"), query, key), False
-    elif causal and (lists is not None or sinks is not None):
-        rows, causal = causal_rows(query.shape[2], key.shape[2]), False
+    elif causal and not (lists is sinks is sliding_window is None):
+        rows, causal = causal_rows(query.shape[2], key.shape[2], window=sliding_window), False
     if block and lists.shape[1] > key.shape[1]:
         key, value = (t.repeat_interleave(lists.shape[1] // t.shape[1], 1) for t in (key, value))
     if sinks is not None:

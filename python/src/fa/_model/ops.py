@@ -257,10 +257,12 @@ def attention_of_layer(query, key, value, *arguments):
     return _joined_heads(out).transpose(1, 2), *(_joined(s, 1) for s in statistics)
 
 
-def causal_rows(rows: int, keys: int, first: int | Tensor = 0) -> Tensor:
-    """Returns the intervals of a causal rule, int32 [1, 1, Sq, 2]. Row 0 stands at the key `first`."""
+def causal_rows(rows: int, keys: int, first: int | Tensor = 0, window: int | None = None) -> Tensor:
+    """Returns the intervals of a causal rule, int32 [1, 1, Sq, 2]. Row 0 stands at the key `first`. With a window, a row
+    keeps its own key and the window - 1 keys before."""
     ends = torch.arange(1, rows + 1) + first
-    return torch.stack((torch.zeros_like(ends), ends.clamp(0, keys)), -1).to(torch.int32)[None, None]
+    begins = torch.zeros_like(ends) if window is None else (ends - window).clamp(0, keys)
+    return torch.stack((begins, ends.clamp(0, keys)), -1).to(torch.int32)[None, None]
 
 
 def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, window: int | None) -> Tensor:
