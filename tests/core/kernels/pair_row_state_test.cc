@@ -1,5 +1,5 @@
-// Compares the strips of pairs that keep their output state by rows, bit by bit, with the same strips that keep it
-// along the lanes. These strips have exact products too, which look at each pair. exact_products_test.cc tests them.
+// Compares the strips of pairs whose output state lies by rows, bit by bit, with the same strips whose state lies along
+// the lanes. exact_products_test.cc tests their products that skip masked pairs.
 
 #include <bit>
 #include <string>
@@ -50,7 +50,7 @@ TEST_P(PairRowStateTest, ProductHasTheBitsOfTheStripForEveryTail) {
     const int64_t width = strip.width;
     for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
       for (const int64_t dv : {1, 3, 4, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 100, 130}) {
-        // If the number of keys is odd, the last key is laid out next to the row behind it, which is NaN.
+        // If the number of keys is odd, pair_rows pairs the last key with the row after it, which is NaN.
         Bf16Matrix v(keys + 1, dv, dv + 3, 4);
         for (int64_t c = 0; c < dv; ++c) v.Set(keys, c, kNan);
         std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(keys + 1, dv)));

@@ -1,5 +1,5 @@
-// Compares, on every line of the registry, the strips that keep their output state by rows with the same strips that
-// keep it along the lanes. All bits must be equal.
+// Compares, on every line of the registry, the strips whose output state lies by rows with the same strips whose state
+// lies along the lanes. All bits must be equal.
 
 #include <bit>
 #include <cmath>
@@ -27,7 +27,7 @@ class RowStateKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, RowStateKernelsTest, testing::ValuesIn(RowStateLevels()), LevelName);
 
-/// Compares bits. Any NaN equals any other, because the instruction decides which operand's payload an FMA keeps.
+/// Compares bits. Any two NaN are equal, because the instruction decides which operand's payload an FMA keeps.
 testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
     for (int64_t lane = 0; lane < by_lane.columns(); ++lane) {
@@ -42,7 +42,7 @@ testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
   return testing::AssertionSuccess();
 }
 
-/// Returns the same state by rows, as the kernels take it, without gaps between the rows.
+/// Returns the state that `by_lane` holds, transposed so that rows lie one after another without gaps.
 Matrix ByRow(const Matrix& by_lane) {
   Matrix turned(by_lane.columns(), by_lane.rows(), by_lane.rows(), 0);
   for (int64_t c = 0; c < by_lane.rows(); ++c) {
@@ -107,7 +107,7 @@ TEST_P(RowStateKernelsTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
     v.at(2, 0) = kNan;
     v.at(3, dv - 1) = kInf;
     for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
-    p.at(3, 1) = 0.0f;  // the pair has underflowed but is not masked, so 0 * inf is NaN
+    p.at(3, 1) = 0.0f;  // this pair is not masked, so 0 * inf is NaN
     for (const bool scaled : {false, true}) {
       Matrix lane_state(dv, width(), width(), 9);
       Matrix row_state = ByRow(lane_state);
@@ -141,9 +141,10 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;
-      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 over the NaN
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // the row has the multiplier 0, so 0 is written, not
+                                                                  // NaN
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
-      // The bytes between and after the rows are unchanged.
+      // The comparison also shows whether bytes between and after the rows were written.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});
       std::vector<std::byte> by_row_out = by_lane_out;
       const auto write = [&](const StripKernels& with, const Matrix& state, std::vector<std::byte>& out) {
