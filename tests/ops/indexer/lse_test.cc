@@ -1,5 +1,5 @@
-// The softmax statistics of an indexer's scores, compared with the reference in double on every level. Further tests
-// check what holds for every operator: errors, plans, memory, bits.
+// Compares the softmax statistics of an indexer's scores with the reference in double, on every level. Further tests
+// check errors, plans, memory and bits, as for every operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ IndexerCase UsualIndexer(DType dtype = DType::kF32) {
   return c;
 }
 
-/// Returns a case of two sequences. One has few tokens and many keys, which are cut among workers, and one has many
-/// tokens.
+/// Returns a case of two sequences. One has few tokens and many keys, which workers divide among them. The other has
+/// many tokens.
 IndexerCase OfManyTasks(DType dtype, Layout layout = Layout::kBSND) {
   IndexerCase c{.heads = 6, .d = 40};
   c.tokens.dtype = dtype;
@@ -133,8 +133,6 @@ TEST(IndexerLse, WritesWhereTheStridesSay) {
   EXPECT_LE(written, 35) << "nothing between the elements";
 }
 
-// Tests of non-finite values.
-
 TEST(IndexerLse, ANanReachesTheRowsThatSeeItAndNoOther) {
   for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 18, .d = 40};
@@ -175,7 +173,7 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
   reference::IndexerProblem values = MakeReferenceProblem(c);
   for (double& q : values.q) q = 1;
   for (double& k : values.k) k = -1;
-  values.weights = {-1, -1, 1, 1};  // negative products: scores are -0 or +0
+  values.weights = {-1, -1, 1, 1};  // products are negative, so scores are -0 for weights of -1 and 0 for weights of 1
   const LseCall call(c, values);
   for (const Isa isa : IsaLevels()) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
@@ -185,8 +183,6 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
     }
   }
 }
-
-// Tests of reproducibility.
 
 TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   for (const Isa isa : IsaLevels()) {
@@ -211,7 +207,7 @@ TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   }
 }
 
-// The keys of one token are cut for several workers, and not for one worker.
+// With several workers, the keys of one token are divided among them. With one worker they are not.
 TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
   for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 3, .d = 24};
@@ -233,8 +229,6 @@ TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
     for (const TokenOutputs& got : outputs) EXPECT_TRUE(SameBits(got, outputs.front())) << Name(dtype);
   }
 }
-
-// Tests of plans and errors.
 
 TEST(IndexerLse, AllocatesNothingFromTheSecondCallOn) {
   for (const Isa isa : IsaLevels()) {
@@ -331,9 +325,10 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
   }
 }
 
-// With these statistics the dense loss matches the reference, which computes the statistics itself. If a row's maximum
-// is off by e and its sum by the factor 1 + r, all ln y of the row are off by at most e + ln(1 + r). The loss is off by
-// the row's p' times that bound.
+// The dense loss on statistics of LseCall must match two references. One takes the same statistics, and the other
+// computes its own. For the second, let a row's maximum be off by at most e, and its sum by at most r times itself.
+// Then ln y of each key is off by at most e - ln(1 - r). So the loss is off by at most that times the sum of max(p,
+// 1e-8) over the row.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
   for (const DType dtype : kTokenDTypes) {
     for (const Layout layout : {Layout::kBSND, Layout::kTND}) {

@@ -1,5 +1,5 @@
-// A token's selection and every gradient have the same bits on any number of threads, and wherever the keys lie. The
-// rest of the call does not change them either.
+// A token's selection and every gradient have the same bits on any number of threads, wherever the keys lie, and
+// whatever else is in the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -119,7 +119,7 @@ TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
-/// Returns the value gradients of `from`, each moved with its entry to the order of `to`'s lists. If a key is listed
+/// Returns the value gradients of `from`, reordered as `to` reorders the entries of the lists. If a key is listed
 /// twice, its two gradients keep their order.
 std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCase& to) {
   const std::vector<double> d_values = DrawValueGradients(from);
