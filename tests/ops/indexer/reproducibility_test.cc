@@ -137,9 +137,9 @@ std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCa
   return moved;
 }
 
-// Entries move with their gradients. For different keys any order gives the same bits. The gradients of a key that is
-// listed twice are added in the order of the list. Another order would round differently, so these entries keep their
-// order.
+// Entries move with their gradients. If all keys differ, any order gives the same bits. If a list names a key twice,
+// the two gradients are added in the list's order, and the other order would round differently. So such entries keep
+// their order.
 TEST_P(IndexerBits, OfTheBackwardDoNotDependOnTheOrderOfTheList) {
   for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
     IndexerCase c = Usual();

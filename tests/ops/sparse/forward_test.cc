@@ -1,4 +1,4 @@
-// Sparse attention forward, compared with the reference in double on every instruction-set level.
+// Compares the forward of sparse attention with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ TEST(SparseForward, EveryNumberOfHeads) {
   }
 }
 
-// The limit cuts the tail block. This block stands anywhere in the list, even more than once.
+// The row's limit may cut a block. The list may have this block at any place, even more than once.
 TEST(SparseForward, EveryBlockSize) {
   for (const int64_t block_size : {1, 2, 3, 8, 16, 64, 100, 128}) {
     for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
@@ -89,7 +89,7 @@ TEST(SparseForward, EveryBlockSize) {
   }
 }
 
-// Some rows have no keys, and some sequences have none.
+// Some rows see no key, and some sequences have no keys.
 TEST(SparseForward, SinksOfEveryTypeLayoutFormAndNumberOfHeads) {
   for (const int64_t heads : {1, 3, 18, 150}) {
     for (const DType dtype : kTokenDTypes) {
@@ -121,7 +121,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const TokenOutputs got = call.Outputs();
     for (int64_t n = 0; n < c.heads; ++n) {
-      // Under the causal rule token 0 sees no key; the second sequence has no keys.
+      // Under the causal rule token 0 of the first sequence sees no key. The second sequence has no keys.
       EXPECT_EQ(ValuesOf(got, "max")[n], call.values().sink[n]);
       EXPECT_EQ(ValuesOf(got, "sum")[n], 1);
       EXPECT_EQ(ValuesOf(got, "max")[3 * c.heads + n], 0);
@@ -130,7 +130,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
   }
 }
 
-// A sink far above all scores takes all the weight; a sink far below them takes none.
+// A sink far above all scores takes all the weight, and a sink far below them takes none.
 TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
   SparseCase c{.heads = 5, .d = 16, .dv = 16};
   const TokenOutputs without = ForwardOf(c, nullptr);
@@ -231,8 +231,8 @@ TEST(SparseForward, ListsOfEveryLength) {
   }
 }
 
-// With one head (AVX2, AVX-512) or two (AVX-512), the product of 64 keys runs in one loop with the scores of the next
-// 64.
+// With one head (AVX2, AVX-512) or two (AVX-512), one loop computes the product P V of 64 keys together with the scores
+// of the next 64 keys.
 TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
   for (const int64_t heads : {1, 2, 5}) {
     for (const int64_t slots : {63, 64, 65, 128, 130, 200}) {
@@ -363,14 +363,14 @@ TEST(SparseForward, UncheckedInvalidEntriesAreSkipped) {
       c.tokens.block_size = block_size;
       c.tokens.index_dtype = index_dtype;
       c.tokens.lists = ListForm::kMessy;
-      // The byte past the last key is unreadable.
+      // The byte after the last key is unreadable.
       c.tokens.placement.place = Place::kAtEnd;
       EXPECT_TRUE(ForwardIsTheReference(WithInvalidEntries(c)));
     }
   }
 }
 
-// A key that no list names is never multiplied: whatever it holds has no influence.
+// A key that no list names is never multiplied, so it has no influence, whatever it holds.
 TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   constexpr double kPoison[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                 3e38};
@@ -398,7 +398,7 @@ TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   }
 }
 
-// A NaN reaches the tokens whose lists name its key, and no other tokens.
+// A NaN in a key reaches the tokens whose lists name the key, and no other tokens.
 TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
   for (const DType dtype : kTokenDTypes) {
     SparseCase c{.heads = 18, .d = 24, .dv = 24};

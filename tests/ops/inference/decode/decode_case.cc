@@ -21,7 +21,7 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Returns the head of row `row` of [sequence][head][row].
+/// Returns the head of `row`, which counts the rows of all heads of all sequences in the order [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];
@@ -104,7 +104,7 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
 
-/// Makes a table with a random order of pages. Some pages belong to no sequence.
+/// Makes a table whose pages lie in random order. Some pages belong to no sequence.
 void DecodeProblem::MakeTable() {
   const ForwardCase& d = case_.dense;
   constexpr int64_t kSparePages = 3;
@@ -155,7 +155,7 @@ void DecodeProblem::MakeKeys(Part part) {
     case KeyForm::kList:
       for (int64_t b = 0; b < d.batch(); ++b) {
         sizes.rows = d.lengths.sk[b] + case_.spare_k;
-        // Each tensor has gaps of its own.
+        // The tensor of each sequence has different gaps.
         const Padding padding{.middle = b % 3, .outer = 2 * b};
         tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding, d.placement));
       }
@@ -197,8 +197,8 @@ void DecodeProblem::PlaceKeys(Part part) {
   }
 }
 
-/// Draws int8 keys or values, scales and offsets. The reference gets the f32 numbers that they represent, as
-/// documented.
+/// Draws int8 keys or values, scales and offsets. The reference gets the f32 numbers that they stand for by the
+/// documented formula.
 void DecodeProblem::Quantize(bool values) {
   const ForwardCase& d = case_.dense;
   const int64_t size = values ? d.dv : d.d;
