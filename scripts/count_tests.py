@@ -44,6 +44,7 @@ class Case:
     name: str
     outcome: str  # passed, failed or skipped
     reason: str = ""
+    source: str = ""  # of GoogleTest's cases
 
     def __str__(self):
         name = f"{self.test}/{self.name}" if self.name else self.test
@@ -69,16 +70,17 @@ def case_of_ctest(element):
 
 def case_of_report(test, element):
     """@return the Case of a <testcase> of a report that GoogleTest, pytest or a runner of tests/support wrote for `test`"""
-    name = f"{element.get('classname')}.{element.get('name')}"
+    name, source = f"{element.get('classname')}.{element.get('name')}", element.get("file", "")
     for tag in ("failure", "error"):
         if element.find(tag) is not None:
-            return Case(test, name, "failed", one_line(element.find(tag).get("message"))[:200])
+            return Case(test, name, "failed", one_line(element.find(tag).get("message"))[:200], source)
     skipped = element.find("skipped")
     if skipped is not None:
-        return Case(test, name, "skipped", one_line((skipped.get("message", "").splitlines() or [""])[-1]))
+        reason = one_line((skipped.get("message", "").splitlines() or [""])[-1])
+        return Case(test, name, "skipped", reason, source)
     if element.get("status") == "notrun":
-        return Case(test, name, "skipped", "disabled")
-    return Case(test, name, "passed")
+        return Case(test, name, "skipped", "disabled", source)
+    return Case(test, name, "passed", "", source)
 
 
 def cases_in(path):
@@ -123,14 +125,22 @@ def cases_of_preset(preset, status):
     return cases
 
 
+def place_of(source):
+    """@return the last two words of the path of a source"""
+    return "/".join(Path(source).with_suffix("").parts[-2:])
+
+
 def groups_of(case):
     """@return {(group, case)} of a case. The names are GoogleTest's "[Prefix/]Suite[/0].Case[/param]" and Python's
-    "package.module.Class.function[param]". Every part of the name before the case counts as a group.
+    "package.module.Class.function[param]". Every part of the name before the case counts as a group. GoogleTest's groups
+    are "folder/source:Suite", because two sources may have cases of one name.
     """
-    groups, _, name = case.name.partition(".")
+    if case.source:
+        groups, _, name = case.name.partition(".")
+        name = name.split("/")[0].removeprefix("DISABLED_")
+        return {(f"{place_of(case.source)}:{group}", name) for group in groups.split("/")}
     path = case.name.split("[")[0].split(".")
-    return {(group, name.split("/")[0].removeprefix("DISABLED_")) for group in groups.split("/")} | {
-        (module, path[-1]) for module in path[:-1]}
+    return {(module, path[-1]) for module in path[:-1]}
 
 
 def written_cases(source):
@@ -138,7 +148,7 @@ def written_cases(source):
     text = source.read_text()
     if source.suffix == ".py":
         return {(source.stem, name) for name in PYTHON_CASE.findall(text)}
-    return {(suite, name.removeprefix("DISABLED_")) for suite, name in CPP_CASE.findall(text)}
+    return {(f"{place_of(source)}:{suite}", name.removeprefix("DISABLED_")) for suite, name in CPP_CASE.findall(text)}
 
 
 def written_in_tree():

@@ -18,6 +18,7 @@
 #include "ops/inference/decode/decode_case.h"
 #include "ops/inference/prompt/prompt_case.h"
 #include "ops/inference/strided_scales.h"
+#include "support/each_case.h"
 #include "support/tensor.h"
 
 namespace fa::test {
@@ -148,17 +149,15 @@ DecodeCase Usual(DType dtype = DType::kF16) {
 }
 
 TEST(IncreBits, EveryVersionLayoutAndType) {
-  for (const DecodeVersion version : kVersions) {
-    for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {
-      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        DecodeCase c = Usual(dtype);
-        c.dense.layout = layout;
-        ExpectBitsOfCpp(c, version);
-        c.keys = KeyForm::kList;
-        ExpectBitsOfCpp(c, version);
-      }
-    }
-  }
+  const auto check = [&](DecodeVersion version, Layout layout, DType dtype) {
+    DecodeCase c = Usual(dtype);
+    c.dense.layout = layout;
+    ExpectBitsOfCpp(c, version);
+    c.keys = KeyForm::kList;
+    ExpectBitsOfCpp(c, version);
+  };
+  ForEachCase(check, Axis{"version", kVersions}, Axis{"layout", {Layout::kBNSD, Layout::kBSND, Layout::kBSH}},
+              Axis{"dtype", {DType::kF32, DType::kF16, DType::kBF16}});
 }
 
 TEST(IncreBits, BiasAndMasks) {
@@ -175,22 +174,19 @@ TEST(IncreBits, BiasAndMasks) {
 }
 
 TEST(IncreBits, Int8KeysAndPages) {
-  for (const DecodeVersion version : {DecodeVersion::kV3, DecodeVersion::kV4}) {
-    for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {
-      for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads}) {
-        if (form == KeyForm::kPagesOfHeads && layout == Layout::kBSH) continue;
-        for (const Quantization quantization :
-             {Quantization::kNone, Quantization::kPerTensor, Quantization::kPerChannel}) {
-          DecodeCase c = Usual();
-          c.dense.layout = layout;
-          c.keys = form;
-          c.quantization = quantization;
-          c.antiquant_dtype = DType::kF16;
-          ExpectBitsOfCpp(c, version);
-        }
-      }
-    }
-  }
+  const auto check = [&](DecodeVersion version, Layout layout, KeyForm form, Quantization quantization) {
+    if (form == KeyForm::kPagesOfHeads && layout == Layout::kBSH) return;
+    DecodeCase c = Usual();
+    c.dense.layout = layout;
+    c.keys = form;
+    c.quantization = quantization;
+    c.antiquant_dtype = DType::kF16;
+    ExpectBitsOfCpp(c, version);
+  };
+  ForEachCase(check, Axis{"version", {DecodeVersion::kV3, DecodeVersion::kV4}},
+              Axis{"layout", {Layout::kBNSD, Layout::kBSND, Layout::kBSH}},
+              Axis{"form", {KeyForm::kOneTensor, KeyForm::kList, KeyForm::kPages, KeyForm::kPagesOfHeads}},
+              Axis{"quantization", {Quantization::kNone, Quantization::kPerTensor, Quantization::kPerChannel}});
 }
 
 // Views [B,N,1,D] as [B,1,N,D].

@@ -9,8 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "support/each_case.h"
+
 namespace fa::layout {
 namespace {
+
+using test::Axis;
+using test::ForEachCase;
+using test::FromTo;
 
 // Returns an address that is only compared; no memory is read.
 const std::byte* Address(int64_t bytes) { return reinterpret_cast<const std::byte*>(0x10000000 + bytes); }
@@ -122,19 +128,13 @@ TEST(Overlap, SelfOverlapAgreesWithEnumerationOnRandomStridedViews) {
 }
 
 TEST(Overlap, AgreesWithEnumerationOnAllTinyViews) {
-  for (int64_t shape_a = 1; shape_a <= 4; ++shape_a) {
-    for (int64_t stride_a = 0; stride_a <= 6; ++stride_a) {
-      for (int64_t shape_b = 1; shape_b <= 4; ++shape_b) {
-        for (int64_t stride_b = 0; stride_b <= 6; ++stride_b) {
-          for (int64_t offset = 0; offset <= 24; ++offset) {
-            const TensorView a = View(0, DType::kF16, {shape_a, 2}, {stride_a, 3});
-            const TensorView b = View(offset, DType::kF16, {shape_b}, {stride_b});
-            ASSERT_EQ(Overlap(a, b), EnumeratedOverlap(a, b)) << Text(a) << " / " << Text(b);
-          }
-        }
-      }
-    }
-  }
+  const auto check = [&](int64_t shape_a, int64_t stride_a, int64_t shape_b, int64_t stride_b, int64_t offset) {
+    const TensorView a = View(0, DType::kF16, {shape_a, 2}, {stride_a, 3});
+    const TensorView b = View(offset, DType::kF16, {shape_b}, {stride_b});
+    ASSERT_EQ(Overlap(a, b), EnumeratedOverlap(a, b)) << Text(a) << " / " << Text(b);
+  };
+  ForEachCase(check, Axis{"shape_a", FromTo(1, 4)}, Axis{"stride_a", FromTo(0, 6)}, Axis{"shape_b", FromTo(1, 4)},
+              Axis{"stride_b", FromTo(0, 6)}, Axis{"offset", FromTo(0, 24)});
 }
 
 // Returns q, k or v as one of the three slots of a [B,S,3,N,D] buffer.

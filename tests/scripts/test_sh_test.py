@@ -29,8 +29,12 @@ SOURCES = {
 
 
 def report_of(*cases):
-    """Returns a JUnit report of `cases`: (classname, name[, XML inside the case])."""
-    lines = [f'<testcase classname="{group}" name="{name}">{"".join(inside)}</testcase>' for group, name, *inside in cases]
+    """Returns a JUnit report of `cases`: (classname, name[, XML inside the case]). GoogleTest's cases name their source."""
+    lines = []
+    for group, name, *inside in cases:
+        source = {"A": "/there/tests/a_test.cc", "Some/A": "/there/tests/a_test.cc", "Race": "/there/tests/race_test.cc"}.get(group)
+        file = f'file="{source}"' if source else ""
+        lines.append(f'<testcase classname="{group}" name="{name}" {file}>{"".join(inside)}</testcase>')
     return f"<testsuite>{''.join(lines)}</testsuite>"
 
 
@@ -186,7 +190,8 @@ class TestShTest(unittest.TestCase):
         self.tree.write("tests/cases.cc", "  TEST(Not, Noticed) {}\n")
         self.tree.write("tests/deep/x_test.py", "def test_x(): pass\n")
         self.assert_fails("8 passed, 3 failed", "tests/deep/kernels_test.cc: a test file without cases",
-                          "tests/cases.cc/Not.Noticed: in no report", "tests/deep/x_test.py/x_test.test_x: in no report")
+                          "tests/cases.cc/tests/cases:Not.Noticed: in no report",
+                          "tests/deep/x_test.py/x_test.test_x: in no report")
 
     def test_a_python_suite_that_fell_out_fails(self):
         del self.tree.tests["dev"]["python_test"]
@@ -199,12 +204,16 @@ class TestShTest(unittest.TestCase):
     def test_a_case_that_is_written_but_in_no_report_fails(self):
         self.tree.write("tests/a_test.cc", SOURCES["tests/a_test.cc"] + "TEST_P(A, NotInstantiated) {}\n")
         self.tree.write("python/tests/test_b.py", SOURCES["python/tests/test_b.py"] + "def test_three(): pass\n")
-        self.assert_fails("8 passed, 2 failed", "tree tests/a_test.cc/A.NotInstantiated: in no report",
+        self.assert_fails("8 passed, 2 failed", "tree tests/a_test.cc/tests/a_test:A.NotInstantiated: in no report",
                           "tree python/tests/test_b.py/test_b.test_three: in no report")
+
+    def test_a_case_of_the_same_name_in_another_source_does_not_count(self):
+        self.tree.write("tests/other_test.cc", "TEST(A, One) {}\n")
+        self.assert_fails("8 passed, 1 failed", "tests/other_test.cc/tests/other_test:A.One: in no report")
 
     def test_a_case_that_only_dev_runs_fails(self):
         self.tree.reporting("asan-ubsan", "a_test", report_of(("A", "One")))
-        self.assert_fails("7 passed, 1 failed", "asan-ubsan a_test/A.Two: runs in dev only")
+        self.assert_fails("7 passed, 1 failed", "asan-ubsan a_test/tests/a_test:A.Two: runs in dev only")
 
     def test_a_binary_that_reports_nothing_fails(self):
         self.tree.tests["asan-ubsan"]["a_test"] = "true"
@@ -250,7 +259,7 @@ class TestShTest(unittest.TestCase):
 
     def test_a_disabled_case_is_skipped(self):
         self.tree.write("tests/race_test.cc", SOURCES["tests/race_test.cc"] + "TEST(Race, DISABLED_Rare) {}\n")
-        rare = '<testcase status="notrun" classname="Race" name="DISABLED_Rare"/></testsuite>'
+        rare = '<testcase status="notrun" classname="Race" name="DISABLED_Rare" file="/there/tests/race_test.cc"/></testsuite>'
         self.tree.reporting("tsan", "race_test", report_of(("Race", "IsSeen")).replace("</testsuite>", rare))
         self.assert_passes("8 passed, 0 failed, 1 skipped")
 

@@ -1,4 +1,5 @@
 // Tests that the checks on which all forward tests rest can fail.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <sys/utsname.h>
 
@@ -6,10 +7,13 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "support/cases/random_forward_case.h"
 #include "support/compare/compare.h"
 #include "support/compare/tolerance.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 #include "support/execution/emulator.h"
 
@@ -17,6 +21,22 @@ namespace fa::test {
 namespace {
 
 Context* AnyContext() { return ContextOf(DetectIsa(), 1); }
+
+TEST(ForEachCase, VisitsEveryCombinationInOrder) {
+  std::vector<std::tuple<int64_t, bool>> visited;
+  ForEachCase([&](int64_t rows, bool causal) { visited.emplace_back(rows, causal); }, Axis{"rows", FromTo(1, 2)},
+              Axis{"causal", {false, true}});
+  EXPECT_EQ(visited, (std::vector<std::tuple<int64_t, bool>>{{1, false}, {1, true}, {2, false}, {2, true}}));
+}
+
+TEST(ForEachCase, AFailureNamesItsCombination) {
+  const auto run = [] {
+    ForEachCase([](DType dtype, int rows) { EXPECT_TRUE(dtype != DType::kBF16 || rows != 7); },
+                Axis{"type", {DType::kF32, DType::kBF16}}, Axis{"rows", {5, 7}});
+  };
+  EXPECT_NONFATAL_FAILURE(run(), "type = bf16");
+  EXPECT_NONFATAL_FAILURE(run(), "rows = 7");
+}
 
 TEST(Snapshot, SeesEveryByteButThoseAllowed) {
   const HeadTensor tensor =

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 
+#include "support/each_case.h"
 #include "support/hang_alarm.h"
 #include "tests/tiling/sample_problems.h"
 #include "tiling/backward/backward_tiles.h"
@@ -17,6 +20,9 @@
 namespace fa::tiling {
 namespace {
 
+using test::Axis;
+using test::ForEachCase;
+using test::FromTo;
 using test::HangAlarm;
 using ::testing::HasSubstr;
 
@@ -61,25 +67,21 @@ TEST(CountPairTiles, AgreesWithOneColumnAfterAnotherForAllSmallRules) {
                               {.block_q = 3, .block_k = 2},
                               {.block_q = 4, .block_k = 4, .group = 2}};
   int64_t rules = 0;
-  for (int64_t sq = 0; sq <= 8; ++sq) {
-    for (int64_t sk = 0; sk <= 8; ++sk) {
-      const int64_t reach = sq + sk;
-      for (int64_t lo = -reach; lo <= reach; ++lo) {
-        for (int64_t hi = -reach; hi <= reach; ++hi) {
-          for (const int64_t prefix : {int64_t{0}, int64_t{1}, int64_t{5}, reach}) {
-            if (prefix > 0 && lo != -reach) continue;  // a rule with a prefix has no lower bound
-            const RowRule rule{.lo = lo, .hi = hi, .prefix = prefix, .sq = sq, .sk = sk};
-            for (const BackwardCut& cut : cuts) {
-              ASSERT_EQ(CountPairTiles(rule, cut), CountOneByOne(rule, cut))
-                  << "sq " << sq << " sk " << sk << " lo " << lo << " hi " << hi << " prefix " << prefix << " block_q "
-                  << cut.block_q << " block_k " << cut.block_k;
-              ++rules;
-            }
-          }
-        }
+  const auto check = [&](int64_t sq, int64_t sk, int64_t lo, int64_t hi) {
+    const int64_t reach = sq + sk;
+    if (std::max(std::abs(lo), std::abs(hi)) > reach) return;
+    for (const int64_t prefix : {int64_t{0}, int64_t{1}, int64_t{5}, reach}) {
+      if (prefix > 0 && lo != -reach) continue;  // a rule with a prefix has no lower bound
+      const RowRule rule{.lo = lo, .hi = hi, .prefix = prefix, .sq = sq, .sk = sk};
+      for (const BackwardCut& cut : cuts) {
+        ASSERT_EQ(CountPairTiles(rule, cut), CountOneByOne(rule, cut))
+            << "prefix " << prefix << " block_q " << cut.block_q << " block_k " << cut.block_k;
+        ++rules;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"sq", FromTo(0, 8)}, Axis{"sk", FromTo(0, 8)}, Axis{"lo", FromTo(-16, 16)},
+              Axis{"hi", FromTo(-16, 16)});
   EXPECT_GT(rules, 100000);
 }
 

@@ -14,7 +14,7 @@
 
 namespace fa::ops {
 
-/// The sums dK and dV of some keys, to which the graphs of several ranks add one after the other. For kv head h, dK
+/// The sums dK and dV of some keys, to which several graphs add one after the other. For kv head h, dK
 /// begins at dk + h * dk_head, and dV begins at dv + h * dv_head. The first row belongs to key `first_key`.
 struct KeySums {
   /// Whether the graph's tiles start the sums at 0, and whether they round them at the end.

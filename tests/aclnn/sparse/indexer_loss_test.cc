@@ -10,6 +10,7 @@
 
 #include "aclnn/calls/sparse_face.h"
 #include "ops/indexer/loss_case.h"
+#include "support/each_case.h"
 
 namespace fa::test {
 namespace {
@@ -35,22 +36,20 @@ SparseParameters ParametersOf(const LossCall& call, Handles& handles) {
 }
 
 TEST(AclnnIndexerLoss, EveryCaseGivesTheBitsOfCpp) {
-  for (const bool dense : {false, true}) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        LossCase c = Usual(dense, dtype);
-        c.tokens.layout = layout;
-        c.f32_weights = layout == Layout::kTND;
-        c.tokens.causal = dtype != DType::kF16;
-        const LossCall cpp(c), face(c);
-        ASSERT_TRUE(cpp.Run(nullptr).ok()) << c;
-        Handles handles;
-        ASSERT_EQ(RunFace(OperatorOf(face), ParametersOf(face, handles)), ACL_SUCCESS)
-            << aclGetRecentErrMsg() << "\n " << c;
-        EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
-      }
-    }
-  }
+  const auto check = [&](bool dense, Layout layout, DType dtype) {
+    LossCase c = Usual(dense, dtype);
+    c.tokens.layout = layout;
+    c.f32_weights = layout == Layout::kTND;
+    c.tokens.causal = dtype != DType::kF16;
+    const LossCall cpp(c), face(c);
+    ASSERT_TRUE(cpp.Run(nullptr).ok()) << c;
+    Handles handles;
+    ASSERT_EQ(RunFace(OperatorOf(face), ParametersOf(face, handles)), ACL_SUCCESS)
+        << aclGetRecentErrMsg() << "\n " << c;
+    EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs())) << c;
+  };
+  ForEachCase(check, Axis{"dense", {false, true}}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"dtype", {DType::kF32, DType::kF16, DType::kBF16}});
 }
 
 struct Mistake {

@@ -43,45 +43,32 @@ struct StripTiles {
 };
 
 TEST_P(BackwardKernelsTest, OuterProductEqualsDoubleForEveryTail) {
-  for (const int64_t keys : {1, 2, 5, 6, 7, 8, 9, 13, 16, 19}) {
-    for (const int64_t columns : {1, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 67, 80, 144}) {
-      for (const int64_t rows : {int64_t{1}, width() - 1, width(), 2 * width() + 3}) {
-        if (rows == 0) continue;
-        StripTiles a(width(), rows, keys, 1);
-        Matrix b(rows, columns, columns + 3, 2, 1);
-        const std::vector<float> panel = Panel(b);
-        Matrix c(keys, columns, columns + 1, 3);
-        const Matrix before = c;
-        for (const bool accumulate : {false, true}) {
-          c = before;
-          row_kernels().outer({.a = a.values.data(),
-                               .strip_stride = keys * width(),
-                               .width = width(),
-                               .rows = rows,
-                               .b = panel.data(),
-                               .b_rows = rows,
-                               .keys = keys,
-                               .columns = columns,
-                               .c = c.data(),
-                               .c_stride = c.stride(),
-                               .accumulate = accumulate});
-          for (int64_t key = 0; key < keys; ++key) {
-            for (int64_t column = 0; column < columns; ++column) {
-              double want = accumulate ? before.at(key, column) : 0.0, magnitude = std::fabs(want);
-              for (int64_t row = 0; row < rows; ++row) {
-                const double term = static_cast<double>(a.at(key, row)) * b.at(row, column);
-                want += term;
-                magnitude += std::fabs(term);
-              }
-              ASSERT_NEAR(c.at(key, column), want, kEps * static_cast<double>(rows + 1) * magnitude)
-                  << "keys " << keys << " columns " << columns << " rows " << rows;
-            }
-          }
-          ASSERT_TRUE(c.Intact());
-        }
-      }
-    }
-  }
+  const auto check = [&](int64_t keys, int64_t columns, int64_t rows, bool accumulate) {
+    if (rows == 0) return;
+    StripTiles a(width(), rows, keys, 1);
+    Matrix b(rows, columns, columns + 3, 2, 1);
+    const std::vector<float> panel = Panel(b);
+    Matrix c(keys, columns, columns + 1, 3);
+    const Matrix before = c;
+    row_kernels().outer({.a = a.values.data(),
+                         .strip_stride = keys * width(),
+                         .width = width(),
+                         .rows = rows,
+                         .b = panel.data(),
+                         .b_rows = rows,
+                         .keys = keys,
+                         .columns = columns,
+                         .c = c.data(),
+                         .c_stride = c.stride(),
+                         .accumulate = accumulate});
+    ExpectSums(
+        c, columns, rows, rows + 1,
+        [&](int64_t key, int64_t column) { return accumulate ? before.at(key, column) : 0.0; },
+        [&](int64_t key, int64_t column, int64_t row) { return double{a.at(key, row)} * b.at(row, column); });
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 5, 6, 7, 8, 9, 13, 16, 19}},
+              Axis{"columns", {1, 3, 4, 8, 15, 16, 17, 31, 32, 33, 48, 67, 80, 144}},
+              Axis{"rows", {int64_t{1}, width() - 1, width(), 2 * width() + 3}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(BackwardKernelsTest, OuterProductHasOneOrderOfAdditionsHoweverRowsAreGrouped) {
@@ -204,7 +191,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueWithDropoutSelectsGradientsBeforeAndP
   }
 }
 
-TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
+TEST_P(BackwardKernelsTest, SoftcapGradientFollowsItsFormula) {
   for (const int64_t keys : {1, 3, 8, 17}) {
     const Matrix ds(keys, width(), width(), 20);
     Matrix capped(keys, width(), width(), 21);
@@ -217,44 +204,48 @@ TEST_P(BackwardKernelsTest, SoftcapSlopeAndBiasGradientsFollowTheirFormulas) {
         ASSERT_NEAR(through.at(key, lane), ds.at(key, lane) * (1 - t * t), 8 * kEps * std::fabs(ds.at(key, lane)));
       }
     }
-    std::vector<int32_t> distance(static_cast<size_t>(width()));
-    for (size_t i = 0; i < distance.size(); ++i) distance[i] = static_cast<int32_t>(i) - 5;
-    for (const bool square_root : {false, true}) {
-      Matrix sum(1, width(), width(), 22);
-      const Matrix before = sum;
-      kernels().passes.slope_gradient(ds.values(), keys, distance.data(), square_root, sum.data());
-      for (int64_t lane = 0; lane < width(); ++lane) {
-        double want = before.at(0, lane), magnitude = std::fabs(want);
-        for (int64_t key = 0; key < keys; ++key) {
-          double far = std::abs(distance[static_cast<size_t>(lane)] + static_cast<int>(key));
-          if (square_root) far = std::sqrt(far);
-          want += far * ds.at(key, lane);
-          magnitude += std::fabs(far * ds.at(key, lane));
-        }
-        ASSERT_NEAR(sum.at(0, lane), want, kEps * static_cast<double>(keys + 2) * magnitude);
-      }
-    }
-    for (const bool accumulate : {false, true}) {
-      const int64_t count = width() - 1;
-      Matrix bias(width(), keys, keys + 2, 23);
-      const Matrix before = bias;
-      std::vector<void*> rows;
-      for (int64_t i = 0; i < width(); ++i) rows.push_back(&bias.at(i, 0));
-      kernels().passes.bias_gradient(ds.values(), keys, -0.5f, accumulate, rows.data(), DType::kF32, count);
-      for (int64_t lane = 0; lane < width(); ++lane) {
-        for (int64_t key = 0; key < keys; ++key) {
-          float want = -0.5f * ds.at(key, lane);
-          if (accumulate) want += before.at(lane, key);
-          if (lane >= count) want = before.at(lane, key);
-          ASSERT_EQ(bias.at(lane, key), want) << lane << " " << key;
-        }
-      }
-      ASSERT_TRUE(bias.Intact());
-    }
   }
 }
 
-constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+TEST_P(BackwardKernelsTest, SlopeGradientIsTheSumOverDistances) {
+  std::vector<int32_t> distance(static_cast<size_t>(width()));
+  for (size_t i = 0; i < distance.size(); ++i) distance[i] = static_cast<int32_t>(i) - 5;
+  const auto check = [&](int64_t keys, bool square_root) {
+    const Matrix ds(keys, width(), width(), 20);
+    Matrix sum(1, width(), width(), 22);
+    const Matrix before = sum;
+    kernels().passes.slope_gradient(ds.values(), keys, distance.data(), square_root, sum.data());
+    ExpectSums(
+        sum, width(), keys, keys + 2, [&](int64_t, int64_t lane) { return double{before.at(0, lane)}; },
+        [&](int64_t, int64_t lane, int64_t key) {
+          const double far = std::abs(distance[static_cast<size_t>(lane)] + static_cast<int>(key));
+          return (square_root ? std::sqrt(far) : far) * ds.at(key, lane);
+        });
+  };
+  ForEachCase(check, Axis{"keys", {1, 3, 8, 17}}, Axis{"square_root", {false, true}});
+}
+
+TEST_P(BackwardKernelsTest, BiasGradientScalesOrAddsTheRowsInUse) {
+  const auto check = [&](int64_t keys, bool accumulate) {
+    const Matrix ds(keys, width(), width(), 20);
+    const int64_t count = width() - 1;
+    Matrix bias(width(), keys, keys + 2, 23);
+    const Matrix before = bias;
+    std::vector<void*> rows;
+    for (int64_t i = 0; i < width(); ++i) rows.push_back(&bias.at(i, 0));
+    kernels().passes.bias_gradient(ds.values(), keys, -0.5f, accumulate, rows.data(), DType::kF32, count);
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      for (int64_t key = 0; key < keys; ++key) {
+        float want = -0.5f * ds.at(key, lane);
+        if (accumulate) want += before.at(lane, key);
+        if (lane >= count) want = before.at(lane, key);
+        ASSERT_EQ(bias.at(lane, key), want) << lane << " " << key;
+      }
+    }
+    ASSERT_TRUE(bias.Intact());
+  };
+  ForEachCase(check, Axis{"keys", {1, 3, 8, 17}}, Axis{"accumulate", {false, true}});
+}
 
 /// A row of numbers in a type, with NaN after it, and the same numbers as floats.
 struct TypedRow {
@@ -270,44 +261,40 @@ struct TypedRow {
 };
 
 TEST_P(BackwardKernelsTest, DotTakesEveryPairOfTypesAndTail) {
-  for (const int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 96, 129, 200, 257, 515}) {
-    for (const DType a_type : kFloatTypes) {
-      for (const DType b_type : kFloatTypes) {
-        const TypedRow a(row_kernels(), a_type, n, 30), b(row_kernels(), b_type, n, 31);
-        double want = 0, magnitude = 0;
-        for (size_t i = 0; i < a.numbers.size(); ++i) {
-          want += static_cast<double>(a.numbers[i]) * b.numbers[i];
-          magnitude += std::fabs(static_cast<double>(a.numbers[i]) * b.numbers[i]);
-        }
-        EXPECT_NEAR(row_kernels().dot(a.bytes.data(), a_type, b.bytes.data(), b_type, n), want,
-                    kEps * static_cast<double>(n + 4) * magnitude)
-            << n << " " << Name(a_type) << " " << Name(b_type);
-      }
+  const auto check = [&](int64_t n, DType a_type, DType b_type) {
+    const TypedRow a(row_kernels(), a_type, n, 30), b(row_kernels(), b_type, n, 31);
+    double want = 0, magnitude = 0;
+    for (size_t i = 0; i < a.numbers.size(); ++i) {
+      want += static_cast<double>(a.numbers[i]) * b.numbers[i];
+      magnitude += std::fabs(static_cast<double>(a.numbers[i]) * b.numbers[i]);
     }
-  }
+    EXPECT_NEAR(row_kernels().dot(a.bytes.data(), a_type, b.bytes.data(), b_type, n), want,
+                kEps * static_cast<double>(n + 4) * magnitude);
+  };
+  ForEachCase(check, Axis{"n", {1, 2, 7, 8, 15, 16, 17, 33, 64, 96, 129, 200, 257, 515}}, Axis{"a", kFloatTypes},
+              Axis{"b", kFloatTypes});
 }
 
 TEST_P(BackwardKernelsTest, NarrowTakesEveryTypeAndTail) {
-  for (const int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 64, 129}) {
-    for (const DType dtype : kFloatTypes) {
-      const auto element = static_cast<int64_t>(SizeOf(dtype));
-      Matrix from(3, n, n + 1, 32);
-      std::vector<uint8_t> out(static_cast<size_t>(3 * (n + 2) * element), 0xa5);
-      row_kernels().narrow(from.data(), from.stride(), 3, n, 2.0f, {out.data() + element, dtype, n + 2});
-      std::vector<float> back(static_cast<size_t>(3 * n));
-      row_kernels().widen({out.data() + element, dtype, n + 2}, 3, n, back.data(), n);
-      const double rounding = dtype == DType::kF32 ? 0.0 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
-      for (int64_t r = 0; r < 3; ++r) {
-        for (int64_t c = 0; c < n; ++c) {
-          const double exact = 2.0 * from.at(r, c);
-          // The bound is half an ulp of the type. The term 2^-25 is for f16 subnormals, which are multiples of 2^-24.
-          ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
-        }
-        ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);
-        ASSERT_EQ(out[static_cast<size_t>((r * (n + 2) + n + 1) * element)], 0xa5);
+  const auto check = [&](int64_t n, DType dtype) {
+    const auto element = static_cast<int64_t>(SizeOf(dtype));
+    Matrix from(3, n, n + 1, 32);
+    std::vector<uint8_t> out(static_cast<size_t>(3 * (n + 2) * element), 0xa5);
+    row_kernels().narrow(from.data(), from.stride(), 3, n, 2.0f, {out.data() + element, dtype, n + 2});
+    std::vector<float> back(static_cast<size_t>(3 * n));
+    row_kernels().widen({out.data() + element, dtype, n + 2}, 3, n, back.data(), n);
+    const double rounding = dtype == DType::kF32 ? 0.0 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t c = 0; c < n; ++c) {
+        const double exact = 2.0 * from.at(r, c);
+        // The bound is half an ulp of the type. The absolute term is for f16 subnormals, which are multiples of 2^-24.
+        ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
       }
+      ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);
+      ASSERT_EQ(out[static_cast<size_t>((r * (n + 2) + n + 1) * element)], 0xa5);
     }
-  }
+  };
+  ForEachCase(check, Axis{"n", {1, 2, 7, 8, 15, 16, 17, 33, 64, 129}}, Axis{"type", kFloatTypes});
 }
 
 }  // namespace

@@ -61,8 +61,6 @@ std::vector<uint16_t> Bf16Bits(const std::vector<float>& values) {
   return bits;
 }
 
-bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-
 /// `rows` rows of `columns` bf16 numbers. Some of the numbers are not finite in `poisoned`, and are 0 in `clean`.
 struct PoisonedRows {
   PoisonedRows(int64_t row_count, int64_t column_count, std::mt19937& random) : rows(row_count), columns(column_count) {
@@ -93,9 +91,20 @@ struct MaskedWeights {
       marked.push_back(masked ? kMaskedProbability : plain.back());
     }
   }
-  [[nodiscard]] bool Masked(int64_t x) const { return SameBits(marked[static_cast<size_t>(x)], kMaskedProbability); }
+  [[nodiscard]] bool Masked(int64_t x) const { return EqualBits(marked[static_cast<size_t>(x)], kMaskedProbability); }
 
   std::vector<float> plain, marked;
+};
+
+/// Counts the elements of exact products by kind.
+struct Seen {
+  /// Returns whether an element is not finite exactly if it sees a poisoned value, and else has the plain bits.
+  [[nodiscard]] testing::AssertionResult Agree(float exact, float plain, bool sees) {
+    ++(sees ? spoilt : same);
+    if (std::isfinite(exact) != sees && (sees || EqualBits(exact, plain))) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << exact << " and " << plain << (sees ? ", which sees poison" : "");
+  }
+  int64_t same = 0, spoilt = 0;
 };
 
 class ExactProducts : public testing::TestWithParam<Products> {
@@ -155,65 +164,53 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
   const int64_t width = kernels().width, rows = kernels().rows;
   std::vector<float> alpha(static_cast<size_t>(width));
   for (float& x : alpha) x = std::uniform_real_distribution<float>(0.5F, 1)(random);
-  int64_t same = 0, spoilt = 0;
-  for (const int64_t keys : {1, 2, 7, 40}) {
-    for (const int64_t dv : {1, 6, 19}) {
-      for (const float* factor : {static_cast<const float*>(nullptr), static_cast<const float*>(alpha.data())}) {
-        const PoisonedRows v(keys, dv, random);
-        const MaskedWeights p(keys * width, random);
-        const std::vector<float> plain = Product(false, v.clean, p.plain, keys, dv, factor);
-        const std::vector<float> exact = Product(true, v.poisoned, p.marked, keys, dv, factor);
-        for (int64_t row = 0; row < rows; ++row) {
-          for (int64_t c = 0; c < dv; ++c) {
-            bool sees = false;
-            for (int64_t key = 0; key < keys; ++key) sees = sees || (v.Bad(key, c) && !p.Masked(key * width + row));
-            const auto at = static_cast<size_t>(GetParam().by_row() ? row * dv + c : c * width + row);
-            ASSERT_EQ(!std::isfinite(exact[at]), sees) << keys << " keys, dv " << dv << ", row " << row << ", " << c;
-            if (!sees) {
-              ASSERT_TRUE(SameBits(exact[at], plain[at])) << exact[at] << " and " << plain[at];
-            }
-            ++(sees ? spoilt : same);
-          }
-        }
+  Seen seen;
+  const auto check = [&](int64_t keys, int64_t dv, bool scaled) {
+    const float* factor = scaled ? alpha.data() : nullptr;
+    const PoisonedRows v(keys, dv, random);
+    const MaskedWeights p(keys * width, random);
+    const std::vector<float> plain = Product(false, v.clean, p.plain, keys, dv, factor);
+    const std::vector<float> exact = Product(true, v.poisoned, p.marked, keys, dv, factor);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t c = 0; c < dv; ++c) {
+        bool sees = false;
+        for (int64_t key = 0; key < keys; ++key) sees = sees || (v.Bad(key, c) && !p.Masked(key * width + row));
+        const auto at = static_cast<size_t>(GetParam().by_row() ? row * dv + c : c * width + row);
+        ASSERT_TRUE(seen.Agree(exact[at], plain[at], sees)) << "row " << row << ", " << c;
       }
     }
-  }
-  EXPECT_GT(same, 50);
-  EXPECT_GT(spoilt, 50);
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 7, 40}}, Axis{"dv", {1, 6, 19}}, Axis{"scaled", {false, true}});
+  EXPECT_GT(seen.same, 50);
+  EXPECT_GT(seen.spoilt, 50);
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
   if (GetParam().by_row()) return;  // the strips whose state lies along the lanes have the same outer product
   std::mt19937 random(2);
   const int64_t width = kernels().width;
-  int64_t same = 0, spoilt = 0;
-  for (const int64_t keys : {1, 9}) {
-    for (const int64_t columns : {3, 37}) {
-      for (const int64_t count : {int64_t{1}, width - 1, 2 * width + 3}) {
-        const int64_t strips = (count + width - 1) / width;
-        const PoisonedRows b(count, columns, random);
-        const MaskedWeights a(strips * keys * width, random);
-        const std::vector<float> plain = Outer(false, b.clean, a.plain, keys, count, columns);
-        const std::vector<float> exact = Outer(true, b.poisoned, a.marked, keys, count, columns);
-        for (int64_t key = 0; key < keys; ++key) {
-          for (int64_t c = 0; c < columns; ++c) {
-            bool sees = false;
-            for (int64_t row = 0; row < count; ++row) {
-              sees = sees || (b.Bad(row, c) && !a.Masked((row / width * keys + key) * width + row % width));
-            }
-            const auto at = static_cast<size_t>(key * columns + c);
-            ASSERT_EQ(!std::isfinite(exact[at]), sees) << keys << " keys, " << count << " rows, column " << c;
-            if (!sees) {
-              ASSERT_TRUE(SameBits(exact[at], plain[at])) << exact[at] << " and " << plain[at];
-            }
-            ++(sees ? spoilt : same);
-          }
+  Seen seen;
+  const auto check = [&](int64_t keys, int64_t columns, int64_t count) {
+    const int64_t strips = (count + width - 1) / width;
+    const PoisonedRows b(count, columns, random);
+    const MaskedWeights a(strips * keys * width, random);
+    const std::vector<float> plain = Outer(false, b.clean, a.plain, keys, count, columns);
+    const std::vector<float> exact = Outer(true, b.poisoned, a.marked, keys, count, columns);
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t c = 0; c < columns; ++c) {
+        bool sees = false;
+        for (int64_t row = 0; row < count; ++row) {
+          sees = sees || (b.Bad(row, c) && !a.Masked((row / width * keys + key) * width + row % width));
         }
+        const auto at = static_cast<size_t>(key * columns + c);
+        ASSERT_TRUE(seen.Agree(exact[at], plain[at], sees)) << "key " << key << ", column " << c;
       }
     }
-  }
-  EXPECT_GT(same, 50);
-  EXPECT_GT(spoilt, 50);
+  };
+  ForEachCase(check, Axis{"keys", {1, 9}}, Axis{"columns", {3, 37}},
+              Axis{"rows", {int64_t{1}, width - 1, 2 * width + 3}});
+  EXPECT_GT(seen.same, 50);
+  EXPECT_GT(seen.spoilt, 50);
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, ExactProducts, testing::ValuesIn(AllProducts()), [](const auto& info) {

@@ -69,8 +69,6 @@ struct TypedRows {
   std::vector<float> floats;
 };
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-
 class FewRowKernelsTest : public testing::TestWithParam<FewLine> {
  protected:
   static const StripKernels& kernels() { return *GetParam().kernels; }
@@ -91,75 +89,41 @@ TEST_P(FewRowKernelsTest, TheTableFindsTheFewestRowsThatSuffice) {
 }
 
 TEST_P(FewRowKernelsTest, ScoresOfPackedQueriesEqualTheDoubleProduct) {
-  for (const DType dtype : kDTypes) {
-    for (const int64_t keys : {1, 2, 3, 7, 15, 16, 17, 33}) {
-      for (const int64_t d : {1, 3, 8, 15, 16, 17, 40, 128}) {
-        const TypedRows k(dtype, keys, d, d + 5, 1), q(dtype, rows(), d, d + 2, 2);
-        std::vector<const void*> q_rows;
-        for (int64_t row = 0; row < rows(); ++row) {
-          q_rows.push_back(static_cast<const char*>(q.block().data) +
-                           row * q.stride * static_cast<int64_t>(SizeOf(dtype)));
-        }
-        std::vector<float> panel(static_cast<size_t>(d * width() + 64), kNan);
-        kernels().pack_queries({q_rows.data(), dtype, rows()}, d, 0.5f, panel.data());
-        Matrix s(keys, width(), width(), 3);
-        const Matrix before = s;
-        std::vector<float> row_max(static_cast<size_t>(width()), -kInf);
-        for (const bool accumulate : {false, true}) {
-          s = before;
-          std::fill(row_max.begin(), row_max.end(), -kInf);
-          kernels().scores(k.block(), keys, panel.data(), d, accumulate, s.data(), row_max.data());
-          for (int64_t row = 0; row < rows(); ++row) {
-            float largest = -kInf;
-            for (int64_t key = 0; key < keys; ++key) {
-              double want = accumulate ? before.at(key, row) : 0.0, magnitude = std::fabs(want);
-              for (int64_t c = 0; c < d; ++c) {
-                want += 0.5 * k.at(key, c) * q.at(row, c);
-                magnitude += std::fabs(0.5 * k.at(key, c) * q.at(row, c));
-              }
-              ASSERT_NEAR(s.at(key, row), want, kEps * static_cast<double>(d + 1) * magnitude)
-                  << Name(dtype) << " keys " << keys << " d " << d << " key " << key << " row " << row;
-              largest = std::max(largest, s.at(key, row));
-            }
-            ASSERT_EQ(row_max[static_cast<size_t>(row)], largest);
-          }
-          ASSERT_TRUE(s.Intact());
-        }
-      }
+  const auto check = [&](DType dtype, int64_t keys, int64_t d, bool accumulate) {
+    const TypedRows k(dtype, keys, d, d + 5, 1), q(dtype, rows(), d, d + 2, 2);
+    std::vector<const void*> q_rows;
+    for (int64_t row = 0; row < rows(); ++row) {
+      q_rows.push_back(static_cast<const char*>(q.block().data) + row * q.stride * static_cast<int64_t>(SizeOf(dtype)));
     }
-  }
+    std::vector<float> panel(static_cast<size_t>(d * width() + 64), kNan);
+    kernels().pack_queries({q_rows.data(), dtype, rows()}, d, 0.5f, panel.data());
+    Matrix s(keys, width(), width(), 3), row_max = RowOf(width(), -kInf);
+    const Matrix before = s;
+    kernels().scores(k.block(), keys, panel.data(), d, accumulate, s.data(), row_max.data());
+    ExpectSums(
+        s, rows(), d, d + 1, [&](int64_t key, int64_t row) { return accumulate ? before.at(key, row) : 0.0; },
+        [&](int64_t key, int64_t row, int64_t c) { return 0.5 * k.at(key, c) * q.at(row, c); });
+    ExpectRaised(row_max, -kInf, s, keys, rows());
+  };
+  ForEachCase(check, Axis{"type", kFloatTypes}, Axis{"keys", {1, 2, 3, 7, 15, 16, 17, 33}},
+              Axis{"d", {1, 3, 8, 15, 16, 17, 40, 128}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(FewRowKernelsTest, ProductEqualsTheDoubleProduct) {
-  for (const DType dtype : kDTypes) {
-    for (const int64_t keys : {1, 2, 9, 40}) {
-      for (const int64_t dv : {1, 7, 16, 31, 64, 130, 200}) {
-        const TypedRows v(dtype, keys, dv, dv + 3, 4);
-        Matrix p(keys, width(), width(), 5), alpha(1, width(), width(), 6);
-        Matrix o(rows(), dv, dv, 7);
-        const Matrix before = o;
-        for (const bool scaled : {false, true}) {
-          for (const auto product : {kernels().product, kernels().product_exact}) {
-            o = before;
-            product(v.block(), keys, p.data(), dv, scaled ? alpha.data() : nullptr, o.data());
-            for (int64_t row = 0; row < rows(); ++row) {
-              for (int64_t c = 0; c < dv; ++c) {
-                double want = scaled ? static_cast<double>(alpha.at(0, row)) * before.at(row, c) : 0.0;
-                double magnitude = std::fabs(want);
-                for (int64_t key = 0; key < keys; ++key) {
-                  want += v.at(key, c) * p.at(key, row);
-                  magnitude += std::fabs(v.at(key, c) * p.at(key, row));
-                }
-                ASSERT_NEAR(o.at(row, c), want, kEps * static_cast<double>(keys + 2) * magnitude)
-                    << Name(dtype) << " keys " << keys << " dv " << dv << " row " << row << " column " << c;
-              }
-            }
-            ASSERT_TRUE(o.Intact());
-          }
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, int64_t keys, int64_t dv, bool scaled, bool exact) {
+    const TypedRows v(dtype, keys, dv, dv + 3, 4);
+    Matrix p(keys, width(), width(), 5), alpha(1, width(), width(), 6);
+    Matrix o(rows(), dv, dv, 7);
+    const Matrix before = o;
+    (exact ? kernels().product_exact : kernels().product)(v.block(), keys, p.data(), dv,
+                                                          scaled ? alpha.data() : nullptr, o.data());
+    ExpectSums(
+        o, dv, keys, keys + 2,
+        [&](int64_t row, int64_t c) { return scaled ? double{alpha.at(0, row)} * before.at(row, c) : 0.0; },
+        [&](int64_t row, int64_t c, int64_t key) { return v.at(key, c) * p.at(key, row); });
+  };
+  ForEachCase(check, Axis{"type", kFloatTypes}, Axis{"keys", {1, 2, 9, 40}}, Axis{"dv", {1, 7, 16, 31, 64, 130, 200}},
+              Axis{"scaled", {false, true}}, Axis{"exact", {false, true}});
 }
 
 TEST_P(FewRowKernelsTest, ExactProductSkipsMaskedPairsOnly) {

@@ -36,59 +36,37 @@ INSTANTIATE_TEST_SUITE_P(Levels, IndexerKernelsTest, testing::ValuesIn(IndexerLe
 double Relu(double x) { return std::isnan(x) ? x : std::fmax(0, x); }
 
 TEST_P(IndexerKernelsTest, AddHeadsIsTheWeightedSumOfPositiveScores) {
-  for (const int64_t width : {16, 32, 48, 64}) {
-    for (const int64_t heads : {1, 2, 7, 64}) {
-      const Matrix s(heads, width, width, 1), weight(1, heads, heads, 2);
-      for (const bool accumulate : {false, true}) {
-        Matrix sum(1, width, width, 3, 5);
-        const Matrix before = sum;
-        kernels().add_heads(s.values(), heads, width, weight.values(), accumulate, sum.data());
-        for (int64_t lane = 0; lane < width; ++lane) {
-          double want = accumulate ? before.at(0, lane) : 0, magnitude = std::fabs(want);
-          for (int64_t head = 0; head < heads; ++head) {
-            const double term = static_cast<double>(weight.at(0, head)) * Relu(s.at(head, lane));
-            want += term;
-            magnitude += std::fabs(term);
-          }
-          // The sum is a chain of `heads` operations, each of which rounds once, or twice without FMA.
-          ASSERT_NEAR(sum.at(0, lane), want, kEps * static_cast<double>(heads + 1) * magnitude)
-              << "width " << width << " heads " << heads << " lane " << lane;
-        }
-        ASSERT_TRUE(sum.Intact());
-      }
-    }
-  }
+  const auto check = [&](int64_t width, int64_t heads, bool accumulate) {
+    const Matrix s(heads, width, width, 1), weight(1, heads, heads, 2);
+    Matrix sum(1, width, width, 3, 5);
+    const Matrix before = sum;
+    kernels().add_heads(s.values(), heads, width, weight.values(), accumulate, sum.data());
+    ExpectSums(
+        sum, width, heads, heads + 1, [&](int64_t, int64_t lane) { return accumulate ? before.at(0, lane) : 0.0; },
+        [&](int64_t, int64_t lane, int64_t head) { return double{weight.at(0, head)} * Relu(s.at(head, lane)); });
+  };
+  ForEachCase(check, Axis{"width", {16, 32, 48, 64}}, Axis{"heads", {1, 2, 7, 64}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
-  for (const int64_t width : {16, 32, 48}) {
-    for (const int64_t heads : {int64_t{1}, int64_t{5}, width - 7, width}) {
-      for (const int64_t keys : {1, 3, 15, 16, 17, 40}) {
-        for (const bool relu : {false, true}) {
-          for (const bool accumulate : {false, true}) {
-            Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
-            const Matrix weight(1, heads, heads, 2), before = sum;
-            // Unused lanes must not contribute, not even NaN times 0.
-            for (int64_t key = 0; key < keys; ++key) {
-              for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
-            }
-            kernels().sum_lanes(s.values(), keys, width, heads, weight.values(), relu, accumulate, sum.data());
-            for (int64_t key = 0; key < keys; ++key) {
-              double want = accumulate ? before.at(0, key) : 0, magnitude = std::fabs(want);
-              for (int64_t lane = 0; lane < heads; ++lane) {
-                const double x = s.at(key, lane);
-                const double term = static_cast<double>(weight.at(0, lane)) * (relu ? Relu(x) : x);
-                want += term;
-                magnitude += std::fabs(term);
-              }
-              ASSERT_NEAR(sum.at(0, key), want, kEps * static_cast<double>(heads + 1) * magnitude)
-                  << "width " << width << " heads " << heads << " keys " << keys << " key " << key;
-            }
-            ASSERT_TRUE(sum.Intact());
-          }
-        }
-      }
+  const auto check = [&](int64_t width, int64_t unused, int64_t keys, bool relu, bool accumulate) {
+    const int64_t heads = width - unused;
+    Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
+    const Matrix weight(1, heads, heads, 2), before = sum;
+    // Unused lanes must not contribute, not even NaN times 0.
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
     }
+    kernels().sum_lanes(s.values(), keys, width, heads, weight.values(), relu, accumulate, sum.data());
+    ExpectSums(
+        sum, keys, heads, heads + 1, [&](int64_t, int64_t key) { return accumulate ? before.at(0, key) : 0.0; },
+        [&](int64_t, int64_t key, int64_t lane) {
+          return double{weight.at(0, lane)} * (relu ? Relu(s.at(key, lane)) : s.at(key, lane));
+        });
+  };
+  for (const int64_t width : {16, 32, 48}) {
+    ForEachCase(check, Axis{"width", {width}}, Axis<int64_t>{"unused", {width - 1, width - 5, 7, 0}},
+                Axis{"keys", {1, 3, 15, 16, 17, 40}}, Axis{"relu", {false, true}}, Axis{"accumulate", {false, true}});
   }
 }
 
@@ -123,31 +101,30 @@ TEST_P(IndexerKernelsTest, ANotANumberStaysOne) {
 }
 
 TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
-  for (const int64_t width : {16, 48}) {
-    for (const int64_t keys : {1, 3, 20}) {
-      Matrix s(keys, width, width, 1), shift(1, width, width, 2);
-      shift.at(0, 1) = kInf;
-      s.at(0, 2) = kNan;
-      const Matrix before = s;
-      const float factor = 1.7F;
-      kernels().probabilities(s.data(), keys, width, factor, shift.values());
-      for (int64_t key = 0; key < keys; ++key) {
-        for (int64_t lane = 0; lane < width; ++lane) {
-          const float got = s.at(key, lane);
-          if (lane == 2 && key == 0) {
-            ASSERT_TRUE(std::isnan(got));
-            continue;
-          }
-          const double exponent = static_cast<double>(factor) * before.at(key, lane) - shift.at(0, lane);
-          // The power is off by 2 ulp. Its argument is rounded once with FMA, and twice without.
-          const double argument =
-              std::isinf(exponent) ? 0 : 2 * std::fabs(factor * before.at(key, lane)) + std::fabs(exponent);
-          ASSERT_NEAR(got, std::exp2(exponent), (2 + argument) * kEps * std::exp2(exponent));
+  const auto check = [&](int64_t width, int64_t keys) {
+    Matrix s(keys, width, width, 1), shift(1, width, width, 2);
+    shift.at(0, 1) = kInf;
+    s.at(0, 2) = kNan;
+    const Matrix before = s;
+    const float factor = 1.7F;
+    kernels().probabilities(s.data(), keys, width, factor, shift.values());
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width; ++lane) {
+        const float got = s.at(key, lane);
+        if (lane == 2 && key == 0) {
+          ASSERT_TRUE(std::isnan(got));
+          continue;
         }
+        const double exponent = static_cast<double>(factor) * before.at(key, lane) - shift.at(0, lane);
+        // The power is off by 2 ulp. Its argument is rounded once with FMA, and twice without.
+        const double argument =
+            std::isinf(exponent) ? 0 : 2 * std::fabs(factor * before.at(key, lane)) + std::fabs(exponent);
+        ASSERT_NEAR(got, std::exp2(exponent), (2 + argument) * kEps * std::exp2(exponent));
       }
-      ASSERT_TRUE(s.Intact());
     }
-  }
+    ASSERT_TRUE(s.Intact());
+  };
+  ForEachCase(check, Axis{"width", {16, 48}}, Axis{"keys", {1, 3, 20}});
 }
 
 TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
@@ -186,28 +163,24 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
 }
 
 TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
-  for (const int64_t width : {16, 48}) {
-    for (const int64_t keys : {1, 2, 19}) {
-      Matrix s(keys, width, width, 1), d_weight(1, width, width, 4);
-      s.at(0, 1) = 0;  // for a score of 0, ReLU's gradient is 0, as on the device
-      s.at(0, 2) = -0.0F;
-      const Matrix before = s, weight(1, width, width, 2), d_value(1, keys, keys, 3), d_before = d_weight;
-      kernels().relu_gradient(s.data(), keys, width, weight.values(), d_value.values(), d_weight.data());
-      for (int64_t lane = 0; lane < width; ++lane) {
-        double want = d_before.at(0, lane), magnitude = std::fabs(want);
-        for (int64_t key = 0; key < keys; ++key) {
-          const double term = d_value.at(0, key) * Relu(before.at(key, lane));
-          want += term;
-          magnitude += std::fabs(term);
-          const float passed = before.at(key, lane) > 0 ? weight.at(0, lane) * d_value.at(0, key) : 0;
-          ASSERT_EQ(s.at(key, lane), passed);
-        }
-        ASSERT_NEAR(d_weight.at(0, lane), want, kEps * static_cast<double>(keys + 1) * magnitude);
+  const auto check = [&](int64_t width, int64_t keys) {
+    Matrix s(keys, width, width, 1), d_weight(1, width, width, 4);
+    s.at(0, 1) = 0;  // for a score of 0, ReLU's gradient is 0, as on the device
+    s.at(0, 2) = -0.0F;
+    const Matrix before = s, weight(1, width, width, 2), d_value(1, keys, keys, 3), d_before = d_weight;
+    kernels().relu_gradient(s.data(), keys, width, weight.values(), d_value.values(), d_weight.data());
+    ExpectSums(
+        d_weight, width, keys, keys + 1, [&](int64_t, int64_t lane) { return double{d_before.at(0, lane)}; },
+        [&](int64_t, int64_t lane, int64_t key) { return d_value.at(0, key) * Relu(before.at(key, lane)); });
+    for (int64_t lane = 0; lane < width; ++lane) {
+      for (int64_t key = 0; key < keys; ++key) {
+        const float passed = before.at(key, lane) > 0 ? weight.at(0, lane) * d_value.at(0, key) : 0;
+        ASSERT_EQ(s.at(key, lane), passed);
       }
-      ASSERT_TRUE(s.Intact());
-      ASSERT_TRUE(d_weight.Intact());
     }
-  }
+    ASSERT_TRUE(s.Intact());
+  };
+  ForEachCase(check, Axis{"width", {16, 48}}, Axis{"keys", {1, 2, 19}});
 }
 
 /// Returns scores that include ties, both zeros, infinities and NaN.
@@ -242,36 +215,35 @@ TEST_P(IndexerKernelsTest, KeysAscendWhereScoresDescend) {
 }
 
 TEST_P(IndexerKernelsTest, ScoresWithinAreTheKeysOfAnIntervalInOrder) {
-  for (const int64_t n : kTails) {
+  const auto check = [&](int64_t n, int first_case, int last_case) {
     const std::vector<float> scores = MixedScores(n);
     std::vector<uint32_t> all(static_cast<size_t>(n));
     kernels().order_scores(scores.data(), n, all.data());
-    for (const uint32_t first : {uint32_t{0}, all[0], uint32_t{0x7fffffff}}) {
-      for (const uint32_t last : {first, all[static_cast<size_t>(n / 2)], uint32_t{0xffffffff}}) {
-        if (last < first) continue;
-        std::vector<uint32_t> want_keys;
-        std::vector<int32_t> want;
-        for (size_t i = 0; i < all.size(); ++i) {
-          if (all[i] < first || all[i] > last) continue;
-          want_keys.push_back(all[i]);
-          want.push_back(static_cast<int32_t>(i));
-        }
-        const size_t room = static_cast<size_t>(n + IndexerKernels::kKeysBehind);
-        std::vector<uint32_t> keys(room + 1, 77);
-        std::vector<int32_t> indices(room + 1, 77);
-        const int64_t found = kernels().scores_within(scores.data(), n, first, last, keys.data(), indices.data());
-        ASSERT_EQ(found, static_cast<int64_t>(want.size()));
-        ASSERT_EQ(keys.back(), 77);
-        ASSERT_EQ(indices.back(), 77);
-        keys.resize(want.size());
-        indices.resize(want.size());
-        ASSERT_EQ(keys, want_keys);
-        ASSERT_EQ(indices, want);
-        const int64_t up_to = std::count_if(all.begin(), all.end(), [&](uint32_t key) { return key <= last; });
-        ASSERT_EQ(kernels().keys_up_to(all.data(), n, last), up_to);
-      }
+    const uint32_t first = std::array{0u, all[0], 0x7fffffffu}.at(first_case);
+    const uint32_t last = std::array{first, all[static_cast<size_t>(n / 2)], 0xffffffffu}.at(last_case);
+    if (last < first) return;
+    std::vector<uint32_t> want_keys;
+    std::vector<int32_t> want;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i] < first || all[i] > last) continue;
+      want_keys.push_back(all[i]);
+      want.push_back(static_cast<int32_t>(i));
     }
-  }
+    const size_t room = static_cast<size_t>(n + IndexerKernels::kKeysBehind);
+    std::vector<uint32_t> keys(room + 1, 77);
+    std::vector<int32_t> indices(room + 1, 77);
+    const int64_t found = kernels().scores_within(scores.data(), n, first, last, keys.data(), indices.data());
+    ASSERT_EQ(found, static_cast<int64_t>(want.size()));
+    ASSERT_EQ(keys.back(), 77);
+    ASSERT_EQ(indices.back(), 77);
+    keys.resize(want.size());
+    indices.resize(want.size());
+    ASSERT_EQ(keys, want_keys);
+    ASSERT_EQ(indices, want);
+    const int64_t up_to = std::count_if(all.begin(), all.end(), [&](uint32_t key) { return key <= last; });
+    ASSERT_EQ(kernels().keys_up_to(all.data(), n, last), up_to);
+  };
+  ForEachCase(check, Axis{"n", kTails}, Axis{"first", {0, 1, 2}}, Axis{"last", {0, 1, 2}});
 }
 
 TEST_P(IndexerKernelsTest, BucketsAreStepsOfTheBitsAboveTheFloor) {

@@ -13,9 +13,13 @@
 #include "core/kernels/indexer/indexer_kernel_types.h"
 #include "core/kernels/int8/int8_kernel_types.h"
 #include "core/kernels/kernel_types.h"
+#include "support/each_case.h"
 
 namespace fa::core::kernels {
 namespace {
+
+using test::Axis;
+using test::ForEachCase;
 
 struct Line {
   const Int8Table* table;
@@ -56,73 +60,66 @@ class Int8KernelsTest : public ::testing::TestWithParam<Line> {
 
 TEST_P(Int8KernelsTest, ScoresAreExact) {
   const int64_t width = kernels().width;
-  for (const int64_t d : {1, 3, 4, 6, 16, 63, 64, 130}) {
-    for (const int64_t keys : {1, 2, 5, 8, 11, 24}) {
-      for (const int64_t count : {int64_t{1}, width - 1, width}) {
-        for (const int sign : {1, -1, 0}) {
-          const Bytes q(count, d, 1), k(keys, d, 2);
-          std::vector<const void*> rows;
-          for (int64_t i = 0; i < count; ++i) rows.push_back(q.row(i));
-          const int64_t words = table().Words(d);
-          std::vector<uint32_t> panel(static_cast<size_t>(words * width)),
-              packed(static_cast<size_t>(words * ((keys + 7) / 8 * 8)));
-          std::vector<int32_t> start(static_cast<size_t>(keys));
-          std::vector<float> s(static_cast<size_t>(keys * width)), max(static_cast<size_t>(width), -5);
-          kernels().pack_queries({rows.data(), DType::kI8, count}, d, sign, panel.data());
-          table().pack_keys(k.block(), keys, d, sign, packed.data(), start.data());
-          kernels().scores(packed.data(), start.data(), keys, words, panel.data(), s.data(), max.data());
-          for (int64_t lane = 0; lane < count; ++lane) {
-            float largest = -5;
-            for (int64_t j = 0; j < keys; ++j) {
-              int64_t sum = 0;
-              for (int64_t c = 0; c < d; ++c) sum += int64_t{q.row(lane)[c]} * k.row(j)[c];
-              const auto want = static_cast<float>(sign * sum);
-              ASSERT_EQ(s[static_cast<size_t>(j * width + lane)], want)
-                  << "d " << d << ", key " << j << ", lane " << lane;
-              largest = std::max(largest, want);
-            }
-            ASSERT_EQ(max[static_cast<size_t>(lane)], largest);
-          }
-        }
+  const auto check = [&](int64_t d, int64_t keys, int64_t count, int sign) {
+    const Bytes q(count, d, 1), k(keys, d, 2);
+    std::vector<const void*> rows;
+    for (int64_t i = 0; i < count; ++i) rows.push_back(q.row(i));
+    const int64_t words = table().Words(d);
+    std::vector<uint32_t> panel(static_cast<size_t>(words * width)),
+        packed(static_cast<size_t>(words * ((keys + 7) / 8 * 8)));
+    std::vector<int32_t> start(static_cast<size_t>(keys));
+    std::vector<float> s(static_cast<size_t>(keys * width)), max(static_cast<size_t>(width), -5);
+    kernels().pack_queries({rows.data(), DType::kI8, count}, d, sign, panel.data());
+    table().pack_keys(k.block(), keys, d, sign, packed.data(), start.data());
+    kernels().scores(packed.data(), start.data(), keys, words, panel.data(), s.data(), max.data());
+    for (int64_t lane = 0; lane < count; ++lane) {
+      float largest = -5;
+      for (int64_t j = 0; j < keys; ++j) {
+        int64_t sum = 0;
+        for (int64_t c = 0; c < d; ++c) sum += int64_t{q.row(lane)[c]} * k.row(j)[c];
+        const auto want = static_cast<float>(sign * sum);
+        ASSERT_EQ(s[static_cast<size_t>(j * width + lane)], want) << "d " << d << ", key " << j << ", lane " << lane;
+        largest = std::max(largest, want);
       }
+      ASSERT_EQ(max[static_cast<size_t>(lane)], largest);
     }
-  }
+  };
+  ForEachCase(check, Axis{"d", {1, 3, 4, 6, 16, 63, 64, 130}}, Axis{"keys", {1, 2, 5, 8, 11, 24}},
+              Axis{"count", {int64_t{1}, width - 1, width}}, Axis{"sign", {1, -1, 0}});
 }
 
 TEST_P(Int8KernelsTest, ProductsAreExactAndPaddingDoesNotCount) {
   const int64_t width = kernels().width;
-  for (const int64_t dv : {1, 4, 6, 8, 9, 16, 23, 64}) {
-    for (const int64_t keys : {1, 2, 3, 4, 7, 16, 33}) {
-      const Bytes v(keys, dv, 3);
-      const int64_t stride = (keys + 7) / 8 * 8 / table().group * table().columns;
-      std::vector<uint32_t> panel(static_cast<size_t>(table().PanelBlocks(dv) * stride), 0x7f7f7f7f);
-      table().pack_values(v.block(), keys, dv, stride, panel.data());
-      // The softmax makes the words of P from scores whose exponentials are 1, 1/2, 1/4 and 0.
-      std::vector<float> s(static_cast<size_t>((keys + 3) / 4 * 4 * width), 0);
-      std::vector<float> max(static_cast<size_t>(width), 0), sum(static_cast<size_t>(width));
-      const auto score = [](int64_t j, int64_t lane) {
-        const int64_t x = (j * 5 + lane) % 4;
-        return x == 3 ? kMaskedScore : static_cast<float>(-x);
-      };
-      for (int64_t j = 0; j < keys; ++j) {
-        for (int64_t lane = 0; lane < width; ++lane) s[static_cast<size_t>(j * width + lane)] = score(j, lane);
-      }
-      kernels().softmax(s.data(), keys, 1, 128, 128, max.data(), sum.data());
-      std::vector<int32_t> o(static_cast<size_t>(dv * width), -1);
-      kernels().product(panel.data(), stride, keys, reinterpret_cast<const uint32_t*>(s.data()), dv, o.data());
-      for (int64_t lane = 0; lane < width; ++lane) {
-        float total = 0;
-        for (int64_t j = 0; j < keys; ++j) total += std::exp2(score(j, lane));
-        ASSERT_EQ(sum[static_cast<size_t>(lane)], total);
-        for (int64_t c = 0; c < dv; ++c) {
-          int32_t want = 0;
-          for (int64_t j = 0; j < keys; ++j)
-            want += static_cast<int32_t>(128 * std::exp2(score(j, lane))) * v.row(j)[c];
-          ASSERT_EQ(o[static_cast<size_t>(c * width + lane)], want) << "dv " << dv << ", keys " << keys;
-        }
+  const auto check = [&](int64_t dv, int64_t keys) {
+    const Bytes v(keys, dv, 3);
+    const int64_t stride = (keys + 7) / 8 * 8 / table().group * table().columns;
+    std::vector<uint32_t> panel(static_cast<size_t>(table().PanelBlocks(dv) * stride), 0x7f7f7f7f);
+    table().pack_values(v.block(), keys, dv, stride, panel.data());
+    // The softmax makes the words of P from scores whose exponentials are 1, 1/2, 1/4 and 0.
+    std::vector<float> s(static_cast<size_t>((keys + 3) / 4 * 4 * width), 0);
+    std::vector<float> max(static_cast<size_t>(width), 0), sum(static_cast<size_t>(width));
+    const auto score = [](int64_t j, int64_t lane) {
+      const int64_t x = (j * 5 + lane) % 4;
+      return x == 3 ? kMaskedScore : static_cast<float>(-x);
+    };
+    for (int64_t j = 0; j < keys; ++j) {
+      for (int64_t lane = 0; lane < width; ++lane) s[static_cast<size_t>(j * width + lane)] = score(j, lane);
+    }
+    kernels().softmax(s.data(), keys, 1, 128, 128, max.data(), sum.data());
+    std::vector<int32_t> o(static_cast<size_t>(dv * width), -1);
+    kernels().product(panel.data(), stride, keys, reinterpret_cast<const uint32_t*>(s.data()), dv, o.data());
+    for (int64_t lane = 0; lane < width; ++lane) {
+      float total = 0;
+      for (int64_t j = 0; j < keys; ++j) total += std::exp2(score(j, lane));
+      ASSERT_EQ(sum[static_cast<size_t>(lane)], total);
+      for (int64_t c = 0; c < dv; ++c) {
+        int32_t want = 0;
+        for (int64_t j = 0; j < keys; ++j) want += static_cast<int32_t>(128 * std::exp2(score(j, lane))) * v.row(j)[c];
+        ASSERT_EQ(o[static_cast<size_t>(c * width + lane)], want) << "dv " << dv << ", keys " << keys;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dv", {1, 4, 6, 8, 9, 16, 23, 64}}, Axis{"keys", {1, 2, 3, 4, 7, 16, 33}});
 }
 
 TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {

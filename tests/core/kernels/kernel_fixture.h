@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,12 +14,17 @@
 
 #include "core/kernels/kernel_types.h"
 #include "core/machine/cpu.h"
+#include "support/each_case.h"
 
 namespace fa::core::kernels {
+
+using test::Axis;
+using test::ForEachCase;
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr double kEps = std::numeric_limits<float>::epsilon();
+inline constexpr DType kFloatTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 /// The f16 type of the compiler. g++ 12 has __fp16 on aarch64 only, and _Float16 on x86-64 only.
 #if defined(__aarch64__)
@@ -70,6 +76,14 @@ class Matrix {
   [[nodiscard]] int64_t stride() const { return stride_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] int64_t columns() const { return columns_; }
+  /// Returns this matrix with its rows as columns, without gaps.
+  [[nodiscard]] Matrix Transposed() const {
+    Matrix turned(columns_, rows_, rows_, 0);
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int64_t c = 0; c < columns_; ++c) turned.at(c, r) = at(r, c);
+    }
+    return turned;
+  }
   /// Returns whether everything outside the elements is still NaN.
   [[nodiscard]] bool Intact() const {
     for (size_t i = 0; i < values_.size(); ++i) {
@@ -90,6 +104,54 @@ inline Matrix RowOf(int64_t width, float value) {
   Matrix row(1, width, width, 0);
   for (int64_t lane = 0; lane < width; ++lane) row.at(0, lane) = value;
   return row;
+}
+
+/// Expects that every element of the first `columns` columns is start(row, column) plus `count` terms
+/// term(row, column, i), in `roundings` operations that round once each, or twice without FMA, and that nothing was
+/// written outside the matrix.
+template <typename Start, typename Term>
+void ExpectSums(const Matrix& got, int64_t columns, int64_t count, int64_t roundings, const Start& start,
+                const Term& term) {
+  for (int64_t r = 0; r < got.rows(); ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      double want = start(r, c), magnitude = std::fabs(want);
+      for (int64_t i = 0; i < count; ++i) {
+        const double next = term(r, c, i);
+        want += next;
+        magnitude += std::fabs(next);
+      }
+      ASSERT_NEAR(got.at(r, c), want, kEps * static_cast<double>(roundings) * magnitude)
+          << "row " << r << " column " << c;
+    }
+  }
+  ASSERT_TRUE(got.Intact());
+}
+
+/// Returns whether the bits are the same. Any NaN equals any other, because the instruction decides which operand's
+/// payload an FMA keeps.
+inline bool EqualBits(float x, float y) {
+  return (std::isnan(x) && std::isnan(y)) || std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+}
+/// Returns whether all elements have the same bits, and nothing was written outside of `got`.
+inline testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) {
+  for (int64_t r = 0; r < want.rows(); ++r) {
+    for (int64_t c = 0; c < want.columns(); ++c) {
+      if (EqualBits(got.at(r, c), want.at(r, c))) continue;
+      return testing::AssertionFailure() << "row " << r << " column " << c << ": " << got.at(r, c) << " against "
+                                         << want.at(r, c);
+    }
+  }
+  if (!got.Intact()) return testing::AssertionFailure() << "written outside the matrix";
+  return testing::AssertionSuccess();
+}
+
+/// Expects that row_max is the maximum of `before` and all scores of its lane in `s`, which a pass has written.
+inline void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
+  for (int64_t lane = 0; lane < width; ++lane) {
+    float want = before;
+    for (int64_t r = 0; r < keys; ++r) want = std::max(want, s.at(r, lane));
+    ASSERT_EQ(row_max.at(0, lane), want) << lane;
+  }
 }
 
 /// A test that runs for every line of the registry.

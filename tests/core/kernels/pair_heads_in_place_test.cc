@@ -2,7 +2,6 @@
 // All bits are equal, except those of scores of long heads, which the two strips sum in different orders.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -85,10 +84,6 @@ class PairHeadsInPlaceTest : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Cpu, PairHeadsInPlaceTest, testing::Values(false));
 INSTANTIATE_TEST_SUITE_P(Emulated, PairHeadsInPlaceTest, testing::Values(true));
 
-bool SameBits(float x, float y) {
-  return (std::isnan(x) && std::isnan(y)) || std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
-}
-
 TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_TRUE(in_place().in_place);
   EXPECT_TRUE(in_place().state_by_row);
@@ -127,112 +122,91 @@ INSTANTIATE_TEST_SUITE_P(Cpu, PairHeadsInPlaceScores, testing::Values(false));
 INSTANTIATE_TEST_SUITE_P(Emulated, PairHeadsInPlaceScores, testing::Values(true));
 
 TEST_P(PairHeadsInPlaceScores, HaveTheBitsOfTheStripForEveryTailOfShortHeads) {
-  for (const int64_t d : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{8}, int64_t{9}, int64_t{31}, int64_t{65},
-                          6 * width(), 6 * width() - 1, 8 * width() + 2}) {
+  const auto check = [&](int64_t d, int64_t keys, bool accumulate, int64_t ahead) {
     const Bf16Matrix q(width(), d, d, 1);
     const std::vector<float> panel = Panel(strip(), q, d, width() - 1, -1);
     ASSERT_EQ(std::memcmp(Panel(in_place(), q, d, width() - 1, -1).data(), panel.data(), panel.size() * sizeof(float)),
               0);
-    for (const int64_t keys : {1, 3, 4, 7, 15, 16, 17, 35}) {
-      const ScatteredRows k(keys, d, 2);
-      for (const bool accumulate : {false, true}) {
-        const Scored want = Score(strip(), k.together(), keys, panel, d, accumulate);
-        for (const int64_t ahead : {int64_t{0}, ScatteredRows::kAhead}) {
-          FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
-                             reinterpret_cast<const char*>(panel.data() + panel.size())};
-          FetchList list{.run = &run, .end = &run + 1};
-          RowBlock rows = k.in_place(ahead);
-          if (ahead == 0) {
-            rows.fetch = &list;
-            rows.fetch_lines = 9;
-          }
-          const Scored have = Score(in_place(), rows, keys, panel, d, accumulate);
-          for (int64_t key = 0; key < keys; ++key) {
-            for (int64_t lane = 0; lane < width(); ++lane) {
-              ASSERT_TRUE(SameBits(have.s.at(key, lane), want.s.at(key, lane))) << d << " " << keys << " key " << key;
-            }
-          }
-          ASSERT_EQ(have.max, want.max);
-        }
-      }
+    const ScatteredRows k(keys, d, 2);
+    const Scored want = Score(strip(), k.together(), keys, panel, d, accumulate);
+    FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
+                       reinterpret_cast<const char*>(panel.data() + panel.size())};
+    FetchList list{.run = &run, .end = &run + 1};
+    RowBlock rows = k.in_place(ahead);
+    if (ahead == 0) {
+      rows.fetch = &list;
+      rows.fetch_lines = 9;
     }
-  }
+    const Scored have = Score(in_place(), rows, keys, panel, d, accumulate);
+    ASSERT_TRUE(SameBits(have.s, want.s));
+    ASSERT_EQ(have.max, want.max);
+  };
+  ForEachCase(check, Axis<int64_t>{"d", {1, 2, 7, 8, 9, 31, 65, 6 * width(), 6 * width() - 1, 8 * width() + 2}},
+              Axis{"keys", {1, 3, 4, 7, 15, 16, 17, 35}}, Axis{"accumulate", {false, true}},
+              Axis{"ahead", {int64_t{0}, ScatteredRows::kAhead}});
 }
 
 TEST_P(PairHeadsInPlaceScores, OfLongHeadsAreTheSumsAndDoNotDependOnTheKeysBeside) {
   const int64_t vector = 2 * width();
-  for (const int64_t d : {4 * vector, 5 * vector, 16 * vector}) {
+  const auto check = [&](int64_t d, float multiplier, int64_t keys, bool accumulate) {
     const Bf16Matrix q(width(), d, d, 1);
-    for (const float multiplier : {1.0f, -1.0f, 0.0f}) {
-      const int64_t heads = width() - 1;
-      const std::vector<float> panel = Panel(in_place(), q, d, heads, multiplier);
-      for (const int64_t keys : {1, 2, 3, 4, 5, 35}) {
-        const ScatteredRows k(keys, d, 2);
-        for (const bool accumulate : {false, true}) {
-          const Matrix before(keys, width(), width(), 3);
-          const Scored have = Score(in_place(), k.in_place(ScatteredRows::kAhead), keys, panel, d, accumulate);
-          std::vector<float> max(static_cast<size_t>(width()), -1.0f);
-          for (int64_t key = 0; key < keys; ++key) {
-            for (int64_t lane = 0; lane < width(); ++lane) {
-              double sum = accumulate ? before.at(key, lane) : 0, size = std::abs(sum);
-              for (int64_t c = 0; lane < heads && c < d; ++c) {
-                const double product = double{multiplier} * q.at(lane, c) * k.at(key, c);
-                sum += product;
-                size += std::abs(product);
-              }
-              // Each lane adds d / width products and rounds each sum once. At most four rounds of additions then add
-              // up the lanes, and one addition adds the previous score. The bound allows one more rounding.
-              const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
-              ASSERT_NEAR(have.s.at(key, lane), sum, bound) << d << " " << keys << " key " << key << " lane " << lane;
-              max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
-            }
-          }
-          ASSERT_EQ(have.max, max);
-          if (accumulate) continue;
-          FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
-                             reinterpret_cast<const char*>(panel.data() + panel.size())};
-          FetchList list{.run = &run, .end = &run + 1};
-          for (int64_t key = 0; key < keys; ++key) {
-            RowBlock row = k.in_place();
-            row.rows += key;
-            row.fetch = &list;
-            row.fetch_lines = 9;
-            const Scored alone = Score(in_place(), row, 1, panel, d, false);
-            for (int64_t lane = 0; lane < width(); ++lane) {
-              ASSERT_TRUE(SameBits(alone.s.at(0, lane), have.s.at(key, lane))) << d << " key " << key;
-            }
-          }
+    const int64_t heads = width() - 1;
+    const std::vector<float> panel = Panel(in_place(), q, d, heads, multiplier);
+    const ScatteredRows k(keys, d, 2);
+    const Matrix before(keys, width(), width(), 3);
+    const Scored have = Score(in_place(), k.in_place(ScatteredRows::kAhead), keys, panel, d, accumulate);
+    std::vector<float> max(static_cast<size_t>(width()), -1.0f);
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        double sum = accumulate ? before.at(key, lane) : 0, size = std::abs(sum);
+        for (int64_t c = 0; lane < heads && c < d; ++c) {
+          const double product = double{multiplier} * q.at(lane, c) * k.at(key, c);
+          sum += product;
+          size += std::abs(product);
         }
+        // Each lane adds d / width products and rounds each sum once. At most four rounds of additions then add
+        // up the lanes, and one addition adds the previous score. The bound allows one more rounding.
+        const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
+        ASSERT_NEAR(have.s.at(key, lane), sum, bound) << "key " << key << " lane " << lane;
+        max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
       }
     }
-  }
+    ASSERT_EQ(have.max, max);
+    if (accumulate) return;
+    FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
+                       reinterpret_cast<const char*>(panel.data() + panel.size())};
+    FetchList list{.run = &run, .end = &run + 1};
+    for (int64_t key = 0; key < keys; ++key) {
+      RowBlock row = k.in_place();
+      row.rows += key;
+      row.fetch = &list;
+      row.fetch_lines = 9;
+      const Scored alone = Score(in_place(), row, 1, panel, d, false);
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        ASSERT_TRUE(EqualBits(alone.s.at(0, lane), have.s.at(key, lane))) << d << " key " << key;
+      }
+    }
+  };
+  ForEachCase(check, Axis{"d", {4 * vector, 5 * vector, 16 * vector}}, Axis{"multiplier", {1.0f, -1.0f, 0.0f}},
+              Axis{"keys", {1, 2, 3, 4, 5, 35}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
-  for (const int64_t keys : {1, 2, 3, 8, 17, 127, 128, 129, 300}) {
-    for (const int64_t dv : {1, 3, 4, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 100, 130}) {
-      const ScatteredRows v(keys, dv, 4);
-      const std::vector<float> words = Paired(v, dv);
-      Matrix p(keys + 1, width(), width(), 5), alpha(1, width(), width(), 6);
-      strip().pairs.pair_keys(p.data(), keys, p.data());
-      for (const bool scaled : {false, true}) {
-        const float* a = scaled ? alpha.data() : nullptr;
-        Matrix want(dv, width(), width(), 7);
-        Matrix have(width(), dv, dv, 7);
-        for (int64_t c = 0; c < dv; ++c) {
-          for (int64_t lane = 0; lane < width(); ++lane) have.at(lane, c) = want.at(c, lane);
-        }
-        strip().product(table().rows->Paired(words.data(), dv), keys, p.data(), dv, a, want.data());
-        in_place().product(v.in_place(scaled ? ScatteredRows::kAhead : 0), keys, p.data(), dv, a, have.data());
-        for (int64_t c = 0; c < dv; ++c) {
-          for (int64_t lane = 0; lane < width(); ++lane) {
-            ASSERT_TRUE(SameBits(have.at(lane, c), want.at(c, lane))) << keys << " keys, column " << c << " of " << dv;
-          }
-        }
-        ASSERT_TRUE(have.Intact());
-      }
-    }
-  }
+  const auto check = [&](int64_t keys, int64_t dv, bool scaled) {
+    const ScatteredRows v(keys, dv, 4);
+    const std::vector<float> words = Paired(v, dv);
+    Matrix p(keys + 1, width(), width(), 5), alpha(1, width(), width(), 6);
+    strip().pairs.pair_keys(p.data(), keys, p.data());
+    const float* a = scaled ? alpha.data() : nullptr;
+    Matrix want(dv, width(), width(), 7);
+    Matrix have = want.Transposed();
+    strip().product(table().rows->Paired(words.data(), dv), keys, p.data(), dv, a, want.data());
+    in_place().product(v.in_place(scaled ? ScatteredRows::kAhead : 0), keys, p.data(), dv, a, have.data());
+    ASSERT_TRUE(SameBits(have, want.Transposed()));
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 127, 128, 129, 300}},
+              Axis{"dv", {1, 3, 4, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 100, 130}},
+              Axis{"scaled", {false, true}});
 }
 
 // Tests every tail of keys. The lists of addresses end before the rows that a kernel would fetch ahead.
@@ -263,31 +237,23 @@ TEST_P(PairHeadsInPlaceScores, AndProductsReadNothingBehindTheListOfRows) {
 }
 
 TEST_P(PairHeadsInPlaceTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
-  for (const int64_t keys : {4, 5}) {
-    for (const int64_t dv : {2, 17, 40}) {
-      ScatteredRows v(keys, dv, 8);
-      v.Set(2, 0, kNan);
-      v.Set(3, 1, kInf);
-      const std::vector<float> words = Paired(v, dv);
-      Matrix p(keys, width(), width(), 9), alpha(1, width(), width(), 10);
-      for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
-      Matrix want(dv, width(), width(), 11);
-      Matrix have(width(), dv, dv, 11);
-      for (int64_t c = 0; c < dv; ++c) {
-        for (int64_t lane = 0; lane < width(); ++lane) have.at(lane, c) = want.at(c, lane);
-      }
-      strip().product_exact(table().rows->Paired(words.data(), dv), keys, p.data(), dv, alpha.data(), want.data());
-      in_place().product_exact(v.in_place(), keys, p.data(), dv, alpha.data(), have.data());
-      for (int64_t c = 0; c < dv; ++c) {
-        for (int64_t lane = 0; lane < width(); ++lane) {
-          ASSERT_TRUE(SameBits(have.at(lane, c), want.at(c, lane))) << "column " << c << " of " << dv;
-          if (c < 2) {
-            EXPECT_EQ(std::isfinite(have.at(lane, c)), lane % 2 == 0);
-          }
-        }
-      }
+  const auto check = [&](int64_t keys, int64_t dv) {
+    ScatteredRows v(keys, dv, 8);
+    v.Set(2, 0, kNan);
+    v.Set(3, 1, kInf);
+    const std::vector<float> words = Paired(v, dv);
+    Matrix p(keys, width(), width(), 9), alpha(1, width(), width(), 10);
+    for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
+    Matrix want(dv, width(), width(), 11);
+    Matrix have = want.Transposed();
+    strip().product_exact(table().rows->Paired(words.data(), dv), keys, p.data(), dv, alpha.data(), want.data());
+    in_place().product_exact(v.in_place(), keys, p.data(), dv, alpha.data(), have.data());
+    ASSERT_TRUE(SameBits(have, want.Transposed()));
+    for (int64_t c = 0; c < 2; ++c) {
+      for (int64_t lane = 0; lane < width(); ++lane) EXPECT_EQ(std::isfinite(have.at(lane, c)), lane % 2 == 0);
     }
-  }
+  };
+  ForEachCase(check, Axis{"keys", {4, 5}}, Axis{"dv", {2, 17, 40}});
 }
 
 }  // namespace

@@ -20,75 +20,50 @@ INSTANTIATE_TEST_SUITE_P(Emulated, PairKernelsTest, testing::Values(3));
 INSTANTIATE_TEST_SUITE_P(EmulatedTiles, PairKernelsTest, testing::Values(6, 7));
 
 TEST_P(PairKernelsTest, ScoresEqualDoubleForEveryTail) {
-  for (const int64_t d : {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}) {
+  const auto check = [&](int64_t d, int64_t keys, bool accumulate) {
     const int64_t count = width() - 1;
-    const Bf16Matrix q(count, d, d + 3, 1);
+    const Bf16Matrix q(count, d, d + 3, 1), k(keys, d, d + 1, 2);
     const std::vector<float> panel = Panel(q, count, d, -1);
-    for (const int64_t keys : {1, 2, 7, 8, 9, 16, 17, 35}) {
-      const Bf16Matrix k(keys, d, d + 1, 2);
-      for (const bool accumulate : {false, true}) {
-        Matrix s(keys, width(), width(), 3);
-        const Matrix before = s;
-        std::vector<float> row_max(static_cast<size_t>(width()), kMaskedScore);
-        kernels().scores(k.block(), keys, panel.data(), d, accumulate, s.data(), row_max.data());
-        for (int64_t lane = 0; lane < width(); ++lane) {
-          float largest = kMaskedScore;
-          for (int64_t key = 0; key < keys; ++key) {
-            double want = accumulate ? before.at(key, lane) : 0.0, magnitude = std::fabs(want);
-            for (int64_t c = 0; c < d && lane < count; ++c) {
-              const double term = -static_cast<double>(q.at(lane, c)) * k.at(key, c);
-              want += term;
-              magnitude += std::fabs(term);
-            }
-            ASSERT_NEAR(s.at(key, lane), want, kEps * static_cast<double>(d + 1) * magnitude) << d << " " << keys;
-            largest = std::max(largest, s.at(key, lane));
-          }
-          ASSERT_EQ(row_max[static_cast<size_t>(lane)], largest);
-        }
-        ASSERT_TRUE(s.Intact());
-      }
-    }
-  }
+    Matrix s(keys, width(), width(), 3), row_max = RowOf(width(), kMaskedScore);
+    const Matrix before = s;
+    kernels().scores(k.block(), keys, panel.data(), d, accumulate, s.data(), row_max.data());
+    ExpectSums(
+        s, width(), d, d + 1, [&](int64_t key, int64_t lane) { return accumulate ? before.at(key, lane) : 0.0; },
+        [&](int64_t key, int64_t lane, int64_t c) { return lane < count ? -double{q.at(lane, c)} * k.at(key, c) : 0; });
+    ExpectRaised(row_max, kMaskedScore, s, keys, width());
+  };
+  ForEachCase(check, Axis{"d", {1, 2, 3, 16, 31, 32, 33, 40, 64, 97}}, Axis{"keys", {1, 2, 7, 8, 9, 16, 17, 35}},
+              Axis{"accumulate", {false, true}});
 }
 
 TEST_P(PairKernelsTest, ProductEqualsDoubleForEveryTail) {
-  for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
-    for (const int64_t dv : {1, 3, 7, 8, 9, 16, 17, 40}) {
-      const Bf16Matrix v(keys + 1, dv, dv + 2, 4);
-      std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(keys + 1, dv)), kNan);
-      rows().pair_rows(v.block(), keys + 1, dv, pairs.data(), dv);
-      const Bf16Matrix p(keys, width(), width(), 5);
-      Matrix tile(keys, width(), width(), 6);
-      for (int64_t key = 0; key < keys; ++key) {
-        for (int64_t lane = 0; lane < width(); ++lane) tile.at(key, lane) = p.at(key, lane);
-      }
-      Matrix o(dv, width(), width(), 7), alpha(1, width(), width(), 8);
-      const Matrix before = o;
-      Matrix exact = o;
-      const RowBlock block = rows().Paired(pairs.data(), dv);
-      kernels().product_exact(block, keys, tile.data(), dv, alpha.data(), exact.data());
-      kernels().pairs.pair_keys(tile.data(), keys, tile.data());
-      kernels().product(block, keys, tile.data(), dv, alpha.data(), o.data());
-      for (int64_t c = 0; c < dv; ++c) {
-        for (int64_t lane = 0; lane < width(); ++lane) {
-          double want = static_cast<double>(alpha.at(0, lane)) * before.at(c, lane), magnitude = std::fabs(want);
-          for (int64_t key = 0; key < keys; ++key) {
-            const double term = static_cast<double>(v.at(key, c)) * p.at(key, lane);
-            want += term;
-            magnitude += std::fabs(term);
-          }
-          const double tolerance = kEps * static_cast<double>(keys + 2) * magnitude;
-          ASSERT_NEAR(o.at(c, lane), want, tolerance) << keys << " " << dv;
-          ASSERT_NEAR(exact.at(c, lane), want, tolerance) << keys << " " << dv;
-        }
-      }
-      ASSERT_TRUE(o.Intact());
-      kernels().pairs.unpair_keys(tile.data(), keys);
-      for (int64_t key = 0; key < keys; ++key) {
-        for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(tile.at(key, lane), p.at(key, lane));
-      }
+  const auto check = [&](int64_t keys, int64_t dv) {
+    const Bf16Matrix v(keys + 1, dv, dv + 2, 4);
+    std::vector<float> pairs(static_cast<size_t>(rows().PairedFloats(keys + 1, dv)), kNan);
+    rows().pair_rows(v.block(), keys + 1, dv, pairs.data(), dv);
+    const Bf16Matrix p(keys, width(), width(), 5);
+    Matrix tile(keys, width(), width(), 6);
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) tile.at(key, lane) = p.at(key, lane);
     }
-  }
+    const Matrix unpaired = tile;
+    Matrix o(dv, width(), width(), 7), alpha(1, width(), width(), 8);
+    const Matrix before = o;
+    Matrix exact = o;
+    const RowBlock block = rows().Paired(pairs.data(), dv);
+    kernels().product_exact(block, keys, tile.data(), dv, alpha.data(), exact.data());
+    kernels().pairs.pair_keys(tile.data(), keys, tile.data());
+    kernels().product(block, keys, tile.data(), dv, alpha.data(), o.data());
+    for (const Matrix* got : {&o, &exact}) {
+      ExpectSums(
+          *got, width(), keys, keys + 2,
+          [&](int64_t c, int64_t lane) { return double{alpha.at(0, lane)} * before.at(c, lane); },
+          [&](int64_t c, int64_t lane, int64_t key) { return double{v.at(key, c)} * p.at(key, lane); });
+    }
+    kernels().pairs.unpair_keys(tile.data(), keys);
+    ASSERT_TRUE(SameBits(tile, unpaired));
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40}}, Axis{"dv", {1, 3, 7, 8, 9, 16, 17, 40}});
 }
 
 class ListedPairsTest : public PairKernelsTest {
@@ -108,42 +83,32 @@ INSTANTIATE_TEST_SUITE_P(Registry, ListedPairsTest, testing::Values(0, 1, 2));
 INSTANTIATE_TEST_SUITE_P(Emulated, ListedPairsTest, testing::Values(3));
 
 TEST_P(ListedPairsTest, HaveTheBitsOfRowsThatLieEvenlyApart) {
-  for (const int64_t d : {1, 2, 15, 32, 33, 64, 97}) {
-    const Bf16Matrix q(width(), d, d, 1);
+  const auto check = [&](int64_t d, int64_t keys) {
+    const Bf16Matrix q(width(), d, d, 1), k(keys, d, d + 5, 2);
     const std::vector<float> panel = Panel(q, width(), d, 1);
-    for (const int64_t keys : {1, 2, 7, 8, 9, 16, 35}) {
-      const Bf16Matrix k(keys, d, d + 5, 2);
-      std::vector<const void*> addresses;
-      for (int64_t key = 0; key < keys; ++key) addresses.push_back(k.row(key));
-      const RowBlock listed{.dtype = DType::kBF16, .rows = addresses.data()};
-      for (const bool accumulate : {false, true}) {
-        Matrix want(keys, width(), width(), 3);
-        Matrix have = want;
-        std::vector<float> want_max(static_cast<size_t>(width()), -1.0f), have_max = want_max;
-        kernels().scores(k.block(), keys, panel.data(), d, accumulate, want.data(), want_max.data());
-        FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
-                           reinterpret_cast<const char*>(panel.data() + panel.size())};
-        FetchList list{.run = &run, .end = &run + 1};
-        RowBlock fetching = listed;
-        fetching.fetch = &list;
-        fetching.fetch_lines = 9;
-        kernels().scores(fetching, keys, panel.data(), d, accumulate, have.data(), have_max.data());
-        for (int64_t key = 0; key < keys; ++key) {
-          for (int64_t lane = 0; lane < width(); ++lane) {
-            ASSERT_EQ(std::bit_cast<uint32_t>(have.at(key, lane)), std::bit_cast<uint32_t>(want.at(key, lane)))
-                << d << " " << keys << " " << key << " " << lane;
-          }
-        }
-        ASSERT_EQ(have_max, want_max);
-        ASSERT_TRUE(have.Intact());
-      }
-      std::vector<float> want_pairs(static_cast<size_t>(CeilDiv(keys, 2) * d), kNan), have_pairs = want_pairs;
-      rows().pair_rows(k.block(), keys, d, want_pairs.data(), d);
-      rows().pair_rows(listed, keys, d, have_pairs.data(), d);
-      ASSERT_EQ(std::memcmp(have_pairs.data(), want_pairs.data(), want_pairs.size() * sizeof(float)), 0)
-          << d << " " << keys;
+    std::vector<const void*> addresses;
+    for (int64_t key = 0; key < keys; ++key) addresses.push_back(k.row(key));
+    const RowBlock listed{.dtype = DType::kBF16, .rows = addresses.data()};
+    for (const bool accumulate : {false, true}) {
+      Matrix want(keys, width(), width(), 3), want_max = RowOf(width(), -1.0f);
+      Matrix have = want, have_max = want_max;
+      kernels().scores(k.block(), keys, panel.data(), d, accumulate, want.data(), want_max.data());
+      FetchList::Run run{reinterpret_cast<const char*>(panel.data()),
+                         reinterpret_cast<const char*>(panel.data() + panel.size())};
+      FetchList list{.run = &run, .end = &run + 1};
+      RowBlock fetching = listed;
+      fetching.fetch = &list;
+      fetching.fetch_lines = 9;
+      kernels().scores(fetching, keys, panel.data(), d, accumulate, have.data(), have_max.data());
+      ASSERT_TRUE(SameBits(have, want)) << accumulate;
+      ASSERT_TRUE(SameBits(have_max, want_max)) << accumulate;
     }
-  }
+    std::vector<float> want_pairs(static_cast<size_t>(CeilDiv(keys, 2) * d), kNan), have_pairs = want_pairs;
+    rows().pair_rows(k.block(), keys, d, want_pairs.data(), d);
+    rows().pair_rows(listed, keys, d, have_pairs.data(), d);
+    ASSERT_EQ(std::memcmp(have_pairs.data(), want_pairs.data(), want_pairs.size() * sizeof(float)), 0);
+  };
+  ForEachCase(check, Axis{"d", {1, 2, 15, 32, 33, 64, 97}}, Axis{"keys", {1, 2, 7, 8, 9, 16, 35}});
 }
 
 TEST_P(PairKernelsTest, RowBesideAnOddLastKeyIsNotMultiplied) {
@@ -176,42 +141,34 @@ TEST_P(PairKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
 TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
   constexpr int64_t kRows = 71, kDv = 19;
   const int64_t group = rows().pair_group;
-  for (int64_t begin = 0; begin <= 2 * group && begin < 36; begin += 2) {
-    for (int64_t keys = 1; keys <= 9; ++keys) {
-      const int64_t whole = begin / group * group, end = begin + keys;
-      Bf16Matrix v(kRows, kDv, kDv, 31);
-      for (int64_t r = 0; r < kRows; ++r) {
-        for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
-      }
-      // The words end with the group of the last key. All rows that the product must not use are NaN.
-      const int64_t laid = std::min(RoundUp(end, group), kRows);
-      std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
-      rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);
-      RowBlock block = rows().Paired(words.data() + whole / 2 * kDv, kDv);
-      block.skip = begin - whole;
-      Matrix p(keys, width(), width(), 32), o(kDv, width(), width(), 33), alpha(1, width(), width(), 34);
-      const Matrix before = o;
-      Matrix exact = o;
-      kernels().product_exact(block, keys, p.data(), kDv, alpha.data(), exact.data());
-      kernels().pairs.pair_keys(p.data(), keys, p.data());
-      kernels().product(block, keys, p.data(), kDv, alpha.data(), o.data());
-      kernels().pairs.unpair_keys(p.data(), keys);
-      for (int64_t c = 0; c < kDv; ++c) {
-        for (int64_t lane = 0; lane < width(); ++lane) {
-          double want = double{alpha.at(0, lane)} * before.at(c, lane), magnitude = std::fabs(want);
-          for (int64_t key = 0; key < keys; ++key) {
-            const double term = double{v.at(begin + key, c)} * p.at(key, lane);
-            want += term;
-            magnitude += std::fabs(term);
-          }
-          ASSERT_NEAR(o.at(c, lane), want, kEps * static_cast<double>(keys + 2) * magnitude) << begin << " " << keys;
-          ASSERT_EQ(std::bit_cast<uint32_t>(o.at(c, lane)), std::bit_cast<uint32_t>(exact.at(c, lane)))
-              << begin << " " << keys;
-        }
-      }
-      ASSERT_TRUE(o.Intact());
+  std::vector<int64_t> begins;
+  for (int64_t begin = 0; begin <= 2 * group && begin < 36; begin += 2) begins.push_back(begin);
+  const auto check = [&](int64_t begin, int64_t keys) {
+    const int64_t whole = begin / group * group, end = begin + keys;
+    Bf16Matrix v(kRows, kDv, kDv, 31);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
     }
-  }
+    // The words end with the group of the last key. All rows that the product must not use are NaN.
+    const int64_t laid = std::min(RoundUp(end, group), kRows);
+    std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
+    rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);
+    RowBlock block = rows().Paired(words.data() + whole / 2 * kDv, kDv);
+    block.skip = begin - whole;
+    Matrix p(keys, width(), width(), 32), o(kDv, width(), width(), 33), alpha(1, width(), width(), 34);
+    const Matrix before = o;
+    Matrix exact = o;
+    kernels().product_exact(block, keys, p.data(), kDv, alpha.data(), exact.data());
+    kernels().pairs.pair_keys(p.data(), keys, p.data());
+    kernels().product(block, keys, p.data(), kDv, alpha.data(), o.data());
+    kernels().pairs.unpair_keys(p.data(), keys);
+    ExpectSums(
+        o, width(), keys, keys + 2,
+        [&](int64_t c, int64_t lane) { return double{alpha.at(0, lane)} * before.at(c, lane); },
+        [&](int64_t c, int64_t lane, int64_t key) { return double{v.at(begin + key, c)} * p.at(key, lane); });
+    ASSERT_TRUE(SameBits(o, exact));
+  };
+  ForEachCase(check, Axis{"begin", begins}, Axis{"keys", test::FromTo(1, 9)});
 }
 
 TEST_P(PairKernelsTest, NothingIsReadPastTheLastRow) {
@@ -260,9 +217,7 @@ TEST_P(PairKernelsTest, PanelsOfWholeGroupsOfColumnsAreOnePanel) {
     Matrix s(kKeys, width(), width(), 37), want = s;
     kernels().scores(k.block(), kKeys, panel.data(), columns, false, s.data(), nullptr);
     kernels().scores(k.block(), kKeys, Panel(q, width(), columns, 1).data(), columns, false, want.data(), nullptr);
-    for (int64_t key = 0; key < kKeys; ++key) {
-      for (int64_t lane = 0; lane < width(); ++lane) ASSERT_EQ(s.at(key, lane), want.at(key, lane)) << d;
-    }
+    ASSERT_TRUE(SameBits(s, want)) << d;
   }
 }
 

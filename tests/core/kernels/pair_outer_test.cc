@@ -84,26 +84,19 @@ class OuterCase {
 
 TEST_P(PairOuterTest, EqualsDoubleForEveryTail) {
   for (const OuterSizes& sizes : EveryTail(width())) {
+    SCOPED_TRACE(testing::Message() << sizes.keys << " " << sizes.columns << " " << sizes.rows);
     const OuterCase x(rows(), kernels(), sizes, 16);
     Matrix c(sizes.keys, sizes.columns, sizes.columns + 1, 18);
     const Matrix before = c;
     Matrix exact = c;
     rows().outer(x.Into(c));
     rows().outer_exact(x.Into(exact));
-    for (int64_t key = 0; key < sizes.keys; ++key) {
-      for (int64_t column = 0; column < sizes.columns; ++column) {
-        double want = before.at(key, column), magnitude = std::fabs(want);
-        for (int64_t row = 0; row < sizes.rows; ++row) {
-          const double term = static_cast<double>(x.a(key, row)) * x.b().at(row, column);
-          want += term;
-          magnitude += std::fabs(term);
-        }
-        const double tolerance = kEps * static_cast<double>(sizes.rows + 1) * magnitude;
-        ASSERT_NEAR(c.at(key, column), want, tolerance) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
-        ASSERT_NEAR(exact.at(key, column), want, tolerance) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
-      }
+    for (const Matrix* got : {&c, &exact}) {
+      ASSERT_NO_FATAL_FAILURE(ExpectSums(
+          *got, sizes.columns, sizes.rows, sizes.rows + 1,
+          [&](int64_t key, int64_t column) { return double{before.at(key, column)}; },
+          [&](int64_t key, int64_t column, int64_t row) { return double{x.a(key, row)} * x.b().at(row, column); }));
     }
-    ASSERT_TRUE(c.Intact());
   }
 }
 
@@ -123,13 +116,7 @@ TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
     rows().outer(x.Into(want));
     rows().outer(y.Into(want));
     rows().outer_both(x.Into(have), y.Into(have));
-    for (int64_t key = 0; key < sizes.keys; ++key) {
-      for (int64_t column = 0; column < sizes.columns; ++column) {
-        ASSERT_EQ(std::bit_cast<uint32_t>(have.at(key, column)), std::bit_cast<uint32_t>(want.at(key, column)))
-            << sizes.keys << " " << sizes.columns << " " << sizes.rows;
-      }
-    }
-    ASSERT_TRUE(have.Intact());
+    ASSERT_TRUE(SameBits(have, want)) << sizes.keys << " " << sizes.columns << " " << sizes.rows;
   }
 }
 

@@ -1,7 +1,6 @@
 // Compares the strips of pairs whose output state lies by rows, bit by bit, with the same strips whose state lies along
 // the lanes. exact_products_test.cc tests their products that skip masked pairs.
 
-#include <bit>
 #include <string>
 #include <vector>
 
@@ -27,8 +26,6 @@ class PairRowStateTest : public testing::TestWithParam<bool> {
   [[nodiscard]] static const KernelTable& table() { return TableOf(GetParam()); }
 };
 
-bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
-
 TEST_P(PairRowStateTest, TheTableFindsTheStripWithItsStateByRows) {
   for (int i = 0; i < table().strip_count; ++i) {
     const StripKernels &strip = table().strips[i], &by_row = table().WithRowState(strip);
@@ -45,48 +42,34 @@ TEST_P(PairRowStateTest, TheTableFindsTheStripWithItsStateByRows) {
 }
 
 TEST_P(PairRowStateTest, ProductHasTheBitsOfTheStripForEveryTail) {
-  for (int i = 0; i < table().strip_count; ++i) {
-    const StripKernels &strip = table().strips[i], &by_row = table().row_state[i];
-    const int64_t width = strip.width;
-    for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
-      for (const int64_t dv : {1, 3, 4, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 100, 130}) {
-        // If the number of keys is odd, pair_rows pairs the last key with the row after it, which is NaN.
-        Bf16Matrix v(keys + 1, dv, dv + 3, 4);
-        for (int64_t c = 0; c < dv; ++c) v.Set(keys, c, kNan);
-        std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(keys + 1, dv)));
-        table().rows->pair_rows(v.block(), keys + 1, dv, words.data(), dv);
-        Matrix p(keys + 1, width, width, 5), alpha(1, width, width, 6);
-        strip.pairs.pair_keys(p.data(), keys, p.data());
-        for (const bool scaled : {false, true}) {
-          for (const bool listed : {false, true}) {
-            FetchList::Run run{reinterpret_cast<const char*>(words.data()),
-                               reinterpret_cast<const char*>(words.data() + words.size())};
-            FetchList list{.run = &run, .end = &run + 1};
-            RowBlock rows = table().rows->Paired(words.data(), dv, listed ? 0 : 4);
-            rows.fetch = listed ? &list : nullptr;
-            rows.fetch_lines = listed ? 9 : 0;
-            const float* a = scaled ? alpha.data() : nullptr;
-            Matrix want(dv, width, width, 7), have(width, dv, dv, 7);
-            for (int64_t c = 0; c < dv; ++c) {
-              for (int64_t lane = 0; lane < width; ++lane) have.at(lane, c) = want.at(c, lane);
-            }
-            strip.product(table().rows->Paired(words.data(), dv), keys, p.data(), dv, a, want.data());
-            by_row.product(rows, keys, p.data(), dv, a, have.data());
-            for (int64_t c = 0; c < dv; ++c) {
-              for (int64_t lane = 0; lane < width; ++lane) {
-                ASSERT_TRUE(SameBits(have.at(lane, c), want.at(c, lane)))
-                    << by_row.name << ": " << keys << " keys, lane " << lane << ", column " << c << " of " << dv;
-              }
-            }
-            ASSERT_TRUE(have.Intact());
-            if (listed && keys >= 40) {
-              ASSERT_GT(list.at, run.begin);
-            }
-          }
-        }
-      }
+  const auto check = [&](int64_t number, int64_t keys, int64_t dv, bool scaled, bool listed) {
+    const StripKernels &strip = table().strips[number], &by_row = table().row_state[number];
+    // If the number of keys is odd, pair_rows pairs the last key with the row after it, which is NaN.
+    Bf16Matrix v(keys + 1, dv, dv + 3, 4);
+    for (int64_t c = 0; c < dv; ++c) v.Set(keys, c, kNan);
+    std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(keys + 1, dv)));
+    table().rows->pair_rows(v.block(), keys + 1, dv, words.data(), dv);
+    Matrix p(keys + 1, strip.width, strip.width, 5), alpha(1, strip.width, strip.width, 6);
+    strip.pairs.pair_keys(p.data(), keys, p.data());
+    FetchList::Run run{reinterpret_cast<const char*>(words.data()),
+                       reinterpret_cast<const char*>(words.data() + words.size())};
+    FetchList list{.run = &run, .end = &run + 1};
+    RowBlock rows = table().rows->Paired(words.data(), dv, listed ? 0 : 4);
+    rows.fetch = listed ? &list : nullptr;
+    rows.fetch_lines = listed ? 9 : 0;
+    const float* a = scaled ? alpha.data() : nullptr;
+    Matrix want(dv, strip.width, strip.width, 7);
+    Matrix have = want.Transposed();
+    strip.product(table().rows->Paired(words.data(), dv), keys, p.data(), dv, a, want.data());
+    by_row.product(rows, keys, p.data(), dv, a, have.data());
+    ASSERT_TRUE(SameBits(have, want.Transposed())) << by_row.name;
+    if (listed && keys >= 40) {
+      ASSERT_GT(list.at, run.begin);
     }
-  }
+  };
+  ForEachCase(check, Axis{"strip", test::FromTo(0, table().strip_count - 1)}, Axis{"keys", {1, 2, 3, 8, 17, 40}},
+              Axis{"dv", {1, 3, 4, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 100, 130}},
+              Axis{"scaled", {false, true}}, Axis{"listed", {false, true}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, PairRowStateTest, testing::Bool(),

@@ -129,7 +129,7 @@ TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
 
 TEST_P(PairSoftmaxTest, PairsOfABackwardHaveTheBitsOfItsSoftmaxRoundedApart) {
   constexpr float kFactor = 0.5f;
-  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 33, 64}) {
+  const auto check = [&](int64_t keys, float multiplier, bool drops) {
     Matrix s(keys, width(), width(), 30), dp(keys, width(), width(), 31);
     Matrix shift(1, width(), width(), 32), delta(1, width(), width(), 33);
     s.at(keys - 1, 0) = kMaskedScore;
@@ -138,45 +138,40 @@ TEST_P(PairSoftmaxTest, PairsOfABackwardHaveTheBitsOfItsSoftmaxRoundedApart) {
     std::vector<uint32_t> keep(static_cast<size_t>(CeilDiv(keys, kKeepBits) * width()));
     std::mt19937 random(34);
     for (uint32_t& word : keep) word = random();
-    for (const float multiplier : {1.0f, 0.375f}) {
-      for (const KeepArgs& kept : {KeepArgs{}, KeepArgs{keep.data(), 1.25f}}) {
-        Matrix p = s, ds = dp;
-        if (kept.words == nullptr) {
-          kernels().backward_softmax(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data());
-        } else {
-          kernels().backward_softmax_dropout(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data(), kept);
-        }
-        for (int64_t key = 0; key < keys; ++key) {
-          for (int64_t lane = 0; lane < width(); ++lane) ds.at(key, lane) *= multiplier;
-        }
-        const int64_t half = keys * width() / 2, words = CeilDiv(keys, 2) * width();
-        Matrix p_lanes(1, half, half, 35), ds_lanes = p_lanes, ds_keys(1, words, words, 36);
-        Matrix want_p = p_lanes, want_ds = p_lanes, want_keys = ds_keys;
-        kernels().pairs.pair_lanes(p.data(), keys, want_p.data());
-        kernels().pairs.pair_lanes(ds.data(), keys, want_ds.data());
-        kernels().pairs.pair_keys(ds.data(), keys, want_keys.data());
-        Matrix scores = s, gradients = dp;
-        kernels().pairs.backward_pairs({.s = scores.data(),
-                                        .dp = gradients.data(),
-                                        .keys = keys,
-                                        .factor = kFactor,
-                                        .shift = shift.data(),
-                                        .delta = delta.data(),
-                                        .keep = kept,
-                                        .ds_multiplier = multiplier,
-                                        .p_lanes = p_lanes.data(),
-                                        .ds_lanes = ds_lanes.data(),
-                                        .ds_keys = ds_keys.data()});
-        const auto same = [](const Matrix& a, const Matrix& b, int64_t count) {
-          return std::memcmp(a.values(), b.values(), static_cast<size_t>(count) * sizeof(float)) == 0;
-        };
-        EXPECT_TRUE(same(p_lanes, want_p, half)) << keys << " " << multiplier;
-        EXPECT_TRUE(same(ds_lanes, want_ds, half)) << keys << " " << multiplier;
-        EXPECT_TRUE(same(ds_keys, want_keys, words)) << keys << " " << multiplier;
-        EXPECT_TRUE(p_lanes.Intact() && ds_lanes.Intact() && ds_keys.Intact());
-      }
+    const KeepArgs kept = drops ? KeepArgs{keep.data(), 1.25f} : KeepArgs{};
+    Matrix p = s, ds = dp;
+    if (kept.words == nullptr) {
+      kernels().backward_softmax(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data());
+    } else {
+      kernels().backward_softmax_dropout(p.data(), ds.data(), keys, kFactor, shift.data(), delta.data(), kept);
     }
-  }
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < width(); ++lane) ds.at(key, lane) *= multiplier;
+    }
+    const int64_t half = keys * width() / 2, words = CeilDiv(keys, 2) * width();
+    Matrix p_lanes(1, half, half, 35), ds_lanes = p_lanes, ds_keys(1, words, words, 36);
+    Matrix want_p = p_lanes, want_ds = p_lanes, want_keys = ds_keys;
+    kernels().pairs.pair_lanes(p.data(), keys, want_p.data());
+    kernels().pairs.pair_lanes(ds.data(), keys, want_ds.data());
+    kernels().pairs.pair_keys(ds.data(), keys, want_keys.data());
+    Matrix scores = s, gradients = dp;
+    kernels().pairs.backward_pairs({.s = scores.data(),
+                                    .dp = gradients.data(),
+                                    .keys = keys,
+                                    .factor = kFactor,
+                                    .shift = shift.data(),
+                                    .delta = delta.data(),
+                                    .keep = kept,
+                                    .ds_multiplier = multiplier,
+                                    .p_lanes = p_lanes.data(),
+                                    .ds_lanes = ds_lanes.data(),
+                                    .ds_keys = ds_keys.data()});
+    EXPECT_TRUE(SameBits(p_lanes, want_p));
+    EXPECT_TRUE(SameBits(ds_lanes, want_ds));
+    EXPECT_TRUE(SameBits(ds_keys, want_keys));
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 33, 64}}, Axis{"multiplier", {1.0f, 0.375f}},
+              Axis{"drops", {false, true}});
 }
 
 }  // namespace

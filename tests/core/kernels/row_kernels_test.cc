@@ -56,44 +56,42 @@ TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
 
 TEST_P(RowKernelsTest, DequantizeByColumnAndByRow) {
   constexpr int64_t kRows = 3;
-  for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 65}) {
+  const auto check = [&](int64_t n, bool by_row) {
     const int64_t stride = n + 5, to_stride = n + 2;
     std::vector<int8_t> rows(static_cast<size_t>((kRows - 1) * stride + n));  // the buffer ends with the last value
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int8_t>(i * 37 + 128);
-    for (const bool by_row : {false, true}) {
-      std::vector<float> scale(static_cast<size_t>(by_row ? kRows : n)), offset(scale.size());
-      for (size_t i = 0; i < scale.size(); ++i) {
-        scale[i] = 0.01f * static_cast<float>(i + 1);
-        offset[i] = 3.5f - static_cast<float>(i);
-      }
-      std::vector<float> got(static_cast<size_t>(kRows * to_stride), kInf);
-      row_kernels().dequantize({rows.data(), DType::kI8, stride}, kRows, n,
-                               {.scale = scale.data(), .offset = offset.data(), .row_step = by_row ? 1 : 0}, got.data(),
-                               to_stride);
-      for (int64_t r = 0; r < kRows; ++r) {
-        for (int64_t c = 0; c < to_stride; ++c) {
-          const auto by = static_cast<size_t>(by_row ? r : c);
-          const float want =
-              c < n ? (static_cast<float>(rows[static_cast<size_t>(r * stride + c)]) + offset[by]) * scale[by] : kInf;
-          ASSERT_EQ(got[static_cast<size_t>(r * to_stride + c)], want) << n << " " << by_row << " " << r << " " << c;
-        }
+    std::vector<float> scale(static_cast<size_t>(by_row ? kRows : n)), offset(scale.size());
+    for (size_t i = 0; i < scale.size(); ++i) {
+      scale[i] = 0.01f * static_cast<float>(i + 1);
+      offset[i] = 3.5f - static_cast<float>(i);
+    }
+    std::vector<float> got(static_cast<size_t>(kRows * to_stride), kInf);
+    row_kernels().dequantize({rows.data(), DType::kI8, stride}, kRows, n,
+                             {.scale = scale.data(), .offset = offset.data(), .row_step = by_row ? 1 : 0}, got.data(),
+                             to_stride);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < to_stride; ++c) {
+        const auto by = static_cast<size_t>(by_row ? r : c);
+        const float want =
+            c < n ? (static_cast<float>(rows[static_cast<size_t>(r * stride + c)]) + offset[by]) * scale[by] : kInf;
+        ASSERT_EQ(got[static_cast<size_t>(r * to_stride + c)], want) << n << " " << by_row << " " << r << " " << c;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"n", {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 65}}, Axis{"by_row", {false, true}});
 }
 
 TEST_P(RowKernelsTest, WidenAndTest) {
-  for (const int64_t n : {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}) {
+  const auto check = [&](int64_t n, float bad) {
     std::vector<float> x(static_cast<size_t>(n), 1.0f);
     EXPECT_TRUE(row_kernels().all_finite(x.data(), DType::kF32, n));
-    for (const float bad : {kInf, -kInf, kNan}) {
-      for (const size_t at : {size_t{0}, x.size() / 2, x.size() - 1}) {
-        std::vector<float> y = x;
-        y[at] = bad;
-        EXPECT_FALSE(row_kernels().all_finite(y.data(), DType::kF32, n)) << n << " " << at;
-      }
+    for (const size_t at : {size_t{0}, x.size() / 2, x.size() - 1}) {
+      std::vector<float> y = x;
+      y[at] = bad;
+      EXPECT_FALSE(row_kernels().all_finite(y.data(), DType::kF32, n)) << at;
     }
-  }
+  };
+  ForEachCase(check, Axis{"n", {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}}, Axis{"bad", {kInf, -kInf, kNan}});
   // Every 16-bit pattern is tested, because widening is exact.
   std::vector<uint16_t> patterns(65536);
   for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);

@@ -1,6 +1,7 @@
 // Results do not depend on where kernels find their rows, nor on the rows that they fetch or multiply at the same time.
 
 #include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -87,21 +88,29 @@ std::vector<const KernelTable*> Tables() {
   return tables;
 }
 
-TEST(RowSources, RowsByAddressGiveTheBitsOfRowsInOrder) {
+/// Kernels of few rows, with the row kernels of their level.
+struct FewRows {
+  const StripKernels* kernels;
+  const RowKernels* rows;
+};
+std::ostream& operator<<(std::ostream& out, const FewRows& few) { return out << few.kernels->name; }
+
+std::vector<FewRows> EveryFewRows() {
+  std::vector<FewRows> all;
   for (const KernelTable* table : Tables()) {
-    for (int i = 0; i < table->few_count; ++i) {
-      const StripKernels& kernels = table->few[i];
-      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        const std::vector<float> panel = Panel(kernels, dtype, *table->rows);
-        for (const int64_t keys : {1, 5, 16, 41}) {
-          const ScatteredRows rows(dtype, keys, *table->rows);
-          EXPECT_EQ(Multiply(kernels, rows.ByAddress(), rows.ByAddress(), keys, panel),
-                    Multiply(kernels, rows.InOrder(), rows.InOrder(), keys, panel))
-              << kernels.name << " " << Name(dtype) << " keys " << keys;
-        }
-      }
-    }
+    for (int i = 0; i < table->few_count; ++i) all.push_back({&table->few[i], table->rows});
   }
+  return all;
+}
+
+TEST(RowSources, RowsByAddressGiveTheBitsOfRowsInOrder) {
+  const auto check = [](const FewRows& few, DType dtype, int64_t keys) {
+    const std::vector<float> panel = Panel(*few.kernels, dtype, *few.rows);
+    const ScatteredRows rows(dtype, keys, *few.rows);
+    EXPECT_EQ(Multiply(*few.kernels, rows.ByAddress(), rows.ByAddress(), keys, panel),
+              Multiply(*few.kernels, rows.InOrder(), rows.InOrder(), keys, panel));
+  };
+  ForEachCase(check, Axis{"kernels", EveryFewRows()}, Axis{"type", kFloatTypes}, Axis{"keys", {1, 5, 16, 41}});
 }
 
 TEST(RowSources, ScoresBesideAProductGiveTheBitsOfTheTwoAlone) {
@@ -109,40 +118,30 @@ TEST(RowSources, ScoresBesideAProductGiveTheBitsOfTheTwoAlone) {
     int64_t keys, keys_of_product, d, dv;
   };
   int compared = 0;
-  for (const KernelTable* table : Tables()) {
-    for (int i = 0; i < table->few_count; ++i) {
-      const StripKernels& kernels = table->few[i];
-      if (kernels.few_rows.scores_beside == nullptr) continue;
-      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        for (const auto& [keys, keys_of_product, d, dv] :
-             {Sizes{64, 64, 96, 96}, Sizes{32, 32, 100, 64}, Sizes{16, 32, 64, 100}, Sizes{41, 16, 70, 33},
-              Sizes{5, 37, 40, 40}, Sizes{33, 3, 7, 100}}) {
-          const std::vector<float> panel = Panel(kernels, dtype, *table->rows, d);
-          const ScatteredRows k(dtype, keys, *table->rows), v(dtype, keys_of_product, *table->rows);
-          Matrix p(keys_of_product, kernels.width, kernels.width, 8), alpha(1, kernels.width, kernels.width, 9);
-          for (const float* scaled : {static_cast<float*>(nullptr), alpha.data()}) {
-            Matrix scores(keys, kernels.width, kernels.width, 10), row_max(1, kernels.width, kernels.width, 11);
-            Matrix o(kernels.rows, dv, dv, 12);
-            Matrix beside_scores = scores, beside_max = row_max, beside_o = o;
-            kernels.scores(k.ByAddress(), keys, panel.data(), d, false, scores.data(), row_max.data());
-            kernels.product(v.ByAddress(), keys_of_product, p.data(), dv, scaled, o.data());
-            kernels.few_rows.scores_beside(k.ByAddress(), keys, panel.data(), d, beside_scores.data(),
-                                           beside_max.data(),
-                                           {v.ByAddress(), keys_of_product, p.data(), dv, scaled, beside_o.data()});
-            const auto same = [](Matrix& a, Matrix& b, int64_t size) {
-              return std::memcmp(a.data(), b.data(), static_cast<size_t>(size) * sizeof(float)) == 0;
-            };
-            EXPECT_TRUE(same(beside_scores, scores, keys * kernels.width) && same(beside_max, row_max, kernels.width))
-                << kernels.name << " " << Name(dtype) << " keys " << keys << " d " << d;
-            EXPECT_TRUE(same(beside_o, o, kernels.rows * dv))
-                << kernels.name << " " << Name(dtype) << " keys " << keys_of_product << " dv " << dv;
-            EXPECT_TRUE(beside_scores.Intact() && beside_max.Intact() && beside_o.Intact());
-            ++compared;
-          }
-        }
-      }
-    }
-  }
+  const auto check = [&](const FewRows& few, DType dtype, const Sizes& sizes, bool is_scaled) {
+    const StripKernels& kernels = *few.kernels;
+    if (kernels.few_rows.scores_beside == nullptr) return;
+    const auto& [keys, keys_of_product, d, dv] = sizes;
+    const std::vector<float> panel = Panel(kernels, dtype, *few.rows, d);
+    const ScatteredRows k(dtype, keys, *few.rows), v(dtype, keys_of_product, *few.rows);
+    Matrix p(keys_of_product, kernels.width, kernels.width, 8), alpha(1, kernels.width, kernels.width, 9);
+    const float* scaled = is_scaled ? alpha.data() : nullptr;
+    Matrix scores(keys, kernels.width, kernels.width, 10), row_max(1, kernels.width, kernels.width, 11);
+    Matrix o(kernels.rows, dv, dv, 12);
+    Matrix beside_scores = scores, beside_max = row_max, beside_o = o;
+    kernels.scores(k.ByAddress(), keys, panel.data(), d, false, scores.data(), row_max.data());
+    kernels.product(v.ByAddress(), keys_of_product, p.data(), dv, scaled, o.data());
+    kernels.few_rows.scores_beside(k.ByAddress(), keys, panel.data(), d, beside_scores.data(), beside_max.data(),
+                                   {v.ByAddress(), keys_of_product, p.data(), dv, scaled, beside_o.data()});
+    EXPECT_TRUE(SameBits(beside_scores, scores));
+    EXPECT_TRUE(SameBits(beside_max, row_max));
+    EXPECT_TRUE(SameBits(beside_o, o));
+    ++compared;
+  };
+  const Sizes all[] = {{64, 64, 96, 96}, {32, 32, 100, 64}, {16, 32, 64, 100},
+                       {41, 16, 70, 33}, {5, 37, 40, 40},   {33, 3, 7, 100}};
+  ForEachCase(check, Axis{"kernels", EveryFewRows()}, Axis{"type", kFloatTypes}, Axis{"sizes", all},
+              Axis{"scaled", {false, true}});
   EXPECT_EQ(compared > 0, Includes(DetectIsa(), Isa::kAvx2));
 }
 

@@ -1,7 +1,6 @@
 // Compares, on every line of the registry, the strips whose output state lies by rows with the same strips whose state
 // lies along the lanes. All bits must be equal.
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -27,30 +26,6 @@ class RowStateKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, RowStateKernelsTest, testing::ValuesIn(RowStateLevels()), LevelName);
 
-/// Compares bits. Any two NaN are equal, because the instruction decides which operand's payload an FMA keeps.
-testing::AssertionResult SameBits(const Matrix& by_row, const Matrix& by_lane) {
-  for (int64_t c = 0; c < by_lane.rows(); ++c) {
-    for (int64_t lane = 0; lane < by_lane.columns(); ++lane) {
-      const float x = by_row.at(lane, c), y = by_lane.at(c, lane);
-      if (std::isnan(x) && std::isnan(y)) continue;
-      if (std::bit_cast<uint32_t>(x) != std::bit_cast<uint32_t>(y)) {
-        return testing::AssertionFailure() << "row " << lane << " column " << c << ": " << x << " against " << y;
-      }
-    }
-  }
-  if (!by_row.Intact()) return testing::AssertionFailure() << "written outside the state";
-  return testing::AssertionSuccess();
-}
-
-/// Returns the state that `by_lane` holds, transposed so that rows lie one after another without gaps.
-Matrix ByRow(const Matrix& by_lane) {
-  Matrix turned(by_lane.columns(), by_lane.rows(), by_lane.rows(), 0);
-  for (int64_t c = 0; c < by_lane.rows(); ++c) {
-    for (int64_t lane = 0; lane < by_lane.columns(); ++lane) turned.at(lane, c) = by_lane.at(c, lane);
-  }
-  return turned;
-}
-
 // With these head sizes a group of columns has every possible number of vectors on every level. The last vector is
 // whole or partial.
 constexpr int64_t kHeads[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 57, 64, 65, 80, 96, 100};
@@ -66,29 +41,25 @@ TEST_P(RowStateKernelsTest, TheTableFindsTheStripWithItsStateByRows) {
 }
 
 TEST_P(RowStateKernelsTest, ProductHasTheBitsOfTheStripForEveryTail) {
-  for (const int64_t keys : {1, 2, 7, 8, 19, 40}) {
-    for (const int64_t dv : kHeads) {
-      for (const int64_t ahead : {0, 3}) {
-        Matrix v(keys, dv, dv + 5, 1, 1);
-        Matrix p(keys, width(), width(), 2), alpha(1, width(), width(), 3);
-        for (const bool scaled : {false, true}) {
-          Matrix lane_state(dv, width(), width(), 4);
-          Matrix row_state = ByRow(lane_state);
-          const RowBlock rows{.data = v.data(), .stride = v.stride(), .fetch_ahead = ahead};
-          const float* a = scaled ? alpha.data() : nullptr;
-          kernels().product(rows, keys, p.data(), dv, a, lane_state.data());
-          by_row().product(rows, keys, p.data(), dv, a, row_state.data());
-          ASSERT_TRUE(SameBits(row_state, lane_state)) << keys << " keys, " << dv << " columns, scaled " << scaled;
-        }
-      }
-    }
-  }
+  const auto check = [&](int64_t keys, int64_t dv, int64_t ahead, bool scaled) {
+    Matrix v(keys, dv, dv + 5, 1, 1);
+    Matrix p(keys, width(), width(), 2), alpha(1, width(), width(), 3);
+    Matrix lane_state(dv, width(), width(), 4);
+    Matrix row_state = lane_state.Transposed();
+    const RowBlock rows{.data = v.data(), .stride = v.stride(), .fetch_ahead = ahead};
+    const float* a = scaled ? alpha.data() : nullptr;
+    kernels().product(rows, keys, p.data(), dv, a, lane_state.data());
+    by_row().product(rows, keys, p.data(), dv, a, row_state.data());
+    ASSERT_TRUE(SameBits(row_state, lane_state.Transposed()));
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 7, 8, 19, 40}}, Axis{"dv", kHeads}, Axis{"ahead", {0, 3}},
+              Axis{"scaled", {false, true}});
 }
 
 TEST_P(RowStateKernelsTest, ProductOverSeveralBlocksHasTheBitsOfTheStrip) {
   constexpr int64_t kKeys = 24, kDv = 72;
   Matrix lane_state(kDv, width(), width(), 5);
-  Matrix row_state = ByRow(lane_state);
+  Matrix row_state = lane_state.Transposed();
   for (uint32_t block = 0; block < 5; ++block) {
     Matrix v(kKeys, kDv, 3 * kDv, 10 + block), p(kKeys, width(), width(), 20 + block);
     Matrix alpha(1, width(), width(), 30 + block);
@@ -96,7 +67,7 @@ TEST_P(RowStateKernelsTest, ProductOverSeveralBlocksHasTheBitsOfTheStrip) {
     const float* a = block == 0 ? nullptr : alpha.data();
     kernels().product(rows, kKeys, p.data(), kDv, a, lane_state.data());
     by_row().product(rows, kKeys, p.data(), kDv, a, row_state.data());
-    ASSERT_TRUE(SameBits(row_state, lane_state)) << "block " << block;
+    ASSERT_TRUE(SameBits(row_state, lane_state.Transposed())) << "block " << block;
   }
 }
 
@@ -110,12 +81,12 @@ TEST_P(RowStateKernelsTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
     p.at(3, 1) = 0.0f;  // this pair is not masked, so 0 * inf is NaN
     for (const bool scaled : {false, true}) {
       Matrix lane_state(dv, width(), width(), 9);
-      Matrix row_state = ByRow(lane_state);
+      Matrix row_state = lane_state.Transposed();
       const RowBlock rows{.data = v.data(), .stride = v.stride()};
       const float* a = scaled ? alpha.data() : nullptr;
       kernels().product_exact(rows, kKeys, p.data(), dv, a, lane_state.data());
       by_row().product_exact(rows, kKeys, p.data(), dv, a, row_state.data());
-      ASSERT_TRUE(SameBits(row_state, lane_state)) << dv << " columns, scaled " << scaled;
+      ASSERT_TRUE(SameBits(row_state, lane_state.Transposed())) << dv << " columns, scaled " << scaled;
       for (int64_t c = 0; c < dv; ++c) EXPECT_TRUE(std::isfinite(row_state.at(0, c)));
       EXPECT_TRUE(std::isnan(row_state.at(1, dv - 1)));
     }
@@ -125,11 +96,11 @@ TEST_P(RowStateKernelsTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
 TEST_P(RowStateKernelsTest, StatesAreAddedWithTheBitsOfTheStrip) {
   for (const int64_t dv : kHeads) {
     Matrix lane_state(dv, width(), width(), 11), lane_from(dv, width(), width(), 12);
-    Matrix row_state = ByRow(lane_state), row_from = ByRow(lane_from);
+    Matrix row_state = lane_state.Transposed(), row_from = lane_from.Transposed();
     Matrix own(1, width(), width(), 13), other(1, width(), width(), 14);
     kernels().add_state(lane_from.data(), other.data(), own.data(), dv, lane_state.data());
     by_row().add_state(row_from.data(), other.data(), own.data(), dv, row_state.data());
-    ASSERT_TRUE(SameBits(row_state, lane_state)) << dv;
+    ASSERT_TRUE(SameBits(row_state, lane_state.Transposed())) << dv;
   }
 }
 
@@ -137,7 +108,7 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const int64_t dv : kHeads) {
       Matrix lane_state(dv, width(), width(), 15);
-      Matrix row_state = ByRow(lane_state);
+      Matrix row_state = lane_state.Transposed();
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;

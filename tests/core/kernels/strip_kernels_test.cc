@@ -18,6 +18,34 @@ namespace {
 
 class StripKernelsTest : public KernelTest {};
 
+/// Writes a number that the type holds exactly.
+void Store(float x, DType dtype, void* to) {
+  const auto upper = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
+  const Half half = static_cast<Half>(x);
+  if (dtype == DType::kF32) std::memcpy(to, &x, sizeof x);
+  if (dtype == DType::kBF16) std::memcpy(to, &upper, sizeof upper);
+  if (dtype == DType::kF16) std::memcpy(to, &half, sizeof half);
+}
+
+/// Expects that a number of the type is `exact`, rounded once to nearest even.
+void ExpectRounded(const void* at, DType dtype, float exact) {
+  if (dtype == DType::kF32) {
+    float got;
+    std::memcpy(&got, at, sizeof got);
+    ASSERT_EQ(got, exact);
+  } else if (dtype == DType::kF16) {
+    Half got;
+    std::memcpy(&got, at, sizeof got);
+    ASSERT_EQ(static_cast<float>(got), static_cast<float>(static_cast<Half>(exact)));
+  } else {
+    uint16_t got;
+    std::memcpy(&got, at, sizeof got);
+    const auto bits = std::bit_cast<uint32_t>(exact);
+    const uint32_t rest = bits & 0xffffu, up = rest > 0x8000u || (rest == 0x8000u && (bits >> 16 & 1u));
+    ASSERT_EQ(got, static_cast<uint16_t>((bits >> 16) + up));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Registry, StripKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
 TEST_P(StripKernelsTest, NameAndIsaStateTheFacts) {
@@ -26,70 +54,38 @@ TEST_P(StripKernelsTest, NameAndIsaStateTheFacts) {
 }
 
 TEST_P(StripKernelsTest, ScoresEqualTheDoubleProductForEveryTail) {
-  for (const int64_t keys : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 37}) {
-    for (const int64_t d : {1, 2, 3, 7, 8, 33, 64}) {
-      for (const int64_t padding : {0, 3}) {
-        Matrix k(keys, d, d + padding, 1, padding);
-        Matrix panel(d, width(), width(), 2);
-        Matrix s(keys, width(), width(), 3, padding);
-        std::vector<float> row_max(static_cast<size_t>(width()), -kInf);
-        const Matrix before = s;
-        for (const bool accumulate : {false, true}) {
-          s = before;
-          std::fill(row_max.begin(), row_max.end(), -kInf);
-          kernels().scores({k.data(), DType::kF32, k.stride()}, keys, panel.data(), d, accumulate, s.data(),
-                           row_max.data());
-          for (int64_t lane = 0; lane < width(); ++lane) {
-            float largest = -kInf;
-            for (int64_t r = 0; r < keys; ++r) {
-              double want = accumulate ? before.at(r, lane) : 0.0, magnitude = std::fabs(want);
-              for (int64_t c = 0; c < d; ++c) {
-                const double term = static_cast<double>(k.at(r, c)) * panel.at(c, lane);
-                want += term;
-                magnitude += std::fabs(term);
-              }
-              // The score is a chain of d + 1 operations. Each rounds once with FMA, and twice without.
-              ASSERT_NEAR(s.at(r, lane), want, kEps * static_cast<double>(d + 1) * magnitude)
-                  << "keys " << keys << " d " << d << " key " << r << " lane " << lane;
-              largest = std::max(largest, s.at(r, lane));
-            }
-            ASSERT_EQ(row_max[static_cast<size_t>(lane)], largest);
-          }
-          ASSERT_TRUE(s.Intact());
-        }
-      }
-    }
-  }
+  const auto check = [&](int64_t keys, int64_t d, int64_t padding, bool accumulate) {
+    Matrix k(keys, d, d + padding, 1, padding);
+    Matrix panel(d, width(), width(), 2);
+    Matrix s(keys, width(), width(), 3, padding), row_max = RowOf(width(), -kInf);
+    const Matrix before = s;
+    kernels().scores({k.data(), DType::kF32, k.stride()}, keys, panel.data(), d, accumulate, s.data(), row_max.data());
+    ExpectSums(
+        s, width(), d, d + 1, [&](int64_t key, int64_t lane) { return accumulate ? before.at(key, lane) : 0.0; },
+        [&](int64_t key, int64_t lane, int64_t c) { return double{k.at(key, c)} * panel.at(c, lane); });
+    ExpectRaised(row_max, -kInf, s, keys, width());
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 37}},
+              Axis{"d", {1, 2, 3, 7, 8, 33, 64}}, Axis{"padding", {0, 3}}, Axis{"accumulate", {false, true}});
 }
 
 TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
-  for (const int64_t keys : {1, 2, 3, 8, 17, 40}) {
-    for (const int64_t dv : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 31, 33}) {
-      for (const bool scaled : {false, true}) {
-        Matrix v(keys, dv, dv + 5, 4, 1);
-        Matrix p(keys, width(), width(), 5);
-        Matrix o(dv, width(), width(), 6);
-        Matrix alpha(1, width(), width(), 7);
-        const Matrix before = o;
-        kernels().product({v.data(), DType::kF32, v.stride()}, keys, p.data(), dv, scaled ? alpha.data() : nullptr,
-                          o.data());
-        for (int64_t c = 0; c < dv; ++c) {
-          for (int64_t lane = 0; lane < width(); ++lane) {
-            double want = scaled ? static_cast<double>(alpha.at(0, lane)) * before.at(c, lane) : 0.0;
-            double magnitude = std::fabs(want);
-            for (int64_t r = 0; r < keys; ++r) {
-              const double term = static_cast<double>(v.at(r, c)) * p.at(r, lane);
-              want += term;
-              magnitude += std::fabs(term);
-            }
-            ASSERT_NEAR(o.at(c, lane), want, kEps * static_cast<double>(keys + 2) * magnitude)
-                << "keys " << keys << " column " << c << " lane " << lane;
-          }
-        }
-        ASSERT_TRUE(o.Intact());
-      }
-    }
-  }
+  const auto check = [&](int64_t keys, int64_t dv, bool scaled) {
+    Matrix v(keys, dv, dv + 5, 4, 1);
+    Matrix p(keys, width(), width(), 5);
+    Matrix o(dv, width(), width(), 6);
+    Matrix alpha(1, width(), width(), 7);
+    const Matrix before = o;
+    kernels().product({v.data(), DType::kF32, v.stride()}, keys, p.data(), dv, scaled ? alpha.data() : nullptr,
+                      o.data());
+    ExpectSums(
+        o, width(), keys, keys + 2,
+        [&](int64_t c, int64_t lane) { return scaled ? double{alpha.at(0, lane)} * before.at(c, lane) : 0.0; },
+        [&](int64_t c, int64_t lane, int64_t key) { return double{v.at(key, c)} * p.at(key, lane); });
+  };
+  ForEachCase(check, Axis{"keys", {1, 2, 3, 8, 17, 40}},
+              Axis{"dv", {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 24, 31, 33}},
+              Axis{"scaled", {false, true}});
 }
 
 TEST_P(StripKernelsTest, ExactProductEqualsTheProductBitForBitWhenAllIsFinite) {
@@ -132,99 +128,56 @@ TEST_P(StripKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
 }
 
 TEST_P(StripKernelsTest, PackQueriesTransposesEveryTypeAndTail) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const int64_t d : {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 40}) {
-      for (int64_t count = 1; count <= width(); count += count < 4 ? 1 : 3) {
-        std::vector<std::vector<uint8_t>> rows;
-        std::vector<const void*> pointers;
-        for (int64_t i = 0; i < count; ++i) {
-          std::vector<uint8_t> row(static_cast<size_t>(d) * SizeOf(dtype));
-          for (int64_t c = 0; c < d; ++c) {
-            // Small integers are exact in every type.
-            const auto value = static_cast<float>((i * 7 + c * 3) % 31 - 15);
-            uint32_t bits;
-            std::memcpy(&bits, &value, 4);
-            if (dtype == DType::kF32) std::memcpy(&row[static_cast<size_t>(c) * 4], &value, 4);
-            if (dtype == DType::kBF16) {
-              const auto half = static_cast<uint16_t>(bits >> 16);
-              std::memcpy(&row[static_cast<size_t>(c) * 2], &half, 2);
-            }
-            if (dtype == DType::kF16) {
-              const Half half = value;
-              std::memcpy(&row[static_cast<size_t>(c) * 2], &half, 2);
-            }
-          }
-          rows.push_back(std::move(row));
-        }
-        for (const auto& row : rows) pointers.push_back(row.data());
-        Matrix panel(d, width(), width(), 1);
-        kernels().pack_queries({pointers.data(), dtype, count}, d, -2.0f, panel.data());
-        for (int64_t i = 0; i < width(); ++i) {
-          for (int64_t c = 0; c < d; ++c) {
-            const float want = i < count ? -2.0f * static_cast<float>((i * 7 + c * 3) % 31 - 15) : 0.0f;
-            ASSERT_EQ(panel.at(c, i), want) << Name(dtype) << " lane " << i << " column " << c << " count " << count;
-          }
-        }
-        ASSERT_TRUE(panel.Intact());
+  // Small integers are exact in every type.
+  const auto value = [](int64_t row, int64_t c) { return static_cast<float>((row * 7 + c * 3) % 31 - 15); };
+  std::vector<int64_t> counts;
+  for (int64_t count = 1; count <= width(); count += count < 4 ? 1 : 3) counts.push_back(count);
+  const auto check = [&](DType dtype, int64_t d, int64_t count) {
+    std::vector<std::vector<uint8_t>> rows(static_cast<size_t>(count));
+    std::vector<const void*> pointers;
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<uint8_t>& row = rows[static_cast<size_t>(i)];
+      row.resize(static_cast<size_t>(d) * SizeOf(dtype));
+      for (int64_t c = 0; c < d; ++c) Store(value(i, c), dtype, &row[static_cast<size_t>(c) * SizeOf(dtype)]);
+      pointers.push_back(row.data());
+    }
+    Matrix panel(d, width(), width(), 1);
+    kernels().pack_queries({pointers.data(), dtype, count}, d, -2.0f, panel.data());
+    for (int64_t i = 0; i < width(); ++i) {
+      for (int64_t c = 0; c < d; ++c) {
+        ASSERT_EQ(panel.at(c, i), i < count ? -2.0f * value(i, c) : 0.0f) << "lane " << i << " column " << c;
       }
     }
-  }
+    ASSERT_TRUE(panel.Intact());
+  };
+  ForEachCase(check, Axis{"type", kFloatTypes}, Axis{"d", {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 40}},
+              Axis{"rows", counts});
 }
 
 TEST_P(StripKernelsTest, WriteOutputRoundsOnceAndWritesNothingElse) {
-  for (const int64_t dv : {1, 3, 4, 7, 8, 15, 16, 17, 33}) {
-    for (const int64_t count : {int64_t{1}, width() / 2, width()}) {
-      Matrix o(dv, width(), width(), 30);
-      Matrix multiplier(1, width(), width(), 31);
-      std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
-      zero[0] = 1;
-      o.at(0, 0) = kNan;
-      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-        const auto element = static_cast<int64_t>(SizeOf(dtype));
-        constexpr uint8_t kCanary = 0xa5;
-        std::vector<uint8_t> out(static_cast<size_t>(count * (dv + 2) * element), kCanary);
-        std::vector<void*> rows;
-        for (int64_t i = 0; i < count; ++i) rows.push_back(out.data() + (i * (dv + 2) + 1) * element);
-        kernels().write_output(o.data(), dv, multiplier.data(), zero.data(), rows.data(), dtype, count);
-        for (int64_t i = 0; i < count; ++i) {
-          for (int64_t c = -1; c <= dv; ++c) {
-            const uint8_t* at = out.data() + (i * (dv + 2) + 1 + c) * element;
-            if (c < 0 || c == dv) {
-              ASSERT_EQ(at[0], kCanary);
-              continue;
-            }
-            const float exact = i == 0 ? 0.0f : o.at(c, i) * multiplier.at(0, i);
-            if (dtype == DType::kF32) {
-              float got;
-              std::memcpy(&got, at, 4);
-              ASSERT_EQ(got, exact);
-            } else if (dtype == DType::kF16) {
-              Half got;
-              std::memcpy(&got, at, 2);
-              ASSERT_EQ(static_cast<float>(got), static_cast<float>(static_cast<Half>(exact)));
-            } else {
-              uint16_t got;
-              std::memcpy(&got, at, 2);
-              uint32_t bits;
-              std::memcpy(&bits, &exact, 4);
-              const uint32_t rest = bits & 0xffffu, up = rest > 0x8000u || (rest == 0x8000u && (bits >> 16 & 1u));
-              ASSERT_EQ(got, static_cast<uint16_t>((bits >> 16) + up));
-            }
-          }
-        }
+  const auto check = [&](int64_t dv, int64_t count, DType dtype) {
+    Matrix o(dv, width(), width(), 30);
+    Matrix multiplier(1, width(), width(), 31);
+    std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
+    zero[0] = 1;
+    o.at(0, 0) = kNan;
+    const auto element = static_cast<int64_t>(SizeOf(dtype));
+    constexpr uint8_t kCanary = 0xa5;
+    std::vector<uint8_t> out(static_cast<size_t>(count * (dv + 2) * element), kCanary);
+    std::vector<void*> rows;
+    for (int64_t i = 0; i < count; ++i) rows.push_back(out.data() + (i * (dv + 2) + 1) * element);
+    kernels().write_output(o.data(), dv, multiplier.data(), zero.data(), rows.data(), dtype, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto* row = static_cast<const uint8_t*>(rows[static_cast<size_t>(i)]);
+      ASSERT_EQ(row[-element], kCanary);
+      ASSERT_EQ(row[dv * element], kCanary);
+      for (int64_t c = 0; c < dv; ++c) {
+        ExpectRounded(row + c * element, dtype, i == 0 ? 0.0f : o.at(c, i) * multiplier.at(0, i));
       }
     }
-  }
-}
-
-/// Expects that each lane's row_max is the maximum of `before` and of the lane's scores in `s`, which a kernel has just
-/// written.
-void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
-  for (int64_t lane = 0; lane < width; ++lane) {
-    float want = before;
-    for (int64_t r = 0; r < keys; ++r) want = std::max(want, s.at(r, lane));
-    ASSERT_EQ(row_max.at(0, lane), want) << lane;
-  }
+  };
+  ForEachCase(check, Axis{"dv", {1, 3, 4, 7, 8, 15, 16, 17, 33}}, Axis{"rows", {int64_t{1}, width() / 2, width()}},
+              Axis{"type", kFloatTypes});
 }
 
 TEST_P(StripKernelsTest, MasksSelect) {
@@ -302,7 +255,7 @@ TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
   }
 }
 
-TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
+TEST_P(StripKernelsTest, BiasAndSoftcapFollowTheirFormulas) {
   for (const int64_t keys : {1, 3, 8, 15, 16, 17, 33}) {
     const Matrix before(keys, width(), width(), 50);
     Matrix bias(width(), keys, keys + 1, 51);
@@ -326,12 +279,6 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
     kernels().passes.scale_scores(mixed.data(), keys, 3.0f, kFar, nullptr);
     ExpectRaised(max_of_far, -kInf, far, keys, width());
     ASSERT_NEAR(mixed.at(keys / 2, width() / 2), kFar * std::tanh(90.0 / kFar), 6 * kEps * kFar);
-    std::vector<float> slope(static_cast<size_t>(width()));
-    std::vector<int32_t> distance(slope.size());
-    for (size_t i = 0; i < slope.size(); ++i) {
-      slope[i] = 0.25f * static_cast<float>(i + 1);
-      distance[i] = static_cast<int32_t>(i) * 3 - 20;
-    }
     for (int64_t r = 0; r < keys; ++r) {
       for (int64_t lane = 0; lane < width(); ++lane) {
         const double x = before.at(r, lane);
@@ -351,70 +298,72 @@ TEST_P(StripKernelsTest, BiasSlopesAndSoftcapFollowTheirFormulas) {
         ASSERT_EQ(scaled.at(r, lane), 3.0f * before.at(r, lane));
       }
     }
-    for (const bool square_root : {false, true}) {
-      Matrix sloped = before, max_of_sloped = RowOf(width(), -kInf);
-      kernels().passes.add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root,
-                                  max_of_sloped.data());
-      ExpectRaised(max_of_sloped, -kInf, sloped, keys, width());
-      for (int64_t r = 0; r < keys; ++r) {
-        for (int64_t lane = 0; lane < width(); ++lane) {
-          const auto i = static_cast<size_t>(lane);
-          double far = std::abs(distance[i] + static_cast<int>(r));
-          if (square_root) far = std::sqrt(far);
-          const double x = 0.5 * before.at(r, lane), bend = slope[i] * far;
-          ASSERT_NEAR(sloped.at(r, lane), x - bend, 2 * kEps * (std::fabs(x) + bend));
-        }
-      }
-    }
   }
 }
 
-TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const int64_t element = static_cast<int64_t>(SizeOf(dtype));
-    // Rows begin inside a cache line, or all lanes have one row. All, some or no lanes of a vector are in use.
-    for (const int64_t distance : {int64_t{0}, 2048 / element, 2048 / element + 8, int64_t{200}}) {
-      for (const int64_t keys : {1, 15, 33, 63, 64, 65, 100, 128, 160}) {
-        for (const int64_t count : {width(), width() - 1, width() / 2, int64_t{1}}) {
-          std::vector<std::byte> memory(static_cast<size_t>(((width() - 1) * distance + 200) * element));
-          std::vector<const void*> rows;
-          // These numbers are exact in every type, and so are their sums.
-          const auto value = [](int64_t lane, int64_t key, int64_t step) {
-            return static_cast<float>((lane * (step == 0 ? 0 : 7) + key * 5) % 31 - 15) * 0.25f;
-          };
-          for (int64_t lane = 0; lane < width(); ++lane) {
-            std::byte* row = memory.data() + lane * distance * element;
-            rows.push_back(row);
-            for (int64_t key = 0; key < keys; ++key) {
-              const float x = value(lane, key, distance);
-              uint32_t bits;
-              std::memcpy(&bits, &x, 4);
-              const Half half = static_cast<Half>(x);
-              const auto upper = static_cast<uint16_t>(bits >> 16);
-              const void* from = dtype == DType::kF32 ? static_cast<const void*>(&x) : &upper;
-              if (dtype == DType::kF16) from = &half;
-              std::memcpy(row + key * element, from, static_cast<size_t>(element));
-            }
-          }
-          Matrix s(keys, width(), width(), 53);
-          for (int64_t key = 0; key < keys; ++key) {
-            for (int64_t lane = 0; lane < width(); ++lane) s.at(key, lane) = static_cast<float>(key - lane);
-          }
-          Matrix scaled = s, most = RowOf(width(), -kInf);
-          kernels().passes.add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, most.data());
-          kernels().passes.add_bias(scaled.data(), keys, 2, -1, {rows.data(), dtype, count}, nullptr);
-          ExpectRaised(most, -kInf, s, keys, count);
-          for (int64_t key = 0; key < keys; ++key) {
-            for (int64_t lane = 0; lane < count; ++lane) {
-              const float x = static_cast<float>(key - lane), y = value(lane, key, distance);
-              ASSERT_EQ(s.at(key, lane), x + y) << Name(dtype) << distance << " " << keys << " " << key << " " << lane;
-              ASSERT_EQ(scaled.at(key, lane), 2 * x - y) << Name(dtype) << distance << " " << keys << " " << key;
-            }
-          }
-          ASSERT_TRUE(s.Intact() && scaled.Intact());
-        }
+TEST_P(StripKernelsTest, SlopesFollowTheirFormula) {
+  std::vector<float> slope(static_cast<size_t>(width()));
+  std::vector<int32_t> distance(slope.size());
+  for (size_t i = 0; i < slope.size(); ++i) {
+    slope[i] = 0.25f * static_cast<float>(i + 1);
+    distance[i] = static_cast<int32_t>(i) * 3 - 20;
+  }
+  const auto check = [&](int64_t keys, bool square_root) {
+    const Matrix before(keys, width(), width(), 50);
+    Matrix sloped = before, max_of_sloped = RowOf(width(), -kInf);
+    kernels().passes.add_slopes(sloped.data(), keys, 0.5f, slope.data(), distance.data(), square_root,
+                                max_of_sloped.data());
+    ExpectRaised(max_of_sloped, -kInf, sloped, keys, width());
+    for (int64_t r = 0; r < keys; ++r) {
+      for (int64_t lane = 0; lane < width(); ++lane) {
+        const auto i = static_cast<size_t>(lane);
+        double far = std::abs(distance[i] + static_cast<int>(r));
+        if (square_root) far = std::sqrt(far);
+        const double x = 0.5 * before.at(r, lane), bend = slope[i] * far;
+        ASSERT_NEAR(sloped.at(r, lane), x - bend, 2 * kEps * (std::fabs(x) + bend));
       }
     }
+  };
+  ForEachCase(check, Axis{"keys", {1, 3, 8, 15, 16, 17, 33}}, Axis{"square_root", {false, true}});
+}
+
+TEST_P(StripKernelsTest, BiasTakesRowsOfEveryTypeAtEveryDistance) {
+  const auto check = [&](DType dtype, int64_t distance, int64_t keys, int64_t count) {
+    const auto element = static_cast<int64_t>(SizeOf(dtype));
+    std::vector<std::byte> memory(static_cast<size_t>(((width() - 1) * distance + 200) * element));
+    std::vector<const void*> rows;
+    // These numbers are exact in every type, and so are their sums.
+    const auto value = [&](int64_t lane, int64_t key) {
+      return static_cast<float>((lane * (distance == 0 ? 0 : 7) + key * 5) % 31 - 15) * 0.25f;
+    };
+    Matrix s(keys, width(), width(), 53);
+    for (int64_t lane = 0; lane < width(); ++lane) {
+      std::byte* row = memory.data() + lane * distance * element;
+      rows.push_back(row);
+      for (int64_t key = 0; key < keys; ++key) {
+        Store(value(lane, key), dtype, row + key * element);
+        s.at(key, lane) = static_cast<float>(key - lane);
+      }
+    }
+    Matrix scaled = s, most = RowOf(width(), -kInf);
+    kernels().passes.add_bias(s.data(), keys, 1, 1, {rows.data(), dtype, count}, most.data());
+    kernels().passes.add_bias(scaled.data(), keys, 2, -1, {rows.data(), dtype, count}, nullptr);
+    ExpectRaised(most, -kInf, s, keys, count);
+    for (int64_t key = 0; key < keys; ++key) {
+      for (int64_t lane = 0; lane < count; ++lane) {
+        const float x = static_cast<float>(key - lane), y = value(lane, key);
+        ASSERT_EQ(s.at(key, lane), x + y) << key << " " << lane;
+        ASSERT_EQ(scaled.at(key, lane), 2 * x - y) << key << " " << lane;
+      }
+    }
+    ASSERT_TRUE(s.Intact() && scaled.Intact());
+  };
+  for (const DType dtype : kFloatTypes) {
+    const int64_t in_a_line = 2048 / static_cast<int64_t>(SizeOf(dtype));
+    // Rows begin inside a cache line, or all lanes have one row. All, some or no lanes of a vector are in use.
+    ForEachCase(check, Axis{"type", {dtype}}, Axis<int64_t>{"distance", {0, in_a_line, in_a_line + 8, 200}},
+                Axis{"keys", {1, 15, 33, 63, 64, 65, 100, 128, 160}},
+                Axis{"rows", {width(), width() - 1, width() / 2, int64_t{1}}});
   }
 }
 

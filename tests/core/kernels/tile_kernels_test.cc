@@ -47,15 +47,6 @@ std::vector<float> Panel(const StripKernels& kernels, const Rows& q, int64_t cou
   return panel;
 }
 
-void ExpectSameBits(const Matrix& got, const Matrix& want) {
-  for (int64_t r = 0; r < want.rows(); ++r) {
-    ASSERT_EQ(std::memcmp(got.values() + r * got.stride(), want.values() + r * want.stride(),
-                          sizeof(float) * static_cast<size_t>(want.columns())),
-              0)
-        << "row " << r;
-  }
-}
-
 TEST(TileKernels, AreOneOrTwoTilesOfLanes) {
   ASSERT_EQ(Tiles().strip_count, 2);
   EXPECT_EQ(Tiles().strips[0].width, 32);
@@ -68,41 +59,28 @@ TEST(TileKernels, AreOneOrTwoTilesOfLanes) {
 
 TEST(TileKernels, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
   constexpr int64_t kRows = 71, kDv = 19;
-  const RowKernels& rows = *Tiles().rows;
-  for (int strip = 0; strip < Tiles().strip_count; ++strip) {
+  const auto check = [&](int64_t strip, int64_t begin, int64_t end) {
     const StripKernels& kernels = Tiles().strips[strip];
     const int64_t width = kernels.width;
-    for (const int64_t begin : {0, 8, 24, 32, 40, 64}) {
-      for (const int64_t end : {int64_t{66}, kRows}) {
-        Rows v(kRows, kDv, 1);
-        for (int64_t r = 0; r < kRows; ++r) {
-          for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.at(r, c) = BitsOf(kNan);
-        }
-        const std::vector<float> words = Paired(v, kRows);
-        RowBlock block = rows.Paired(words.data(), kDv);
-        block.data = words.data() + begin / 32 * 16 * kDv;
-        block.skip = begin % 32;
-        Matrix p(end - begin, width, width, 2), o(kDv, width, width, 3), alpha(1, width, width, 4);
-        kernels.pairs.pair_keys(p.data(), end - begin, p.data());
-        const Matrix before = o;
-        kernels.product(block, end - begin, p.data(), kDv, alpha.data(), o.data());
-        kernels.pairs.unpair_keys(p.data(), end - begin);
-        for (int64_t c = 0; c < kDv; ++c) {
-          for (int64_t lane = 0; lane < width; ++lane) {
-            double want = double{alpha.at(0, lane)} * before.at(c, lane), magnitude = std::fabs(want);
-            for (int64_t r = begin; r < end; ++r) {
-              const double term = double{FloatOf(v.at(r, c))} * p.at(r - begin, lane);
-              want += term;
-              magnitude += std::fabs(term);
-            }
-            const double error = std::fabs(o.at(c, lane) - want);
-            ASSERT_TRUE(error <= kEps * static_cast<double>(kRows + 2) * magnitude) << begin << " " << end << " " << c;
-          }
-        }
-        ASSERT_TRUE(o.Intact());
-      }
+    Rows v(kRows, kDv, 1);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.at(r, c) = BitsOf(kNan);
     }
-  }
+    const std::vector<float> words = Paired(v, kRows);
+    RowBlock block = Tiles().rows->Paired(words.data(), kDv);
+    block.data = words.data() + begin / 32 * 16 * kDv;
+    block.skip = begin % 32;
+    Matrix p(end - begin, width, width, 2), o(kDv, width, width, 3), alpha(1, width, width, 4);
+    kernels.pairs.pair_keys(p.data(), end - begin, p.data());
+    const Matrix before = o;
+    kernels.product(block, end - begin, p.data(), kDv, alpha.data(), o.data());
+    kernels.pairs.unpair_keys(p.data(), end - begin);
+    ExpectSums(
+        o, width, end - begin, kRows + 2,
+        [&](int64_t c, int64_t lane) { return double{alpha.at(0, lane)} * before.at(c, lane); },
+        [&](int64_t c, int64_t lane, int64_t r) { return double{FloatOf(v.at(begin + r, c))} * p.at(r, lane); });
+  };
+  ForEachCase(check, Axis{"strip", {0, 1}}, Axis{"begin", {0, 8, 24, 32, 40, 64}}, Axis{"end", {int64_t{66}, kRows}});
 }
 
 TEST(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
@@ -168,33 +146,33 @@ struct Stages {
 };
 
 TEST(TileKernels, StagesInOneLoopHaveTheBitsTheyHaveAlone) {
-  for (int strip = 0; strip < Tiles().strip_count; ++strip) {
+  enum Without { kProduct, kSoftmax, kScores, kNothing };
+  using Sizes = std::pair<int64_t, int64_t>;
+  const auto check = [&](int64_t strip, int64_t keys, Sizes sizes, Without without) {
     const StripKernels& kernels = Tiles().strips[strip];
     ASSERT_NE(kernels.overlapped, nullptr);
-    for (const int64_t keys : {1, 6, 33, 64, 75}) {
-      for (const auto& [d, dv] : {std::pair<int64_t, int64_t>{64, 32}, {33, 49}, {5, 70}}) {
-        for (int without = 0; without < 4; ++without) {  // without the product, softmax or scores, or with all three
-          Stages one(kernels, keys, d, dv), alone(kernels, keys, d, dv);
-          kernels.overlapped(without == 0 ? nullptr : &one.product, without == 1 ? nullptr : &one.softmax,
-                             without == 2 ? nullptr : &one.scores);
-          if (without != 0)
-            kernels.product(alone.product.v, keys, alone.p.data(), dv, alone.product.alpha, alone.o.data());
-          if (without != 1) {
-            const SoftmaxArgs& x = alone.softmax;
-            kernels.softmax(x.s, keys, x.factor, x.block_max, x.row_max, x.row_sum, x.alpha);
-          }
-          if (without != 2) {
-            kernels.scores(alone.k.block(), keys, alone.panel.data(), d, false, alone.s.data(), alone.scores.row_max);
-          }
-          ExpectSameBits(one.o, alone.o);
-          ExpectSameBits(one.softmax_s, alone.softmax_s);
-          ExpectSameBits(one.s, alone.s);
-          ExpectSameBits(one.rows, alone.rows);
-          ASSERT_TRUE(one.o.Intact() && one.s.Intact() && one.softmax_s.Intact());
-        }
-      }
+    const auto [d, dv] = sizes;
+    Stages one(kernels, keys, d, dv), alone(kernels, keys, d, dv);
+    kernels.overlapped(without == kProduct ? nullptr : &one.product, without == kSoftmax ? nullptr : &one.softmax,
+                       without == kScores ? nullptr : &one.scores);
+    if (without != kProduct) {
+      kernels.product(alone.product.v, keys, alone.p.data(), dv, alone.product.alpha, alone.o.data());
     }
-  }
+    if (without != kSoftmax) {
+      const SoftmaxArgs& x = alone.softmax;
+      kernels.softmax(x.s, keys, x.factor, x.block_max, x.row_max, x.row_sum, x.alpha);
+    }
+    if (without != kScores) {
+      kernels.scores(alone.k.block(), keys, alone.panel.data(), d, false, alone.s.data(), alone.scores.row_max);
+    }
+    EXPECT_TRUE(SameBits(one.o, alone.o));
+    EXPECT_TRUE(SameBits(one.softmax_s, alone.softmax_s));
+    EXPECT_TRUE(SameBits(one.s, alone.s));
+    EXPECT_TRUE(SameBits(one.rows, alone.rows));
+  };
+  ForEachCase(check, Axis{"strip", {0, 1}}, Axis{"keys", {1, 6, 33, 64, 75}},
+              Axis<Sizes>{"sizes", {{64, 32}, {33, 49}, {5, 70}}},
+              Axis{"without", {kProduct, kSoftmax, kScores, kNothing}});
 }
 
 TEST(TileKernels, OuterProductsAddToRowsAnywhere) {

@@ -3,6 +3,7 @@
 
 #include "ops/indexer/indexer_case.h"
 #include "ops/indexer/random_indexer_case.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -13,35 +14,29 @@ constexpr IndexerValues kGradValues[] = {IndexerValues::kNormal, IndexerValues::
 void CheckBackward(const IndexerCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
 
 TEST(IndexerGrad, EveryTypeAndLayout) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
-        for (const IndexerValues values : kGradValues) {
-          IndexerCase c{.heads = 5, .d = 40, .values = values};
-          c.tokens.dtype = dtype;
-          c.tokens.layout = layout;
-          c.tokens.lists = lists;
-          c.tokens.slots = 12;
-          c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
-          c.tokens.spare_q = c.tokens.spare_k = 2;
-          CheckBackward(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, Layout layout, ListForm lists, IndexerValues values) {
+    IndexerCase c{.heads = 5, .d = 40, .values = values};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.lists = lists;
+    c.tokens.slots = 12;
+    c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    CheckBackward(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"lists", {ListForm::kDistinct, ListForm::kMessy}}, Axis{"values", kGradValues});
 }
 
 TEST(IndexerGrad, TypesOfWeightsValuesAndLists) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const bool f32_weights : {false, true}) {
-      for (const bool f32_values : {false, true}) {
-        IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values, .flat_d_values = f32_weights};
-        c.tokens.dtype = dtype;
-        c.tokens.index_dtype = f32_values ? DType::kI64 : DType::kI32;
-        CheckBackward(c);
-      }
-    }
-  }
+  const auto check = [&](DType dtype, bool f32_weights, bool f32_values) {
+    IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values, .flat_d_values = f32_weights};
+    c.tokens.dtype = dtype;
+    c.tokens.index_dtype = f32_values ? DType::kI64 : DType::kI32;
+    CheckBackward(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"f32_weights", {false, true}},
+              Axis{"f32_values", {false, true}});
 }
 
 TEST(IndexerGrad, EverySizeOfHeads) {
@@ -85,20 +80,19 @@ TEST(IndexerGrad, ProductsOfZeroGiveNothing) {
 }
 
 TEST(IndexerGrad, SequencesWithoutQueriesOrKeys) {
-  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-    for (const reference::Lengths& lengths :
-         {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}, {{9}, {4}}}) {
-      for (const bool causal : {false, true}) {
-        IndexerCase c;
-        c.tokens.layout = layout;
-        c.tokens.lengths = lengths;
-        c.tokens.causal = causal;
-        CheckBackward(c);
-        c.tokens.spare_q = c.tokens.spare_k = 2;
-        CheckBackward(c);
-      }
-    }
-  }
+  const auto check = [&](Layout layout, const reference::Lengths& lengths, bool causal) {
+    IndexerCase c;
+    c.tokens.layout = layout;
+    c.tokens.lengths = lengths;
+    c.tokens.causal = causal;
+    CheckBackward(c);
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    CheckBackward(c);
+  };
+  ForEachCase(
+      check, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+      Axis{"lengths", {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}, {{9}, {4}}}},
+      Axis{"causal", {false, true}});
 }
 
 TEST(IndexerGrad, ManyTokensOfFewKeys) {
@@ -113,25 +107,23 @@ TEST(IndexerGrad, ManyTokensOfFewKeys) {
 }
 
 TEST(IndexerGrad, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const bool flat : {false, true}) {
-        IndexerCase c{.heads = 3, .d = 20, .flat_d_values = flat};
-        c.tokens.dtype = dtype;
-        c.tokens.layout = layout;
-        c.tokens.lengths = {{3, 4}, {40, 20}};
-        c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
-        CheckBackward(c);
-        c.tokens.padding = {};
-        for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
-          c.tokens.placement = {.place = place};
-          CheckBackward(c);
-        }
-        c.tokens.placement = {.misalignment = 1};
-        CheckBackward(c);
-      }
+  const auto check = [&](DType dtype, Layout layout, bool flat) {
+    IndexerCase c{.heads = 3, .d = 20, .flat_d_values = flat};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.lengths = {{3, 4}, {40, 20}};
+    c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
+    CheckBackward(c);
+    c.tokens.padding = {};
+    for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
+      c.tokens.placement = {.place = place};
+      CheckBackward(c);
     }
-  }
+    c.tokens.placement = {.misalignment = 1};
+    CheckBackward(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"flat", {false, true}});
 }
 
 TEST(IndexerGrad, UncheckedInvalidEntriesAreSkipped) {

@@ -7,6 +7,7 @@
 
 #include "ops/indexer/indexer_case.h"
 #include "ops/indexer/random_indexer_case.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -17,35 +18,29 @@ constexpr IndexerValues kValues[] = {IndexerValues::kNormal, IndexerValues::kSma
 void Check(const IndexerCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 
 TEST(Indexer, EveryTypeLayoutAndFormOfKeys) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const int64_t page_rows : {0, 7}) {
-        for (const IndexerValues values : kValues) {
-          IndexerCase c{.heads = 5, .d = 40, .values = values};
-          c.tokens.dtype = dtype;
-          c.tokens.layout = layout;
-          c.tokens.page_rows = page_rows;
-          c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
-          c.tokens.spare_q = c.tokens.spare_k = 2;
-          Check(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, Layout layout, int64_t page_rows, IndexerValues values) {
+    IndexerCase c{.heads = 5, .d = 40, .values = values};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.page_rows = page_rows;
+    c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"page_rows", {0, 7}}, Axis{"values", kValues});
 }
 
 TEST(Indexer, TypesOfWeightsAndValues) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const bool f32_weights : {false, true}) {
-      for (const bool f32_values : {false, true}) {
-        IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values};
-        c.tokens.dtype = dtype;
-        Check(c);
-        c.wants_values = false;
-        Check(c);
-      }
-    }
-  }
+  const auto check = [&](DType dtype, bool f32_weights, bool f32_values) {
+    IndexerCase c{.f32_weights = f32_weights, .f32_values = f32_values};
+    c.tokens.dtype = dtype;
+    Check(c);
+    c.wants_values = false;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"f32_weights", {false, true}},
+              Axis{"f32_values", {false, true}});
 }
 
 TEST(Indexer, EverySizeOfHeads) {
@@ -61,17 +56,15 @@ TEST(Indexer, EverySizeOfHeads) {
 
 // Tests few and many tokens, numbers of keys around the tiles' sizes, and fewer and more keys than slots.
 TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
-  for (const int64_t tokens : {1, 2, 17, 40}) {
-    for (const int64_t keys : {1, 31, 32, 33, 128, 257, 700}) {
-      for (const int64_t slots : {1, 32, 100, 300}) {
-        IndexerCase c{.heads = 2, .d = 16, .f32_values = true, .values = kValues[(tokens + slots) % 2]};
-        c.tokens.dtype = kTokenDTypes[keys % 3];
-        c.tokens.lengths = {{tokens}, {keys}};
-        c.tokens.slots = slots;
-        Check(c);
-      }
-    }
-  }
+  const auto check = [&](int64_t tokens, int64_t keys, int64_t slots) {
+    IndexerCase c{.heads = 2, .d = 16, .f32_values = true, .values = kValues[(tokens + slots) % 2]};
+    c.tokens.dtype = kTokenDTypes[keys % 3];
+    c.tokens.lengths = {{tokens}, {keys}};
+    c.tokens.slots = slots;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"tokens", {1, 2, 17, 40}}, Axis{"keys", {1, 31, 32, 33, 128, 257, 700}},
+              Axis{"slots", {1, 32, 100, 300}});
 }
 
 TEST(Indexer, BothMasksWithMoreQueriesThanKeys) {
@@ -107,26 +100,24 @@ TEST(Indexer, LengthsThatAreNotGiven) {
 }
 
 TEST(Indexer, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const int64_t page_rows : {0, 16}) {
-        IndexerCase c{.heads = 3, .d = 20};
-        c.tokens.dtype = dtype;
-        c.tokens.layout = layout;
-        c.tokens.page_rows = page_rows;
-        c.tokens.lengths = {{3, 40}, {45, 20}};
-        c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
-        Check(c);
-        c.tokens.padding = {};
-        for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
-          c.tokens.placement = {.place = place};
-          Check(c);
-        }
-        c.tokens.placement = {.misalignment = 1};
-        Check(c);
-      }
+  const auto check = [&](DType dtype, Layout layout, int64_t page_rows) {
+    IndexerCase c{.heads = 3, .d = 20};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.page_rows = page_rows;
+    c.tokens.lengths = {{3, 40}, {45, 20}};
+    c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
+    Check(c);
+    c.tokens.padding = {};
+    for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
+      c.tokens.placement = {.place = place};
+      Check(c);
     }
-  }
+    c.tokens.placement = {.misalignment = 1};
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"page_rows", {0, 16}});
 }
 
 TEST(Indexer, PagesOfEverySize) {

@@ -7,6 +7,7 @@
 
 #include "ops/indexer/loss_case.h"
 #include "ops/indexer/random_indexer_case.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -30,40 +31,32 @@ LossCase Usual(bool dense) {
 class IndexerLoss : public ::testing::TestWithParam<bool> {};
 
 TEST_P(IndexerLoss, EveryTypeAndLayout) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const int64_t d_rope : {0, 8}) {
-        for (const bool f32_weights : {false, true}) {
-          LossCase c = Usual(GetParam());
-          c.d_rope = d_rope;
-          c.f32_weights = f32_weights;
-          c.tokens.dtype = dtype;
-          c.tokens.layout = layout;
-          c.tokens.spare_q = c.tokens.spare_k = 2;
-          Check(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, Layout layout, int64_t d_rope, bool f32_weights) {
+    LossCase c = Usual(GetParam());
+    c.d_rope = d_rope;
+    c.f32_weights = f32_weights;
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}}, Axis{"d_rope", {0, 8}},
+              Axis{"f32_weights", {false, true}});
 }
 
 TEST_P(IndexerLoss, EveryReductionAndTarget) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const bool l1 : {false, true}) {
-      for (const bool mean : {false, true}) {
-        for (const bool foreign : {false, true}) {
-          LossCase c = Usual(GetParam());
-          c.l1 = l1;
-          c.mean = mean;
-          c.foreign_statistics = foreign;
-          c.tokens.dtype = dtype;
-          Check(c);
-          c.head_mean = !GetParam();
-          Check(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, bool l1, bool mean, bool foreign) {
+    LossCase c = Usual(GetParam());
+    c.l1 = l1;
+    c.mean = mean;
+    c.foreign_statistics = foreign;
+    c.tokens.dtype = dtype;
+    Check(c);
+    c.head_mean = !GetParam();
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"l1", {false, true}}, Axis{"mean", {false, true}},
+              Axis{"foreign", {false, true}});
 }
 
 TEST_P(IndexerLoss, ItsBoundIsAHundredRoundingsAtMost) {
@@ -111,19 +104,17 @@ TEST_P(IndexerLoss, BothMasksWithMoreQueriesThanKeys) {
 }
 
 TEST_P(IndexerLoss, SequencesWithoutQueriesOrKeys) {
-  for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-    for (const reference::Lengths& lengths :
-         {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}}) {
-      for (const bool mean : {false, true}) {
-        LossCase c{.dense = GetParam(), .mean = mean};
-        c.tokens.layout = layout;
-        c.tokens.lengths = lengths;
-        Check(c);
-        c.tokens.spare_q = c.tokens.spare_k = 2;
-        Check(c);
-      }
-    }
-  }
+  const auto check = [&](Layout layout, const reference::Lengths& lengths, bool mean) {
+    LossCase c{.dense = GetParam(), .mean = mean};
+    c.tokens.layout = layout;
+    c.tokens.lengths = lengths;
+    Check(c);
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"lengths", {reference::Lengths{{0}, {5}}, {{5}, {0}}, {{0, 0}, {0, 0}}, {{0, 0, 4}, {0, 3, 6}}}},
+              Axis{"mean", {false, true}});
 }
 
 TEST_P(IndexerLoss, ManyTokensOfFewKeys) {

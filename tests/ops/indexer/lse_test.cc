@@ -14,6 +14,7 @@
 #include "ops/indexer/lse_case.h"
 #include "ops/indexer/random_indexer_case.h"
 #include "support/allocation_counter.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -43,33 +44,28 @@ IndexerCase OfManyTasks(DType dtype, Layout layout = Layout::kBSND) {
 }
 
 TEST(IndexerLse, EveryTypeLayoutAndMask) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const bool causal : {false, true}) {
-        IndexerCase c = UsualIndexer(dtype);
-        c.f32_weights = !causal;
-        c.tokens.layout = layout;
-        c.tokens.causal = causal;
-        c.tokens.spare_q = c.tokens.spare_k = 2;
-        CheckStatistics(c);
-        c.values = IndexerValues::kSmallIntegers;
-        CheckStatistics(c);
-      }
-    }
-  }
+  const auto check = [&](DType dtype, Layout layout, bool causal) {
+    IndexerCase c = UsualIndexer(dtype);
+    c.f32_weights = !causal;
+    c.tokens.layout = layout;
+    c.tokens.causal = causal;
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    CheckStatistics(c);
+    c.values = IndexerValues::kSmallIntegers;
+    CheckStatistics(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"causal", {false, true}});
 }
 
 TEST(IndexerLse, EverySizeOfHeadsAndRows) {
-  for (const int64_t d : {1, 33, 128}) {
-    for (const int64_t heads : {1, 3, 16, 40}) {
-      for (const int64_t keys : {1, 31, 65, 300}) {
-        IndexerCase c{.heads = heads, .d = d};
-        c.tokens.dtype = kTokenDTypes[(d + heads + keys) % 3];
-        c.tokens.lengths = {{4, 1}, {keys + 2, keys}};
-        CheckStatistics(c);
-      }
-    }
-  }
+  const auto check = [&](int64_t d, int64_t heads, int64_t keys) {
+    IndexerCase c{.heads = heads, .d = d};
+    c.tokens.dtype = kTokenDTypes[(d + heads + keys) % 3];
+    c.tokens.lengths = {{4, 1}, {keys + 2, keys}};
+    CheckStatistics(c);
+  };
+  ForEachCase(check, Axis{"d", {1, 33, 128}}, Axis{"heads", {1, 3, 16, 40}}, Axis{"keys", {1, 31, 65, 300}});
 }
 
 TEST(IndexerLse, KeysThatAreCutAmongWorkers) {
@@ -185,26 +181,25 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
 }
 
 TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
-  for (const Isa isa : IsaLevels()) {
-    for (const DType dtype : kTokenDTypes) {
-      const IndexerCase c = OfManyTasks(dtype);
-      const TokenOutputs want = StatisticsOf(c, ContextOf(isa, 1));
-      for (const int threads : {2, 3, 4}) {
-        EXPECT_TRUE(SameBits(StatisticsOf(c, ContextOf(isa, threads)), want)) << threads;
-      }
-      const TokenOutputs packed = StatisticsOf(OfManyTasks(dtype, Layout::kTND), ContextOf(isa, 2));
-      for (const TokenOutput& output : want) EXPECT_EQ(ValuesOf(packed, output.name), output.rows.values);
-      size_t next = 0;
-      for (int64_t b = 0; b < c.tokens.batch(); ++b) {
-        IndexerCase alone = c;
-        alone.tokens.lengths = {{c.tokens.lengths.sq[b]}, {c.tokens.lengths.sk[b]}};
-        alone.tokens.first_sequence = b;
-        for (const double sum : ValuesOf(StatisticsOf(alone, ContextOf(isa, 3)), "softmax_sum_index")) {
-          ASSERT_EQ(sum, ValuesOf(want, "softmax_sum_index")[next++]) << "sequence " << b;
-        }
+  const auto check = [](Isa isa, DType dtype) {
+    const IndexerCase c = OfManyTasks(dtype);
+    const TokenOutputs want = StatisticsOf(c, ContextOf(isa, 1));
+    for (const int threads : {2, 3, 4}) {
+      EXPECT_TRUE(SameBits(StatisticsOf(c, ContextOf(isa, threads)), want)) << threads;
+    }
+    const TokenOutputs packed = StatisticsOf(OfManyTasks(dtype, Layout::kTND), ContextOf(isa, 2));
+    for (const TokenOutput& output : want) EXPECT_EQ(ValuesOf(packed, output.name), output.rows.values);
+    size_t next = 0;
+    for (int64_t b = 0; b < c.tokens.batch(); ++b) {
+      IndexerCase alone = c;
+      alone.tokens.lengths = {{c.tokens.lengths.sq[b]}, {c.tokens.lengths.sk[b]}};
+      alone.tokens.first_sequence = b;
+      for (const double sum : ValuesOf(StatisticsOf(alone, ContextOf(isa, 3)), "softmax_sum_index")) {
+        ASSERT_EQ(sum, ValuesOf(want, "softmax_sum_index")[next++]) << "sequence " << b;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"isa", IsaLevels()}, Axis{"type", kTokenDTypes});
 }
 
 // With several workers, the keys of one token are divided among them. With one worker they are not.
@@ -325,49 +320,51 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
   }
 }
 
-// The dense loss on statistics of LseCall must match two references. One takes the same statistics, and the other
-// computes its own. For the second, let a row's maximum be off by at most e, and its sum by at most r times itself.
-// Then ln y of each key is off by at most e - ln(1 - r). So the loss is off by at most that times the sum of max(p,
-// 1e-8) over the row.
-TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      LossCase c{.dense = true, .heads = 6, .heads_kv = 3};
-      c.tokens.dtype = dtype;
-      c.tokens.layout = layout;
-      c.tokens.lengths = {{5, 9, 7, 3}, {40, 4, 7, 0}};
-      const reference::LossProblem problem = MakeReferenceProblem(c);
-      const LseCall statistics({.tokens = c.tokens, .heads = c.heads_index, .d = c.d_index}, problem.indexer);
-      for (const Isa isa : IsaLevels()) {
-        ASSERT_TRUE(statistics.Run(ContextOf(isa)).ok());
-        reference::LossProblem given = problem;
-        given.max_index = ValuesOf(statistics.Outputs(), "softmax_max_index");
-        given.sum_index = ValuesOf(statistics.Outputs(), "softmax_sum_index");
-        const LossCall loss(c, given);
-        ASSERT_TRUE(loss.Run(ContextOf(isa)).ok());
-        const std::vector<ExpectedOutput> expected = ExpectLoss(loss);
-        EXPECT_TRUE(MatchesExpected(loss.Outputs(), expected)) << IsaName(isa) << " " << c;
-
-        const std::vector<ExpectedOutput> allowed = ExpectStatistics(statistics);
-        double bound = expected.back().allowed[0];
-        const reference::Selection& s = problem.attention.selection;
-        for (int64_t b = 0; b < s.batch(); ++b) {
-          for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
-            const int64_t token = s.FirstToken(b) + t;
-            double p_sum = 0;
-            for (const double p : reference::RowOfLoss(problem, b, t).p) p_sum += std::max(p, 1e-8);
-            if (p_sum == 0) continue;
-            const double relative = allowed[1].allowed[token] / allowed[1].want[token];
-            ASSERT_LT(relative, 0.5);
-            bound += p_sum * (allowed[0].allowed[token] - std::log1p(-relative));
-          }
-        }
-        const double want = reference::IndexerLoss(problem).loss, got = ValuesOf(loss.Outputs(), "loss")[0];
-        EXPECT_TRUE(std::isfinite(bound) && bound < 0.01 * std::fabs(want)) << bound;
-        EXPECT_TRUE(std::fabs(got - want) <= bound) << IsaName(isa) << " " << got << " want " << want << c;
-      }
+// If a row's maximum is off by e and its sum by the factor 1 + r, all ln y of the row are off by at most e + ln(1 + r).
+// The loss is off by the row's p' times that bound.
+double OffByStatistics(const reference::LossProblem& problem, const std::vector<ExpectedOutput>& allowed) {
+  double bound = 0;
+  const reference::Selection& s = problem.attention.selection;
+  for (int64_t b = 0; b < s.batch(); ++b) {
+    for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
+      const int64_t token = s.FirstToken(b) + t;
+      double p_sum = 0;
+      for (const double p : reference::RowOfLoss(problem, b, t).p) p_sum += std::max(p, 1e-8);
+      if (p_sum == 0) continue;
+      const double relative = allowed[1].allowed[token] / allowed[1].want[token];
+      EXPECT_LT(relative, 0.5);
+      bound += p_sum * (allowed[0].allowed[token] - std::log1p(-relative));
     }
   }
+  return bound;
+}
+
+// With these statistics the dense loss matches the reference, which computes the statistics itself.
+TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
+  const auto check = [&](DType dtype, Layout layout) {
+    LossCase c{.dense = true, .heads = 6, .heads_kv = 3};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.lengths = {{5, 9, 7, 3}, {40, 4, 7, 0}};
+    const reference::LossProblem problem = MakeReferenceProblem(c);
+    const LseCall statistics({.tokens = c.tokens, .heads = c.heads_index, .d = c.d_index}, problem.indexer);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(statistics.Run(ContextOf(isa)).ok());
+      reference::LossProblem given = problem;
+      given.max_index = ValuesOf(statistics.Outputs(), "softmax_max_index");
+      given.sum_index = ValuesOf(statistics.Outputs(), "softmax_sum_index");
+      const LossCall loss(c, given);
+      ASSERT_TRUE(loss.Run(ContextOf(isa)).ok());
+      const std::vector<ExpectedOutput> expected = ExpectLoss(loss);
+      EXPECT_TRUE(MatchesExpected(loss.Outputs(), expected)) << IsaName(isa) << " " << c;
+
+      const double bound = expected.back().allowed[0] + OffByStatistics(problem, ExpectStatistics(statistics));
+      const double want = reference::IndexerLoss(problem).loss, got = ValuesOf(loss.Outputs(), "loss")[0];
+      EXPECT_TRUE(std::isfinite(bound) && bound < 0.01 * std::fabs(want)) << bound;
+      EXPECT_TRUE(std::fabs(got - want) <= bound) << IsaName(isa) << " " << got << " want " << want << c;
+    }
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}});
 }
 
 }  // namespace

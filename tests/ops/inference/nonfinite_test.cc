@@ -7,6 +7,7 @@
 #include "ops/inference/decode/random_decode_case.h"
 #include "ops/inference/prompt/random_prompt_case.h"
 #include "support/cases/random_values.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 #include "support/poison.h"
 
@@ -80,24 +81,23 @@ TEST(PromptNonFinite, SpreadsAsInTheReference) {
 }
 
 TEST(PromptNonFinite, InfiniteSinksTakeEverythingOrNothing) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
-      PromptCase c{
-          .dtype = dtype, .out_dtype = dtype, .layout = layout, .heads = 4, .heads_kv = 2, .sq = 40, .sk = 300};
-      if (layout == Layout::kTND) c.lengths_q = {40}, c.lengths_kv = {300};
-      c.sink = c.statistics = true;
-      c.mask.mode = 3;
-      reference::Problem values = DrawPromptValues(c);
-      values.sink[1] = INFINITY;
-      values.sink[2] = -INFINITY;
-      const PromptProblem problem(c, values);
-      for (const Isa isa : IsaLevels()) {
-        ASSERT_TRUE(RunsLikeTheReference(problem, ContextOf(isa))) << IsaName(isa) << " " << c;
-        const std::vector<double> out = problem.Outputs();
-        for (int64_t x = 40 * c.dv; x < 2 * 40 * c.dv; ++x) ASSERT_EQ(out[x], 0) << IsaName(isa) << " " << c;
-      }
+  const auto check = [&](DType dtype, Layout layout) {
+    PromptCase c{.dtype = dtype, .out_dtype = dtype, .layout = layout, .heads = 4, .heads_kv = 2, .sq = 40, .sk = 300};
+    if (layout == Layout::kTND) c.lengths_q = {40}, c.lengths_kv = {300};
+    c.sink = c.statistics = true;
+    c.mask.mode = 3;
+    reference::Problem values = DrawPromptValues(c);
+    values.sink[1] = INFINITY;
+    values.sink[2] = -INFINITY;
+    const PromptProblem problem(c, values);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(RunsLikeTheReference(problem, ContextOf(isa))) << IsaName(isa) << " " << c;
+      const std::vector<double> out = problem.Outputs();
+      for (int64_t x = 40 * c.dv; x < 2 * 40 * c.dv; ++x) ASSERT_EQ(out[x], 0) << IsaName(isa) << " " << c;
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kF16, DType::kBF16}},
+              Axis{"layout", {Layout::kBNSD, Layout::kTND}});
 }
 
 TEST(PromptNonFinite, OneKeyOfAllHasItsValue) {

@@ -7,6 +7,7 @@
 
 #include "ops/sparse/random_sparse_case.h"
 #include "ops/sparse/sparse_case.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -15,71 +16,62 @@ namespace {
 void CheckBackward(const SparseCase& c) { EXPECT_TRUE(BackwardIsTheReference(c)); }
 
 TEST(SparseBackward, EveryTypeAndLayoutWithAndWithoutValues) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const bool merged : {false, true}) {
-        for (const int64_t d_rope : {0, 8}) {
-          SparseCase c{.heads = 3, .d = 40, .d_rope = d_rope, .dv = 24, .merged = merged};
-          c.tokens.dtype = dtype;
-          c.tokens.layout = layout;
-          c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
-          c.tokens.spare_q = c.tokens.spare_k = 2;
-          c.tokens.lists = ListForm::kMessy;
-          c.tokens.slots = 12;
-          CheckBackward(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, Layout layout, bool merged, int64_t d_rope) {
+    SparseCase c{.heads = 3, .d = 40, .d_rope = d_rope, .dv = 24, .merged = merged};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    c.tokens.lists = ListForm::kMessy;
+    c.tokens.slots = 12;
+    CheckBackward(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"merged", {false, true}}, Axis{"d_rope", {0, 8}});
 }
 
 TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
-  for (const int64_t heads : {1, 3, 18, 150}) {
-    for (const DType dtype : kTokenDTypes) {
-      for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-        SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
-        c.sink = true;
-        c.tokens.dtype = dtype;
-        c.tokens.layout = layout;
-        c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
-        c.tokens.spare_q = c.tokens.spare_k = 2;
-        c.tokens.lists = ListForm::kMessy;
-        c.tokens.slots = 12;
-        c.tokens.placement.place = heads == 3 ? Place::kAtEnd : Place::kInside;
-        CheckBackward(c);
-      }
-    }
-  }
+  const auto check = [&](int64_t heads, DType dtype, Layout layout) {
+    SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
+    c.sink = true;
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.lengths = {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}};
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    c.tokens.lists = ListForm::kMessy;
+    c.tokens.slots = 12;
+    c.tokens.placement.place = heads == 3 ? Place::kAtEnd : Place::kInside;
+    CheckBackward(c);
+  };
+  ForEachCase(check, Axis{"heads", {1, 3, 18, 150}}, Axis{"dtype", kTokenDTypes},
+              Axis{"layout", {Layout::kBSND, Layout::kTND}});
 }
 
 // A sink of +inf takes all the weight, and a sink of -inf takes none. Token 0 sees no key.
 TEST(SparseBackward, InfiniteSinksHaveTheGradientZero) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const int64_t heads : {3, 12}) {
-      for (const double sink : {1.0, -1.0}) {
-        SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
-        c.tokens.dtype = dtype;
-        c.tokens.lengths = {{3, 2}, {2, 40}};
-        c.sink = true;
-        reference::SparseProblem values = MakeReferenceProblem(c);
-        std::fill(values.sink.begin(), values.sink.end(), sink * std::numeric_limits<double>::infinity());
-        const SparseGradCall call(c, values);
-        for (const Isa isa : IsaLevels()) {
-          call.TakeSnapshot().Forget();
-          ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
-          const TokenOutputs got = call.Outputs();
-          for (const double value : ValuesOf(got, "dsink")) EXPECT_EQ(value, 0) << IsaName(isa) << " " << c;
-          for (const char* name : {"dq", "dk", "dv", "dq_rope", "dk_rope"}) {
-            const std::vector<double>& gradient = ValuesOf(got, name);
-            const bool none = std::all_of(gradient.begin(), gradient.end(), [](double x) { return x == 0; });
-            const bool numbers = std::none_of(gradient.begin(), gradient.end(), [](double x) { return std::isnan(x); });
-            EXPECT_EQ(none, sink > 0) << IsaName(isa) << " " << name << " " << c;
-            EXPECT_TRUE(numbers) << IsaName(isa) << " " << name << " " << c;
-          }
-        }
+  const auto check = [&](DType dtype, int64_t heads, double sink) {
+    SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{3, 2}, {2, 40}};
+    c.sink = true;
+    reference::SparseProblem values = MakeReferenceProblem(c);
+    std::fill(values.sink.begin(), values.sink.end(), sink * std::numeric_limits<double>::infinity());
+    const SparseGradCall call(c, values);
+    for (const Isa isa : IsaLevels()) {
+      call.TakeSnapshot().Forget();
+      ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+      const TokenOutputs got = call.Outputs();
+      for (const double value : ValuesOf(got, "dsink")) EXPECT_EQ(value, 0) << IsaName(isa) << " " << c;
+      for (const char* name : {"dq", "dk", "dv", "dq_rope", "dk_rope"}) {
+        const std::vector<double>& gradient = ValuesOf(got, name);
+        const bool none = std::all_of(gradient.begin(), gradient.end(), [](double x) { return x == 0; });
+        const bool numbers = std::none_of(gradient.begin(), gradient.end(), [](double x) { return std::isnan(x); });
+        EXPECT_EQ(none, sink > 0) << IsaName(isa) << " " << name << " " << c;
+        EXPECT_TRUE(numbers) << IsaName(isa) << " " << name << " " << c;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"heads", {3, 12}}, Axis{"sink", {1.0, -1.0}});
 }
 
 TEST(SparseBackward, SinksOfNoTokensHaveTheGradientZero) {
@@ -123,20 +115,18 @@ TEST(SparseBackward, EveryNumberOfHeads) {
 }
 
 TEST(SparseBackward, EveryBlockSize) {
-  for (const int64_t block_size : {1, 2, 3, 8, 16, 64, 100, 128}) {
-    for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
-      for (const bool causal : {false, true}) {
-        SparseCase c{.heads = 2, .d = 24, .dv = 24, .merged = causal};
-        c.tokens.dtype = kTokenDTypes[block_size % 3];
-        c.tokens.lengths = {{4, 2}, {3 * block_size + 5, block_size}};
-        c.tokens.block_size = block_size;
-        c.tokens.slots = 5;
-        c.tokens.lists = lists;
-        c.tokens.causal = causal;
-        CheckBackward(c);
-      }
-    }
-  }
+  const auto check = [&](int64_t block_size, ListForm lists, bool causal) {
+    SparseCase c{.heads = 2, .d = 24, .dv = 24, .merged = causal};
+    c.tokens.dtype = kTokenDTypes[block_size % 3];
+    c.tokens.lengths = {{4, 2}, {3 * block_size + 5, block_size}};
+    c.tokens.block_size = block_size;
+    c.tokens.slots = 5;
+    c.tokens.lists = lists;
+    c.tokens.causal = causal;
+    CheckBackward(c);
+  };
+  ForEachCase(check, Axis{"block_size", {1, 2, 3, 8, 16, 64, 100, 128}},
+              Axis{"lists", {ListForm::kDistinct, ListForm::kMessy}}, Axis{"causal", {false, true}});
 }
 
 TEST(SparseBackward, ListsOfEveryLength) {
@@ -219,7 +209,7 @@ TEST(SparseBackward, UncheckedInvalidEntriesAreSkipped) {
 
 // Keys that no list names get gradients of exactly 0, whatever the keys hold.
 TEST(SparseBackward, KeysThatNobodySelectsAreNeverRead) {
-  for (const bool merged : {false, true}) {
+  const auto check = [&](bool merged) {
     SparseCase c{.heads = 17, .d = 24, .d_rope = 8, .dv = 24, .merged = merged};
     c.tokens.lengths = {{4}, {200}};
     reference::SparseProblem values = MakeReferenceProblem(c);
@@ -245,7 +235,8 @@ TEST(SparseBackward, KeysThatNobodySelectsAreNeverRead) {
       }
       for (const double value : ValuesOf(call.Outputs(), "dq")) ASSERT_TRUE(std::isfinite(value));
     }
-  }
+  };
+  ForEachCase(check, Axis{"merged", {false, true}});
 }
 
 TEST(SparseBackward, RandomCases) {

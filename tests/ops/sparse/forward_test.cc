@@ -9,6 +9,7 @@
 #include "ops/sparse/random_sparse_case.h"
 #include "ops/sparse/sparse_case.h"
 #include "ops/sparse/sparse_expectation.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -21,23 +22,19 @@ void Check(const SparseCase& c) { EXPECT_TRUE(ForwardIsTheReference(c)); }
 reference::Lengths MixedLengths() { return {{5, 0, 7, 3, 2}, {40, 9, 4, 0, 1}}; }
 
 TEST(SparseForward, EveryTypeLayoutAndFormOfKeys) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const int64_t page_rows : {0, 7}) {
-        for (const bool merged : {false, true}) {
-          SparseCase c{.heads = 3, .d = 40, .d_rope = merged ? 8 : 0, .dv = 24, .merged = merged};
-          c.tokens.dtype = dtype;
-          c.tokens.layout = layout;
-          c.tokens.page_rows = page_rows;
-          c.tokens.lengths = MixedLengths();
-          c.tokens.spare_q = c.tokens.spare_k = 2;
-          c.tokens.lists = ListForm::kMessy;
-          c.tokens.slots = 12;
-          Check(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](DType dtype, Layout layout, int64_t page_rows, bool merged) {
+    SparseCase c{.heads = 3, .d = 40, .d_rope = merged ? 8 : 0, .dv = 24, .merged = merged};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.page_rows = page_rows;
+    c.tokens.lengths = MixedLengths();
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    c.tokens.lists = ListForm::kMessy;
+    c.tokens.slots = 12;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"page_rows", {0, 7}}, Axis{"merged", {false, true}});
 }
 
 TEST(SparseForward, EveryHeadSize) {
@@ -73,43 +70,39 @@ TEST(SparseForward, EveryNumberOfHeads) {
 
 // The row's limit may cut a block. The list may have this block at any place, even more than once.
 TEST(SparseForward, EveryBlockSize) {
-  for (const int64_t block_size : {1, 2, 3, 8, 16, 64, 100, 128}) {
-    for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
-      for (const bool causal : {false, true}) {
-        SparseCase c{.heads = 2, .d = 24, .dv = 24};
-        c.tokens.dtype = kTokenDTypes[block_size % 3];
-        c.tokens.lengths = {{4, 2}, {3 * block_size + 5, block_size}};
-        c.tokens.block_size = block_size;
-        c.tokens.slots = 5;
-        c.tokens.lists = lists;
-        c.tokens.causal = causal;
-        Check(c);
-      }
-    }
-  }
+  const auto check = [&](int64_t block_size, ListForm lists, bool causal) {
+    SparseCase c{.heads = 2, .d = 24, .dv = 24};
+    c.tokens.dtype = kTokenDTypes[block_size % 3];
+    c.tokens.lengths = {{4, 2}, {3 * block_size + 5, block_size}};
+    c.tokens.block_size = block_size;
+    c.tokens.slots = 5;
+    c.tokens.lists = lists;
+    c.tokens.causal = causal;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"block_size", {1, 2, 3, 8, 16, 64, 100, 128}},
+              Axis{"lists", {ListForm::kDistinct, ListForm::kMessy}}, Axis{"causal", {false, true}});
 }
 
 // Some rows see no key, and some sequences have no keys.
 TEST(SparseForward, SinksOfEveryTypeLayoutFormAndNumberOfHeads) {
-  for (const int64_t heads : {1, 3, 18, 150}) {
-    for (const DType dtype : kTokenDTypes) {
-      for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-        SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
-        c.sink = true;
-        c.tokens.dtype = dtype;
-        c.tokens.layout = layout;
-        c.tokens.page_rows = heads == 3 ? 7 : 0;
-        c.tokens.lengths = MixedLengths();
-        c.tokens.spare_q = c.tokens.spare_k = 2;
-        c.tokens.lists = ListForm::kMessy;
-        c.tokens.slots = 12;
-        Check(c);
-        c.statistics = false;
-        c.tokens.placement.place = Place::kAtEnd;
-        Check(c);
-      }
-    }
-  }
+  const auto check = [&](int64_t heads, DType dtype, Layout layout) {
+    SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
+    c.sink = true;
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.page_rows = heads == 3 ? 7 : 0;
+    c.tokens.lengths = MixedLengths();
+    c.tokens.spare_q = c.tokens.spare_k = 2;
+    c.tokens.lists = ListForm::kMessy;
+    c.tokens.slots = 12;
+    Check(c);
+    c.statistics = false;
+    c.tokens.placement.place = Place::kAtEnd;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"heads", {1, 3, 18, 150}}, Axis{"dtype", kTokenDTypes},
+              Axis{"layout", {Layout::kBSND, Layout::kTND}});
 }
 
 TEST(SparseForward, ARowWithoutKeysHasItsSink) {
@@ -157,54 +150,52 @@ TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
 }
 
 TEST(SparseForward, AnInfiniteSinkIsAnOverwhelmingOne) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const int64_t heads : {2, 12, 18}) {
-      SparseCase c{.heads = heads, .d = 24, .dv = 24};
-      c.tokens.dtype = dtype;
-      c.tokens.lengths = {{3, 2}, {2, 40}};  // one token sees no key
-      c.sink = true;
-      reference::SparseProblem values = MakeReferenceProblem(c);
-      constexpr double kInf = std::numeric_limits<double>::infinity();
-      std::fill(values.sink.begin(), values.sink.end(), kInf);
-      const SparseCall infinite(c, values);
-      std::fill(values.sink.begin(), values.sink.end(), 3e38);
-      const SparseCall overwhelming(c, values);
-      for (const Isa isa : IsaLevels()) {
-        ASSERT_TRUE(infinite.Run(ContextOf(isa)).ok());
-        ASSERT_TRUE(overwhelming.Run(ContextOf(isa)).ok());
-        const TokenOutputs got = infinite.Outputs(), want = overwhelming.Outputs();
-        for (const char* name : {"out", "sum", "p_head_mean"}) {
-          EXPECT_EQ(ValuesOf(got, name), ValuesOf(want, name)) << IsaName(isa) << " " << name << " " << c;
-        }
-        for (const double value : ValuesOf(got, "out")) ASSERT_EQ(value, 0) << IsaName(isa) << " " << c;
-        for (const double value : ValuesOf(got, "max")) ASSERT_EQ(value, kInf) << IsaName(isa) << " " << c;
+  const auto check = [&](DType dtype, int64_t heads) {
+    SparseCase c{.heads = heads, .d = 24, .dv = 24};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{3, 2}, {2, 40}};  // one token sees no key
+    c.sink = true;
+    reference::SparseProblem values = MakeReferenceProblem(c);
+    constexpr double kInf = std::numeric_limits<double>::infinity();
+    std::fill(values.sink.begin(), values.sink.end(), kInf);
+    const SparseCall infinite(c, values);
+    std::fill(values.sink.begin(), values.sink.end(), 3e38);
+    const SparseCall overwhelming(c, values);
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(infinite.Run(ContextOf(isa)).ok());
+      ASSERT_TRUE(overwhelming.Run(ContextOf(isa)).ok());
+      const TokenOutputs got = infinite.Outputs(), want = overwhelming.Outputs();
+      for (const char* name : {"out", "sum", "p_head_mean"}) {
+        EXPECT_EQ(ValuesOf(got, name), ValuesOf(want, name)) << IsaName(isa) << " " << name << " " << c;
       }
+      for (const double value : ValuesOf(got, "out")) ASSERT_EQ(value, 0) << IsaName(isa) << " " << c;
+      for (const double value : ValuesOf(got, "max")) ASSERT_EQ(value, kInf) << IsaName(isa) << " " << c;
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"heads", {2, 12, 18}});
 }
 
 TEST(SparseForward, OneKeyHasItsValue) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const int64_t heads : {1, 3, 12, 18}) {
-      SparseCase c{.heads = heads, .d = 24, .dv = 24};
-      c.tokens.dtype = dtype;
-      c.tokens.lengths = {{4}, {40}};
-      c.tokens.slots = 1;
-      const SparseCall call(c);
-      const reference::SparseProblem& p = call.values();
-      for (const Isa isa : IsaLevels()) {
-        ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
-        const TokenOutputs outputs = call.Outputs();
-        const std::vector<double>& got = ValuesOf(outputs, "out");
-        for (int64_t t = 0; t < 4; ++t) {
-          const double* v = p.Value(p.selection.KeysOf(0, t).front().key);
-          for (int64_t x = 0; x < heads * c.dv; ++x) {
-            ASSERT_EQ(got[t * heads * c.dv + x], v[x % c.dv]) << IsaName(isa) << " " << c;
-          }
+  const auto check = [&](DType dtype, int64_t heads) {
+    SparseCase c{.heads = heads, .d = 24, .dv = 24};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{4}, {40}};
+    c.tokens.slots = 1;
+    const SparseCall call(c);
+    const reference::SparseProblem& p = call.values();
+    for (const Isa isa : IsaLevels()) {
+      ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
+      const TokenOutputs outputs = call.Outputs();
+      const std::vector<double>& got = ValuesOf(outputs, "out");
+      for (int64_t t = 0; t < 4; ++t) {
+        const double* v = p.Value(p.selection.KeysOf(0, t).front().key);
+        for (int64_t x = 0; x < heads * c.dv; ++x) {
+          ASSERT_EQ(got[t * heads * c.dv + x], v[x % c.dv]) << IsaName(isa) << " " << c;
         }
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"heads", {1, 3, 12, 18}});
 }
 
 TEST(SparseForward, RowsAboveTheDiagonalAreEmpty) {
@@ -234,19 +225,15 @@ TEST(SparseForward, ListsOfEveryLength) {
 // With one head (AVX2, AVX-512) or two (AVX-512), one loop computes the product P V of 64 keys together with the scores
 // of the next 64 keys.
 TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
-  for (const int64_t heads : {1, 2, 5}) {
-    for (const int64_t slots : {63, 64, 65, 128, 130, 200}) {
-      for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        for (const bool merged : {false, true}) {
-          SparseCase c{.heads = heads, .d = 64, .d_rope = 16, .dv = merged ? 64 : 48, .merged = merged};
-          c.tokens.dtype = dtype;
-          c.tokens.lengths = {{3}, {230}};
-          c.tokens.slots = slots;
-          Check(c);
-        }
-      }
-    }
-  }
+  const auto check = [&](int64_t heads, int64_t slots, DType dtype, bool merged) {
+    SparseCase c{.heads = heads, .d = 64, .d_rope = 16, .dv = merged ? 64 : 48, .merged = merged};
+    c.tokens.dtype = dtype;
+    c.tokens.lengths = {{3}, {230}};
+    c.tokens.slots = slots;
+    Check(c);
+  };
+  ForEachCase(check, Axis{"heads", {1, 2, 5}}, Axis{"slots", {63, 64, 65, 128, 130, 200}},
+              Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"merged", {false, true}});
 }
 
 TEST(SparseForward, LongListsWithManyHeads) {
@@ -309,26 +296,24 @@ TEST(SparseForward, ScalesOfEverySign) {
 }
 
 TEST(SparseForward, StridesAndPlacesOfTensors) {
-  for (const DType dtype : kTokenDTypes) {
-    for (const Layout layout : {Layout::kBSND, Layout::kTND}) {
-      for (const int64_t page_rows : {0, 16}) {
-        SparseCase c{.heads = 3, .d = 20, .d_rope = 6, .dv = 12};
-        c.tokens.dtype = dtype;
-        c.tokens.layout = layout;
-        c.tokens.page_rows = page_rows;
-        c.tokens.lengths = {{3, 4}, {40, 20}};
-        c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
-        Check(c);
-        c.tokens.padding = {};
-        for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
-          c.tokens.placement = {.place = place};
-          Check(c);
-        }
-        c.tokens.placement = {.misalignment = 1};
-        Check(c);
-      }
+  const auto check = [&](DType dtype, Layout layout, int64_t page_rows) {
+    SparseCase c{.heads = 3, .d = 20, .d_rope = 6, .dv = 12};
+    c.tokens.dtype = dtype;
+    c.tokens.layout = layout;
+    c.tokens.page_rows = page_rows;
+    c.tokens.lengths = {{3, 4}, {40, 20}};
+    c.tokens.padding = {.inner = 3, .middle = 5, .outer = 7};
+    Check(c);
+    c.tokens.padding = {};
+    for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
+      c.tokens.placement = {.place = place};
+      Check(c);
     }
-  }
+    c.tokens.placement = {.misalignment = 1};
+    Check(c);
+  };
+  ForEachCase(check, Axis{"dtype", kTokenDTypes}, Axis{"layout", {Layout::kBSND, Layout::kTND}},
+              Axis{"page_rows", {0, 16}});
 }
 
 TEST(SparseForward, PagesOfEverySize) {
@@ -374,33 +359,32 @@ TEST(SparseForward, UncheckedInvalidEntriesAreSkipped) {
 TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   constexpr double kPoison[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                 3e38};
-  for (const double poison : kPoison) {
-    for (const int64_t block_size : {1, 8}) {
-      SparseCase c{.heads = 17, .d = 24, .d_rope = 8, .dv = 24, .merged = block_size == 8};
-      c.tokens.lengths = {{4}, {200}};
-      c.tokens.block_size = block_size;
-      reference::SparseProblem values = MakeReferenceProblem(c);
-      std::vector<bool> selected(200);
-      for (int64_t t = 0; t < 4; ++t) {
-        for (const reference::SelectedKey& at : values.selection.KeysOf(0, t)) selected[at.key] = true;
-      }
-      int64_t poisoned = 0;
-      for (int64_t key = 0; key < 200; ++key) {
-        if (selected[key]) continue;
-        ++poisoned;
-        std::fill_n(&values.k[key * c.d], c.d, poison);
-        std::fill_n(&values.k_rope[key * c.d_rope], c.d_rope, poison);
-        if (!c.merged) std::fill_n(&values.v[key * c.dv], c.dv, poison);
-      }
-      ASSERT_GT(poisoned, 5);
-      EXPECT_TRUE(ForwardIsTheReference(SparseCall(c, std::move(values)))) << poison;
+  const auto check = [&](double poison, int64_t block_size) {
+    SparseCase c{.heads = 17, .d = 24, .d_rope = 8, .dv = 24, .merged = block_size == 8};
+    c.tokens.lengths = {{4}, {200}};
+    c.tokens.block_size = block_size;
+    reference::SparseProblem values = MakeReferenceProblem(c);
+    std::vector<bool> selected(200);
+    for (int64_t t = 0; t < 4; ++t) {
+      for (const reference::SelectedKey& at : values.selection.KeysOf(0, t)) selected[at.key] = true;
     }
-  }
+    int64_t poisoned = 0;
+    for (int64_t key = 0; key < 200; ++key) {
+      if (selected[key]) continue;
+      ++poisoned;
+      std::fill_n(&values.k[key * c.d], c.d, poison);
+      std::fill_n(&values.k_rope[key * c.d_rope], c.d_rope, poison);
+      if (!c.merged) std::fill_n(&values.v[key * c.dv], c.dv, poison);
+    }
+    ASSERT_GT(poisoned, 5);
+    EXPECT_TRUE(ForwardIsTheReference(SparseCall(c, std::move(values)))) << poison;
+  };
+  ForEachCase(check, Axis{"poison", kPoison}, Axis{"block_size", {1, 8}});
 }
 
 // A NaN in a key reaches the tokens whose lists name the key, and no other tokens.
 TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
-  for (const DType dtype : kTokenDTypes) {
+  const auto check = [&](DType dtype) {
     SparseCase c{.heads = 18, .d = 24, .dv = 24};
     c.tokens.dtype = dtype;
     c.tokens.lengths = {{6}, {50}};
@@ -426,7 +410,8 @@ TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
       EXPECT_GT(touched, 0);
       EXPECT_LT(touched, 6);
     }
-  }
+  };
+  ForEachCase(check, Axis{"type", kTokenDTypes});
 }
 
 TEST(SparseForward, IsDenseAttentionWhereEveryKeyIsSelected) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/sparse/sparse_case.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -105,7 +106,7 @@ bool Names(const reference::SparseProblem& values, int64_t t, int64_t key) {
 class SparseForwardNonFinite : public ::testing::TestWithParam<DType> {};
 
 TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
-  for (const int64_t heads : {1, 2, 12, 16}) {
+  const auto check = [&](int64_t heads) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
@@ -131,7 +132,8 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
         }
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"heads", {1, 2, 12, 16}});
 }
 
 TEST_P(SparseForwardNonFinite, KeysThatNobodyNamesSpoilNothing) {

@@ -6,8 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "support/each_case.h"
+
 namespace fa::ops {
 namespace {
+
+using test::Axis;
+using test::ForEachCase;
+using test::FromTo;
 
 SparseLengths Packed(const std::vector<int64_t>& q, const std::vector<int64_t>& kv, int64_t q_rows, int64_t k_rows) {
   return {.layout = Layout::kTND, .q_rows = q_rows, .k_rows = k_rows, .lengths_q = q, .lengths_kv = kv};
@@ -113,28 +119,22 @@ TEST(SparseSequences, ErrorsNameTheEntry) {
 }
 
 TEST(SparseSequences, SelectableKeysAreThoseOfOneTokenAfterAnother) {
-  for (const SparseMask mask : {SparseMask::kNone, SparseMask::kRightDownCausal}) {
-    for (int64_t sq = 0; sq <= 9; ++sq) {
-      for (int64_t sk = 0; sk <= 9; ++sk) {
-        SparseSequences sequences;
-        sequences.mask = mask;
-        sequences.list = {{.sq = sq, .sk = sk}, {.sq = 2, .sk = 7}};
-        for (const int64_t block_size : {1, 2, 4}) {
-          for (const int64_t entries : {0, 1, 3, 100}) {
-            int64_t keys = 0;
-            for (const SparseSequence& sequence : sequences.list) {
-              for (int64_t t = 0; t < sequence.sq; ++t) {
-                const int64_t limit = sequence.Limit(mask, t);
-                keys += std::min(entries, (limit + block_size - 1) / block_size) * block_size;
-              }
-            }
-            ASSERT_EQ(sequences.SelectableKeys(entries, block_size), static_cast<double>(keys))
-                << sq << " queries, " << sk << " keys, " << entries << " entries of " << block_size;
-          }
-        }
+  const auto check = [&](SparseMask mask, int64_t sq, int64_t sk, int64_t block_size, int64_t entries) {
+    SparseSequences sequences;
+    sequences.mask = mask;
+    sequences.list = {{.sq = sq, .sk = sk}, {.sq = 2, .sk = 7}};
+    int64_t keys = 0;
+    for (const SparseSequence& sequence : sequences.list) {
+      for (int64_t t = 0; t < sequence.sq; ++t) {
+        const int64_t limit = sequence.Limit(mask, t);
+        keys += std::min(entries, (limit + block_size - 1) / block_size) * block_size;
       }
     }
-  }
+    ASSERT_EQ(sequences.SelectableKeys(entries, block_size), static_cast<double>(keys))
+        << sq << " queries, " << sk << " keys, " << entries << " entries of " << block_size;
+  };
+  ForEachCase(check, Axis{"mask", {SparseMask::kNone, SparseMask::kRightDownCausal}}, Axis{"sq", FromTo(0, 9)},
+              Axis{"sk", FromTo(0, 9)}, Axis{"block_size", {1, 2, 4}}, Axis{"entries", {0, 1, 3, 100}});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "fa/sequence_shards.h"
 #include "support/cases/rank_rows.h"
+#include "support/each_case.h"
 
 namespace fa::test {
 namespace {
@@ -15,21 +16,21 @@ using Cut = SequenceShards::Cut;
 using testing::HasSubstr;
 
 TEST(RowsHeld, AreThoseOfTheCut) {
-  for (const Cut cut : {Cut::kContiguous, Cut::kZigzag, Cut::kIntervals}) {
-    for (const int64_t rows : {0, 1, 127, 128, 129, 1000, 4097}) {
-      SequenceShards shards{.cut = cut, .sq = rows, .sk = rows, .intervals = {{{rows / 2, rows}}, {}, {{0, rows / 2}}}};
-      for (int rank = 0; rank < 3; ++rank) {
-        const auto held = RowsHeld(shards, rows, rank, 3);
-        ASSERT_TRUE(held.ok()) << held.status().message();
-        std::vector<int64_t> one_by_one;
-        for (const SequenceShards::Interval& interval : *held) {
-          EXPECT_LT(interval.begin, interval.end);
-          for (int64_t row = interval.begin; row < interval.end; ++row) one_by_one.push_back(row);
-        }
-        EXPECT_EQ(one_by_one, RowsOfRank(shards, rows, rank, 3)) << rows << " rows, rank " << rank;
+  const auto check = [&](Cut cut, int64_t rows) {
+    SequenceShards shards{.cut = cut, .sq = rows, .sk = rows, .intervals = {{{rows / 2, rows}}, {}, {{0, rows / 2}}}};
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto held = RowsHeld(shards, rows, rank, 3);
+      ASSERT_TRUE(held.ok()) << held.status().message();
+      std::vector<int64_t> one_by_one;
+      for (const SequenceShards::Interval& interval : *held) {
+        EXPECT_LT(interval.begin, interval.end);
+        for (int64_t row = interval.begin; row < interval.end; ++row) one_by_one.push_back(row);
       }
+      EXPECT_EQ(one_by_one, RowsOfRank(shards, rows, rank, 3)) << rows << " rows, rank " << rank;
     }
-  }
+  };
+  ForEachCase(check, Axis{"cut", {Cut::kContiguous, Cut::kZigzag, Cut::kIntervals}},
+              Axis{"rows", {0, 1, 127, 128, 129, 1000, 4097}});
 }
 
 TEST(RowsHeld, SaysWhatIsWrong) {

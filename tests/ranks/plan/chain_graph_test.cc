@@ -17,6 +17,7 @@
 
 #include "ranks/plan/row_shards.h"
 #include "ranks/plan/sequence_part.h"
+#include "support/each_case.h"
 #include "tests/support/sanitizer.h"
 
 namespace fa::tiling {
@@ -231,24 +232,19 @@ class Ranks {
 
 std::vector<Case> SmallCases() {
   std::vector<Case> cases;
-  for (const Mask& mask : {Mask::None(), Mask::Causal(), Mask::Band(300, 100), Mask::Prefix({400})}) {
-    for (const int64_t sk : {int64_t{500}, int64_t{1700}}) {
-      for (const int ranks : {1, 2, 3, 7}) {
-        for (const int workers : {1, 16}) {
-          for (const bool copies_keys : {false, true}) {
-            cases.push_back({.mask = mask,
-                             .sq = 1700,
-                             .sk = sk,
-                             .group = 3,
-                             .heads_kv = 2,
-                             .ranks = ranks,
-                             .workers = workers,
-                             .copies_keys = copies_keys});
-          }
-        }
-      }
-    }
-  }
+  const auto add = [&](const Mask& mask, int64_t sk, int ranks, int workers, bool copies_keys) {
+    cases.push_back({.mask = mask,
+                     .sq = 1700,
+                     .sk = sk,
+                     .group = 3,
+                     .heads_kv = 2,
+                     .ranks = ranks,
+                     .workers = workers,
+                     .copies_keys = copies_keys});
+  };
+  test::ForEachCase(add, test::Axis{"mask", {Mask::None(), Mask::Causal(), Mask::Band(300, 100), Mask::Prefix({400})}},
+                    test::Axis{"sk", {500, 1700}}, test::Axis{"ranks", {1, 2, 3, 7}}, test::Axis{"workers", {1, 16}},
+                    test::Axis{"copies_keys", {false, true}});
   return cases;
 }
 
@@ -256,58 +252,57 @@ std::vector<Case> SmallCases() {
 // head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. Only one
 // chunk at a time uses a copy of K and V.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
-  for (const Case& of : SmallCases()) {
+  const auto check = [](const Case& of, uint64_t seed) {
     const Chains chains(of);
-    for (uint64_t seed = 0; seed < 4; ++seed) {
-      std::mt19937_64 random(seed);
-      using Addition = std::tuple<int64_t, int64_t>;                            // query head, first row in the sequence
-      std::map<std::tuple<int64_t, int64_t>, std::vector<Addition>> of_column;  // (kv head, first key)
-      std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;     // (query head, first row): first keys
-      std::map<std::tuple<int, int32_t, int64_t, int64_t>, int32_t> copy_held;  // (rank, copy, kv head, column): block
-      int64_t blocks_sent = 0;
-      for (const ChainGraph& graph : chains.graphs) {
-        for (const ChainBlock& block : graph.blocks) blocks_sent += block.sends() ? 1 : 0;
-      }
-      const auto began = [&](int rank, const BackwardItem& item) {
-        if (item.key_begin == item.key_end) return;
-        const ChainGraph& graph = chains.graphs[static_cast<size_t>(rank)];
-        const ChainBlock& block = graph.blocks[static_cast<size_t>(item.key_sums)];
-        const SumChunk& chunk = chains.schedule.chunks[static_cast<size_t>(block.of.chunk)];
-        EXPECT_LE(chunk.keys.begin, item.key_begin);
-        EXPECT_LE(item.key_end, chunk.keys.end);
-        if (of.copies_keys) {
-          int32_t& held = copy_held[{rank, block.copy, item.head_kv, item.key_begin - chunk.keys.begin}];
-          if (item.first_of_column) held = item.key_sums;
-          EXPECT_EQ(held, item.key_sums);
-        }
-        if (item.row_begin == item.row_end) return;
-        const int64_t row =
-            chains.part_begin[static_cast<size_t>(rank)][static_cast<size_t>(item.sequence)] + item.row_begin;
-        of_column[{item.head_kv, item.key_begin}].emplace_back(item.head, row);
-        of_rows[{item.head, row}].push_back(item.key_begin);
-      };
-      Ranks ranks(
-          chains, of.workers, [&](const BackwardItem&) { return static_cast<double>(random() % 1000); }, began);
-      ASSERT_GE(ranks.Run(), 0) << "ranks wait for each other";
-      EXPECT_EQ(ranks.messages(), blocks_sent);
-      int64_t tiles = 0;
-      for (const auto& [column, additions] : of_column) {
-        EXPECT_TRUE(std::is_sorted(additions.begin(), additions.end()));
-        EXPECT_EQ(std::adjacent_find(additions.begin(), additions.end()), additions.end());
-        tiles += std::ssize(additions);
-      }
-      for (const auto& [rows, keys] : of_rows) {
-        EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()) || std::is_sorted(keys.rbegin(), keys.rend()));
-      }
-      // There are as many tiles as if one rank had all rows.
-      const Chains alone({.mask = of.mask, .sq = of.sq, .sk = of.sk, .group = of.group, .heads_kv = of.heads_kv});
-      int64_t wanted = 0;
-      for (const BackwardItem& item : alone.graphs.front().plan.items) {
-        wanted += item.row_begin < item.row_end && item.key_begin < item.key_end ? 1 : 0;
-      }
-      EXPECT_EQ(tiles, wanted);
+    std::mt19937_64 random(seed);
+    using Addition = std::tuple<int64_t, int64_t>;                            // query head, first row in the sequence
+    std::map<std::tuple<int64_t, int64_t>, std::vector<Addition>> of_column;  // (kv head, first key)
+    std::map<std::tuple<int64_t, int64_t>, std::vector<int64_t>> of_rows;     // (query head, first row): first keys
+    std::map<std::tuple<int, int32_t, int64_t, int64_t>, int32_t> copy_held;  // (rank, copy, kv head, column): block
+    int64_t blocks_sent = 0;
+    for (const ChainGraph& graph : chains.graphs) {
+      for (const ChainBlock& block : graph.blocks) blocks_sent += block.sends() ? 1 : 0;
     }
-  }
+    const auto began = [&](int rank, const BackwardItem& item) {
+      if (item.key_begin == item.key_end) return;
+      const ChainGraph& graph = chains.graphs[static_cast<size_t>(rank)];
+      const ChainBlock& block = graph.blocks[static_cast<size_t>(item.key_sums)];
+      const SumChunk& chunk = chains.schedule.chunks[static_cast<size_t>(block.of.chunk)];
+      EXPECT_LE(chunk.keys.begin, item.key_begin);
+      EXPECT_LE(item.key_end, chunk.keys.end);
+      if (of.copies_keys) {
+        int32_t& held = copy_held[{rank, block.copy, item.head_kv, item.key_begin - chunk.keys.begin}];
+        if (item.first_of_column) held = item.key_sums;
+        EXPECT_EQ(held, item.key_sums);
+      }
+      if (item.row_begin == item.row_end) return;
+      const int64_t row =
+          chains.part_begin[static_cast<size_t>(rank)][static_cast<size_t>(item.sequence)] + item.row_begin;
+      of_column[{item.head_kv, item.key_begin}].emplace_back(item.head, row);
+      of_rows[{item.head, row}].push_back(item.key_begin);
+    };
+    Ranks ranks(
+        chains, of.workers, [&](const BackwardItem&) { return static_cast<double>(random() % 1000); }, began);
+    ASSERT_GE(ranks.Run(), 0) << "ranks wait for each other";
+    EXPECT_EQ(ranks.messages(), blocks_sent);
+    int64_t tiles = 0;
+    for (const auto& [column, additions] : of_column) {
+      EXPECT_TRUE(std::is_sorted(additions.begin(), additions.end()));
+      EXPECT_EQ(std::adjacent_find(additions.begin(), additions.end()), additions.end());
+      tiles += std::ssize(additions);
+    }
+    for (const auto& [rows, keys] : of_rows) {
+      EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()) || std::is_sorted(keys.rbegin(), keys.rend()));
+    }
+    // There are as many tiles as if one rank had all rows.
+    const Chains alone({.mask = of.mask, .sq = of.sq, .sk = of.sk, .group = of.group, .heads_kv = of.heads_kv});
+    int64_t wanted = 0;
+    for (const BackwardItem& item : alone.graphs.front().plan.items) {
+      wanted += item.row_begin < item.row_end && item.key_begin < item.key_end ? 1 : 0;
+    }
+    EXPECT_EQ(tiles, wanted);
+  };
+  test::ForEachCase(check, test::Axis{"case", SmallCases()}, test::Axis{"seed", {0, 1, 2, 3}});
 }
 
 TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ranks/plan/rank_facts.h"
+#include "support/each_case.h"
 #include "tests/tiling/sample_problems.h"
 #include "tiling/plan_limits.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 using Cut = SequenceShards::Cut;
 using Strategy = SequenceShards::Strategy;
+using test::Axis;
+using test::ForEachCase;
 
 RankCall MakeCall(const Sizes& sizes, bool packed, Cut cut, int ranks, Strategy strategy, int64_t unit = kRowUnit) {
   RankCall call;
@@ -66,24 +69,16 @@ void ExpectEveryRowOnce(const RankCall& call, const RankPlan& plan) {
 }
 
 TEST(RankPlan, EveryRowIsComputedOnceWithTheKeysThatItKeeps) {
-  for (const Strategy strategy : {Strategy::kHeads, Strategy::kSequence}) {
-    for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-      for (const int ranks : {1, 2, 3, 5}) {
-        for (const Mask& mask : {Mask::None(), Mask::Causal(), Mask::Band(5, 2), Mask::CausalTopLeft()}) {
-          for (const bool packed : {false, true}) {
-            const RankCall call =
-                MakeCall({.lengths = {{37, 41}, {0, 3}, {18, 0}, {9, 30}}, .heads = 6, .heads_kv = 3, .mask = mask},
-                         packed, cut, ranks, strategy, 4);
-            if (!packed) continue;  // without packing, all sequences have one length
-            ExpectEveryRowOnce(call, MakeRankPlan(call));
-          }
-          const RankCall call = MakeCall({.lengths = {{37, 41}, {37, 41}}, .heads = 6, .heads_kv = 3, .mask = mask},
-                                         false, cut, ranks, strategy, 4);
-          ExpectEveryRowOnce(call, MakeRankPlan(call));
-        }
-      }
-    }
-  }
+  const auto check = [](Strategy strategy, Cut cut, int ranks, const Mask& mask, bool packed) {
+    Sizes sizes{.lengths = {{37, 41}, {0, 3}, {18, 0}, {9, 30}}, .heads = 6, .heads_kv = 3, .mask = mask};
+    if (!packed) sizes.lengths = {{37, 41}, {37, 41}};  // padded elements have one length
+    const RankCall call = MakeCall(sizes, packed, cut, ranks, strategy, 4);
+    ExpectEveryRowOnce(call, MakeRankPlan(call));
+  };
+  ForEachCase(check, Axis{"strategy", {Strategy::kHeads, Strategy::kSequence}},
+              Axis{"cut", {Cut::kContiguous, Cut::kZigzag}}, Axis{"ranks", {1, 2, 3, 5}},
+              Axis{"mask", {Mask::None(), Mask::Causal(), Mask::Band(5, 2), Mask::CausalTopLeft()}},
+              Axis{"packed", {false, true}});
 }
 
 TEST(RankPlan, WhatIsSentIsWhatIsReceived) {

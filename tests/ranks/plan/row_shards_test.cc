@@ -6,34 +6,35 @@
 #include <algorithm>
 #include <vector>
 
+#include "support/each_case.h"
+
 namespace fa::tiling {
 namespace {
 
 using Cut = SequenceShards::Cut;
+using test::Axis;
+using test::ForEachCase;
+using test::FromTo;
 using testing::ElementsAre;
 
 TEST(RowShards, EveryRowHasOnePlaceOnOneRankForAllSmallCuts) {
-  for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-    for (int ranks = 1; ranks <= 6; ++ranks) {
-      for (const int64_t unit : {1, 3, 8}) {
-        for (int64_t rows = 0; rows <= 60; ++rows) {
-          const RowShards shards = RowShards::Make(cut, rows, ranks, unit);
-          std::vector<int> held(static_cast<size_t>(rows), 0);
-          for (int rank = 0; rank < ranks; ++rank) {
-            int64_t at = 0;
-            for (const PlacedRows& run : shards.Of(rank)) {
-              EXPECT_EQ(run.at, at);
-              at += run.rows.size();
-              for (int64_t row = run.rows.begin; row < run.rows.end; ++row) ++held[static_cast<size_t>(row)];
-            }
-            EXPECT_EQ(shards.Count(rank), at);
-          }
-          EXPECT_EQ(std::count(held.begin(), held.end(), 1), rows) << ranks << ' ' << unit << ' ' << rows;
-          EXPECT_TRUE(shards.Aligned(unit));
-        }
+  const auto check = [&](Cut cut, int ranks, int64_t unit, int64_t rows) {
+    const RowShards shards = RowShards::Make(cut, rows, ranks, unit);
+    std::vector<int> held(static_cast<size_t>(rows), 0);
+    for (int rank = 0; rank < ranks; ++rank) {
+      int64_t at = 0;
+      for (const PlacedRows& run : shards.Of(rank)) {
+        EXPECT_EQ(run.at, at);
+        at += run.rows.size();
+        for (int64_t row = run.rows.begin; row < run.rows.end; ++row) ++held[static_cast<size_t>(row)];
       }
+      EXPECT_EQ(shards.Count(rank), at);
     }
-  }
+    EXPECT_EQ(std::count(held.begin(), held.end(), 1), rows) << ranks << ' ' << unit << ' ' << rows;
+    EXPECT_TRUE(shards.Aligned(unit));
+  };
+  ForEachCase(check, Axis{"cut", {Cut::kContiguous, Cut::kZigzag}}, Axis{"ranks", FromTo(1, 6)},
+              Axis{"unit", {1, 3, 8}}, Axis{"rows", FromTo(0, 60)});
 }
 
 TEST(RowShards, ChunksDifferByAtMostOneUnit) {

@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "ranks/plan/sequence_part.h"
+#include "support/each_case.h"
 #include "tiling/plan_limits.h"
 #include "tiling/tile_shape.h"
 
 namespace fa::tiling {
 namespace {
+
+using test::Axis;
+using test::ForEachCase;
 
 Sequence MakeSequence(const Mask& mask, int64_t sq, int64_t sk) {
   Sequence sequence;
@@ -102,20 +106,15 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
 }
 
 TEST(SumSchedule, KeepsTheChainsOfOneProcess) {
-  for (const auto cut : {SequenceShards::Cut::kContiguous, SequenceShards::Cut::kZigzag}) {
-    for (const Mask& mask : {Mask::None(), Mask::Causal(), Mask::Band(300, 100), Mask::Prefix({400})}) {
-      for (const int64_t sk : {int64_t{0}, int64_t{500}, int64_t{1700}}) {
-        for (const int ranks : {1, 2, 3, 8}) {
-          for (const int workers : {1, 16}) {
-            for (const bool head_by_head : {false, true}) {
-              ExpectTheChainsOfOneProcess(MakeSequence(mask, 1700, sk), RowShards::Make(cut, 1700, ranks, 128), 3,
-                                          workers, head_by_head);
-            }
-          }
-        }
-      }
-    }
-  }
+  using Cut = SequenceShards::Cut;
+  const auto check = [](Cut cut, const Mask& mask, int64_t sk, int ranks, int workers, bool head_by_head) {
+    ExpectTheChainsOfOneProcess(MakeSequence(mask, 1700, sk), RowShards::Make(cut, 1700, ranks, 128), 3, workers,
+                                head_by_head);
+  };
+  ForEachCase(check, Axis{"cut", {Cut::kContiguous, Cut::kZigzag}},
+              Axis{"mask", {Mask::None(), Mask::Causal(), Mask::Band(300, 100), Mask::Prefix({400})}},
+              Axis{"sk", {0, 500, 1700}}, Axis{"ranks", {1, 2, 3, 8}}, Axis{"workers", {1, 16}},
+              Axis{"head_by_head", {false, true}});
 }
 
 TEST(SumSchedule, TilesAreSmallerWhereChainsWaitForColumnsBehindEachOther) {
@@ -132,17 +131,15 @@ TEST(SumSchedule, TilesAreSmallerWhereChainsWaitForColumnsBehindEachOther) {
 }
 
 TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
-  for (const int ranks : {1, 2, 8}) {
-    for (const int64_t sk : {int64_t{500}, int64_t{1700}, int64_t{9000}}) {
-      const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 1700, sk)};
-      const RowShards q = RowShards::Make(SequenceShards::Cut::kZigzag, 1700, ranks, 128);
-      for (const int64_t heads_kv : {1, 4}) {
-        const SumSchedule schedule =
-            MakeSumSchedule({.sequences = sequences, .of = {0, 1}, .q = q, .group = 3, .heads_kv = heads_kv});
-        EXPECT_LE(std::ssize(schedule.blocks), MostSumBlocks(sk, 2 * ranks, 3)) << ranks << " " << sk;
-      }
-    }
-  }
+  const auto check = [&](int ranks, int64_t sk, int64_t heads_kv) {
+    const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 1700, sk)};
+    const RowShards q = RowShards::Make(SequenceShards::Cut::kZigzag, 1700, ranks, 128);
+    const SumSchedule schedule =
+        MakeSumSchedule({.sequences = sequences, .of = {0, 1}, .q = q, .group = 3, .heads_kv = heads_kv});
+    EXPECT_LE(std::ssize(schedule.blocks), MostSumBlocks(sk, 2 * ranks, 3)) << ranks << " " << sk;
+  };
+  ForEachCase(check, Axis{"ranks", {1, 2, 8}}, Axis{"sk", {int64_t{500}, int64_t{1700}, int64_t{9000}}},
+              Axis{"heads_kv", {1, 4}});
 }
 
 // In each unit, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the other,

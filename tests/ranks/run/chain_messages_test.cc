@@ -20,6 +20,7 @@
 #include "ranks/plan/row_shards.h"
 #include "ranks/plan/sequence_part.h"
 #include "ranks/rows/messenger.h"
+#include "support/each_case.h"
 #include "support/execution/thread_executor.h"
 #include "support/execution/thread_transport.h"
 #include "support/hang_alarm.h"
@@ -180,19 +181,18 @@ TEST(ChainMessages, SumsHaveTheOrderOfOneRank) {
   Finals alone;
   for (const Status& status : RunAll(Unit(1, 1), true, kNever, alone)) EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(alone.sums().size(), static_cast<size_t>(kHeadsKv) * 8);
-  for (const int ranks : {2, 3, 4}) {
-    for (const int workers : {1, 3}) {
-      const Unit unit(ranks, workers);
-      EXPECT_GT(unit.schedule.travelling_chunks, 0);
-      for (const bool can_test : {false, true}) {
-        Finals finals;
-        for (const Status& status : RunAll(unit, can_test, kNever, finals)) {
-          EXPECT_TRUE(status.ok()) << status.message();
-        }
-        EXPECT_EQ(finals.sums(), alone.sums()) << ranks << " ranks, " << workers << " workers";
+  const auto check = [&](int ranks, int workers) {
+    const Unit unit(ranks, workers);
+    EXPECT_GT(unit.schedule.travelling_chunks, 0);
+    for (const bool can_test : {false, true}) {
+      Finals finals;
+      for (const Status& status : RunAll(unit, can_test, kNever, finals)) {
+        EXPECT_TRUE(status.ok()) << status.message();
       }
+      EXPECT_EQ(finals.sums(), alone.sums()) << ranks << " ranks, " << workers << " workers";
     }
-  }
+  };
+  test::ForEachCase(check, test::Axis{"ranks", {2, 3, 4}}, test::Axis{"workers", {1, 3}});
 }
 
 TEST(ChainMessages, ARankWhoseTileFailsPassesItsMessagesOn) {

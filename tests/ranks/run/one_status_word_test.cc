@@ -17,6 +17,7 @@
 #include "fa/ranked_attention.h"
 #include "ranks/run/ranked_backward.h"
 #include "support/cases/rank_rows.h"
+#include "support/each_case.h"
 #include "support/execution/context_on.h"
 #include "support/execution/contexts.h"
 #include "support/execution/thread_transport.h"
@@ -196,7 +197,7 @@ class Throws final : public core::Executor {
 
 TEST_P(OneStatusWord, ATaskThatThrowsSpoilsWhatItsRankSends) {
   const HangAlarm alarm(kSecondsToDeadlock);
-  for (const bool backward : {false, true}) {
+  const auto check = [&](bool backward) {
     int64_t spoilt = 0;
     for (const int64_t tasks : {0, 1, 2, 5, 11}) {
       std::atomic<int64_t> left = tasks;
@@ -217,7 +218,8 @@ TEST_P(OneStatusWord, ATaskThatThrowsSpoilsWhatItsRankSends) {
     }
     // In a forward by sequence, rows stay with their ranks, so no rank receives another's results.
     EXPECT_EQ(spoilt > 0, backward || std::get<Strategy>(GetParam()) == Strategy::kHeads);
-  }
+  };
+  ForEachCase(check, Axis{"backward", {false, true}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, OneStatusWord,

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/each_case.h"
+
 namespace fa::test {
 namespace {
 
@@ -20,21 +22,20 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int mode : {0, 3, 4, 5}) {
-      BackwardCase c = LongCase(dtype, mode);
-      if (dtype == DType::kBF16 && mode > 3) continue;
-      if (mode == 0) c.forward.heads = c.forward.heads_kv;
-      const OneProcess one(c, GetParam());
-      const bool all = !Sanitized() && GetParam() == DetectIsa();
-      for (const int ranks : all ? std::vector{1, 2, 3, 4, 6, 7, 8} : std::vector{3}) {
-        one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
-        for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-          one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
-        }
+  const auto check = [&](DType dtype, int mode) {
+    BackwardCase c = LongCase(dtype, mode);
+    if (dtype == DType::kBF16 && mode > 3) return;
+    if (mode == 0) c.forward.heads = c.forward.heads_kv;
+    const OneProcess one(c, GetParam());
+    const bool all = !Sanitized() && GetParam() == DetectIsa();
+    for (const int ranks : all ? std::vector{1, 2, 3, 4, 6, 7, 8} : std::vector{3}) {
+      one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
+      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+        one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
 // If a transport can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
@@ -102,13 +103,9 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
     c.forward.tail_kv = 20;
     c.forward.sink = true;
     const OneProcess one(c, GetParam());
-    for (const int ranks : {2, 4}) {
-      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-        for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-          one.ExpectSameBits(ShardsOf(c, cut, strategy), ranks);
-        }
-      }
-    }
+    ForEachCase([&](int ranks, Cut cut, Strategy s) { one.ExpectSameBits(ShardsOf(c, cut, s), ranks); },
+                Axis{"ranks", {2, 4}}, Axis{"cut", {Cut::kContiguous, Cut::kZigzag}},
+                Axis{"strategy", {Strategy::kSequence, Strategy::kHeads}});
   }
 }
 
@@ -223,18 +220,18 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
     if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
     const BackwardProblem problem(c);
     const int64_t gathered = 2 * c.forward.heads * 4;  // a rank gets dsink from two ranks and sends it to them
-    for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-      for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-        ThreadRanks all(3);
-        const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());
-        for (int rank = 0; rank < 3; ++rank) {
-          ASSERT_TRUE(run.statuses[static_cast<size_t>(rank)].ok());
-          EXPECT_THAT(run.plans[static_cast<size_t>(rank)],
-                      HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank) + gathered) + " bytes sent, " +
-                                std::to_string(all.received_bytes(rank) + gathered) + " bytes received"));
-        }
+    const auto check = [&](Cut cut, Strategy strategy) {
+      ThreadRanks all(3);
+      const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());
+      for (int rank = 0; rank < 3; ++rank) {
+        ASSERT_TRUE(run.statuses[static_cast<size_t>(rank)].ok());
+        EXPECT_THAT(run.plans[static_cast<size_t>(rank)],
+                    HasSubstr("this rank: " + std::to_string(all.sent_bytes(rank) + gathered) + " bytes sent, " +
+                              std::to_string(all.received_bytes(rank) + gathered) + " bytes received"));
       }
-    }
+    };
+    ForEachCase(check, Axis{"cut", {Cut::kContiguous, Cut::kZigzag}},
+                Axis{"strategy", {Strategy::kSequence, Strategy::kHeads}});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ranks/run/ranked_backward.h"
+#include "support/each_case.h"
 
 namespace fa::test {
 namespace {
@@ -53,46 +54,44 @@ BackwardCase OneRowCase(DType dtype, int mode) {
 }
 
 TEST_P(RankedBiasGradient, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int mode : {0, 3, 4}) {
-      if (dtype == DType::kBF16 && mode > 3) continue;
-      BackwardCase c = OneRowCase(dtype, mode);
-      if (mode == 4) c.forward.heads = c.forward.heads_kv;
-      if (mode == 3) c.forward.pse_type = reference::PseType::kAddThenScale;
-      c.forward.sink = mode == 3;
-      const OneProcess one(c, GetParam());
-      const bool all = !Sanitized() && GetParam() == DetectIsa();
-      for (const int ranks : all ? std::vector{1, 2, 3, 4, 8} : std::vector{3}) {
-        one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
-        for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-          one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks, 1 + ranks % 2);
-        }
+  const auto check = [&](DType dtype, int mode) {
+    if (dtype == DType::kBF16 && mode > 3) return;
+    BackwardCase c = OneRowCase(dtype, mode);
+    if (mode == 4) c.forward.heads = c.forward.heads_kv;
+    if (mode == 3) c.forward.pse_type = reference::PseType::kAddThenScale;
+    c.forward.sink = mode == 3;
+    const OneProcess one(c, GetParam());
+    const bool all = !Sanitized() && GetParam() == DetectIsa();
+    for (const int ranks : all ? std::vector{1, 2, 3, 4, 8} : std::vector{3}) {
+      one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
+      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+        one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks, 1 + ranks % 2);
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4}});
 }
 
 /// If the batch shares a bias, its gradient adds up the sums of the sequences in their order.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
-  for (const DType dtype : {DType::kF32, DType::kF16}) {
-    for (const bool of_batch : {false, true}) {
-      BackwardCase c = OneRowCase(dtype, 3);
-      c.forward.lengths = EqualLengths(3, 384, 384);
-      c.forward.pse_broadcast_batch = of_batch;
-      c.forward.pse_f32 = dtype == DType::kF16 && of_batch;
-      const OneProcess one(c, GetParam());
-      SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
-      shards.intervals = {{{256, 384}, {0, 128}}, {}, {{128, 256}}};
-      for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-        for (const int64_t heads : Sanitized() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2}) {
-          shards.strategy = strategy;
-          shards.heads_in_flight = heads;
-          one.ExpectSameBits(shards, 3);
-          one.ExpectSameBits(shards, 3, 2, /*can_test=*/false);
-        }
+  const auto check = [&](DType dtype, bool of_batch) {
+    BackwardCase c = OneRowCase(dtype, 3);
+    c.forward.lengths = EqualLengths(3, 384, 384);
+    c.forward.pse_broadcast_batch = of_batch;
+    c.forward.pse_f32 = dtype == DType::kF16 && of_batch;
+    const OneProcess one(c, GetParam());
+    SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kSequence);
+    shards.intervals = {{{256, 384}, {0, 128}}, {}, {{128, 256}}};
+    for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
+      for (const int64_t heads : Sanitized() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2}) {
+        shards.strategy = strategy;
+        shards.heads_in_flight = heads;
+        one.ExpectSameBits(shards, 3);
+        one.ExpectSameBits(shards, 3, 2, /*can_test=*/false);
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kF16}}, Axis{"of_batch", {false, true}});
 }
 
 /// For each sequence, the chain of a key may end on another rank. Some keys are kept by no row, and some rows have no
@@ -123,13 +122,10 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOfPackedSequences) {
     c.forward.tail_q = 50;
     c.forward.tail_kv = 20;
     const OneProcess one(c, GetParam());
-    for (const int ranks : Sanitized() ? std::vector{4} : std::vector{2, 4}) {
-      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-        for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-          one.ExpectSameBits(ShardsOf(c, cut, strategy), ranks);
-        }
-      }
-    }
+    ForEachCase([&](int ranks, Cut cut, Strategy s) { one.ExpectSameBits(ShardsOf(c, cut, s), ranks); },
+                Axis{"ranks", Sanitized() ? std::vector{4} : std::vector{2, 4}},
+                Axis{"cut", {Cut::kContiguous, Cut::kZigzag}},
+                Axis{"strategy", {Strategy::kSequence, Strategy::kHeads}});
   }
 }
 

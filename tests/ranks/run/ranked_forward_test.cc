@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/each_case.h"
+
 namespace fa::test {
 namespace {
 
@@ -18,19 +20,18 @@ using testing::HasSubstr;
 class RankedForward : public OnRankLevels {};
 
 TEST_P(RankedForward, HasTheBitsOfOneProcessForEveryCutAndMask) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int mode : {0, 3, 4, 5}) {
-      ForwardCase c = LongForwardCase(dtype, mode);
-      if (mode == 0) c.heads = c.heads_kv;
-      const ForwardOfOneProcess one(c, GetParam());
-      for (const int ranks : Sanitized() ? std::vector{3} : std::vector{1, 2, 3, 4, 6, 8}) {
-        one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
-        for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-          one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
-        }
+  const auto check = [&](DType dtype, int mode) {
+    ForwardCase c = LongForwardCase(dtype, mode);
+    if (mode == 0) c.heads = c.heads_kv;
+    const ForwardOfOneProcess one(c, GetParam());
+    for (const int ranks : Sanitized() ? std::vector{3} : std::vector{1, 2, 3, 4, 6, 8}) {
+      one.ExpectSameBits(ShardsOf(c, ranks % 2 == 0 ? Cut::kContiguous : Cut::kZigzag, Strategy::kHeads), ranks);
+      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
+        one.ExpectSameBits(ShardsOf(c, cut, Strategy::kSequence), ranks);
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
 TEST_P(RankedForward, MovesNoKeyThatNoRowOfARankSees) {
@@ -72,20 +73,16 @@ TEST_P(RankedForward, RanksWithoutRowsNeedNoMemory) {
 }
 
 TEST_P(RankedForward, CutsThroughPackedSequencesAndTheirTail) {
-  for (const DType dtype : {DType::kF32, DType::kF16}) {
+  const auto check = [&](DType dtype, int ranks, Cut cut, Strategy strategy) {
     ForwardCase c = LongForwardCase(dtype, 3);
     c.layout = Layout::kTND;
     c.lengths = {{200, 0, 390, 5, 130}, {200, 7, 410, 5, 0}};
     c.tail_q = 150;
     c.tail_kv = 20;
-    for (const int ranks : {2, 4}) {
-      for (const Cut cut : {Cut::kContiguous, Cut::kZigzag}) {
-        for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
-          ExpectBitsOfOneProcess(c, ShardsOf(c, cut, strategy), ranks, GetParam());
-        }
-      }
-    }
-  }
+    ExpectBitsOfOneProcess(c, ShardsOf(c, cut, strategy), ranks, GetParam());
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kF16}}, Axis{"ranks", {2, 4}},
+              Axis{"cut", {Cut::kContiguous, Cut::kZigzag}}, Axis{"strategy", {Strategy::kSequence, Strategy::kHeads}});
 }
 
 // Few rows have special kernels, and long keys are cut into parts. Both choices must depend on the whole sequence, not

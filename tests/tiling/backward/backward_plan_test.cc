@@ -83,6 +83,18 @@ std::vector<std::vector<int32_t>> RowChains(const AttentionProblem& problem, con
   return chains;
 }
 
+/// Returns the first keys of the columns, each of `block_k` keys, in which the rows keep a key.
+std::set<int64_t> KeptColumns(const RowRule& rule, Interval rows, int64_t block_k) {
+  std::set<int64_t> kept;
+  for (int64_t row = rows.begin; row < std::min(rows.end, rule.sq); ++row) {
+    const Interval keys = rule.Keys(row);
+    for (int64_t key = keys.begin / block_k * block_k; key < keys.end && !keys.empty(); key += block_k) {
+      kept.insert(key);
+    }
+  }
+  return kept;
+}
+
 TEST(BackwardPlan, ATileStandsWhereAPairIsKeptAndOnlyThere) {
   ForRandomBackwardPlans([](const AttentionProblem& problem, const Machine&, const BackwardPlan& plan) {
     std::set<std::tuple<RowsId, int64_t>> tiles;
@@ -101,15 +113,7 @@ TEST(BackwardPlan, ATileStandsWhereAPairIsKeptAndOnlyThere) {
     for (int32_t s = 0; s < std::ssize(problem.sequences); ++s) {
       const RowRule& rule = problem.sequences[static_cast<size_t>(s)].rule;
       for (int64_t group = 0; group < rule.sq; group += plan.block_q) {
-        std::set<int64_t> kept;  // first keys of the columns
-        for (int64_t row = group; row < std::min(group + plan.block_q, rule.sq); ++row) {
-          const Interval keys = rule.Keys(row);
-          if (keys.empty()) continue;
-          for (int64_t key = keys.begin / plan.block_k * plan.block_k; key < keys.end; key += plan.block_k) {
-            kept.insert(key);
-          }
-        }
-        for (const int64_t key : kept) {
+        for (const int64_t key : KeptColumns(rule, {group, group + plan.block_q}, plan.block_k)) {
           for (int32_t head = 0; head < problem.heads; ++head) {
             ASSERT_TRUE(tiles.contains({RowsId{s, head, group}, key}))
                 << "sequence " << s << " head " << head << " row group " << group << " key " << key;

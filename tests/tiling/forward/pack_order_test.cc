@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "support/each_case.h"
 #include "tests/tiling/sample_problems.h"
 #include "tiling/forward/make_forward_plan.h"
 #include "tiling/row_cut.h"
@@ -16,6 +17,8 @@ namespace fa::tiling {
 namespace {
 
 using HeadId = std::pair<int32_t, int32_t>;  // sequence, kv head
+using test::Axis;
+using test::ForEachCase;
 
 AttentionProblem PackedProblem(std::vector<std::pair<int64_t, int64_t>> lengths, int64_t heads, Mask mask = {}) {
   return MakeProblem({.lengths = std::move(lengths),
@@ -195,16 +198,13 @@ TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
 // If workers need not wait for slots of other workers, the efficiency of a walk through the ranges is near the balance
 // of the loads.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
-  for (const int workers : {2, 4, 16, 64}) {
-    for (const int64_t heads : {3, 16, 40, 200}) {
-      for (const bool causal : {false, true}) {
-        const ForwardPlan plan =
-            MakeForwardPlan(PackedProblem({{4096, 4096}}, heads, causal ? Mask::Causal() : Mask::None()),
-                            MakeMachine(workers, workers == 64 ? 2 : 1));
-        EXPECT_GT(plan.efficiency, 0.9) << workers << " workers, " << heads << " heads, causal " << causal;
-      }
-    }
-  }
+  const auto check = [&](int workers, int64_t heads, bool causal) {
+    const ForwardPlan plan =
+        MakeForwardPlan(PackedProblem({{4096, 4096}}, heads, causal ? Mask::Causal() : Mask::None()),
+                        MakeMachine(workers, workers == 64 ? 2 : 1));
+    EXPECT_GT(plan.efficiency, 0.9) << workers << " workers, " << heads << " heads, causal " << causal;
+  };
+  ForEachCase(check, Axis{"workers", {2, 4, 16, 64}}, Axis{"heads", {3, 16, 40, 200}}, Axis{"causal", {false, true}});
 }
 
 // Each long sequence fills whole ranges, and follows a range that starts with short sequences. The panels of the long

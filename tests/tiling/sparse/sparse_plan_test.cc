@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/each_case.h"
 #include "tiling/sparse/make_indexer_grad_plan.h"
 #include "tiling/sparse/make_indexer_plan.h"
 #include "tiling/sparse/make_key_sum_plan.h"
@@ -14,8 +15,13 @@
 namespace fa::tiling {
 namespace {
 
-/// Returns sequences of (queries, keys), one after another.
-SparseSequences Sequences(const std::vector<std::pair<int64_t, int64_t>>& sizes) {
+using test::Axis;
+using test::ForEachCase;
+
+using CallSizes = std::vector<std::pair<int64_t, int64_t>>;  // queries and keys of each sequence
+
+/// Returns sequences of these sizes, one after another.
+SparseSequences Sequences(const CallSizes& sizes) {
   SparseSequences sequences;
   for (const auto& [sq, sk] : sizes) {
     sequences.list.push_back({.sq = sq, .sk = sk, .first_token = sequences.tokens});
@@ -25,7 +31,7 @@ SparseSequences Sequences(const std::vector<std::pair<int64_t, int64_t>>& sizes)
   return sequences;
 }
 
-const std::vector<std::vector<std::pair<int64_t, int64_t>>> kCalls = {
+const std::vector<CallSizes> kCalls = {
     {}, {{1, 7}}, {{0, 5}, {3, 0}, {40, 700}}, {{9, 300}, {0, 0}, {64, 64}, {1, 5000}}};
 
 TEST(TokenGroups, CoverEachTokenOnce) {
@@ -89,51 +95,46 @@ TEST(KeySumPlan, CoversEachKeyOnceToClearAndOnceToWrite) {
 }
 
 TEST(SparsePlan, TasksCoverAllTokensAndHeads) {
-  for (const auto& call : kCalls) {
+  const auto check = [](const CallSizes& call, int64_t heads, int workers, bool whole_tokens) {
     const SparseSequences sequences = Sequences(call);
-    for (const int64_t heads : {1, 20, 128}) {
-      AttentionProblem attention;
-      attention.heads = heads;
-      attention.heads_kv = 1;
-      attention.d = attention.dv = 64;
-      for (const int workers : {1, 2, 64}) {
-        for (const bool whole_tokens : {false, true}) {
-          const SparseProblem problem{
-              .attention = attention, .sequences = sequences, .entries = 16, .whole_tokens = whole_tokens};
-          const SparsePlan plan = MakeSparseForwardPlan(problem, {.workers = workers}, /*in_place=*/false);
-          EXPECT_GE(plan.token_tasks * plan.tokens_per_task, sequences.tokens);
-          EXPECT_LT((plan.token_tasks - 1) * plan.tokens_per_task, std::max<int64_t>(sequences.tokens, 1));
-          EXPECT_GE(plan.head_tasks(heads) * plan.heads_per_task, heads);
-          EXPECT_EQ(plan.graph.task_count, plan.token_tasks * plan.head_tasks(heads));
-          if (whole_tokens || workers == 1) {
-            EXPECT_EQ(plan.head_tasks(heads), 1);
-          }
-        }
-      }
+    AttentionProblem attention;
+    attention.heads = heads;
+    attention.heads_kv = 1;
+    attention.d = attention.dv = 64;
+    const SparseProblem problem{
+        .attention = attention, .sequences = sequences, .entries = 16, .whole_tokens = whole_tokens};
+    const SparsePlan plan = MakeSparseForwardPlan(problem, {.workers = workers}, /*in_place=*/false);
+    EXPECT_GE(plan.token_tasks * plan.tokens_per_task, sequences.tokens);
+    EXPECT_LT((plan.token_tasks - 1) * plan.tokens_per_task, std::max<int64_t>(sequences.tokens, 1));
+    EXPECT_GE(plan.head_tasks(heads) * plan.heads_per_task, heads);
+    EXPECT_EQ(plan.graph.task_count, plan.token_tasks * plan.head_tasks(heads));
+    if (whole_tokens || workers == 1) {
+      EXPECT_EQ(plan.head_tasks(heads), 1);
     }
-  }
+  };
+  ForEachCase(check, Axis{"call", kCalls}, Axis{"heads", {1, 20, 128}}, Axis{"workers", {1, 2, 64}},
+              Axis{"whole_tokens", {false, true}});
 }
 
 TEST(IndexerPlan, ItemsCoverWhatEachTokenMaySelectOnce) {
-  for (const auto& call : kCalls) {
+  const auto check = [](const CallSizes& call, int workers) {
     const SparseSequences sequences = Sequences(call);
-    for (const int workers : {1, 2, 64}) {
-      const IndexerPlan plan = MakeIndexerPlan(sequences, 4, 32, 16, {.workers = workers});
-      std::vector<int64_t> keys(static_cast<size_t>(sequences.tokens));
-      for (const IndexerItem& item : plan.items) {
-        EXPECT_EQ(item.keys.begin % 16, 0);
-        for (int64_t i = 0; i < item.rows.size(); ++i) {
-          int64_t& of_token = keys[static_cast<size_t>(item.first_token + i)];
-          EXPECT_EQ(of_token, item.keys.begin);  // the tokens' keys are in order and without gaps
-          of_token = item.keys.end;
-        }
+    const IndexerPlan plan = MakeIndexerPlan(sequences, 4, 32, 16, {.workers = workers});
+    std::vector<int64_t> keys(static_cast<size_t>(sequences.tokens));
+    for (const IndexerItem& item : plan.items) {
+      EXPECT_EQ(item.keys.begin % 16, 0);
+      for (int64_t i = 0; i < item.rows.size(); ++i) {
+        int64_t& of_token = keys[static_cast<size_t>(item.first_token + i)];
+        EXPECT_EQ(of_token, item.keys.begin);  // the tokens' keys are in order and without gaps
+        of_token = item.keys.end;
       }
-      for (int64_t token = 0; token < sequences.tokens; ++token) {
-        EXPECT_GE(keys[static_cast<size_t>(token)], sequences.Limit(sequences.Token(token)));
-      }
-      EXPECT_EQ(plan.graph.task_count, std::ssize(plan.items) + (plan.cut ? sequences.tokens : 0));
     }
-  }
+    for (int64_t token = 0; token < sequences.tokens; ++token) {
+      EXPECT_GE(keys[static_cast<size_t>(token)], sequences.Limit(sequences.Token(token)));
+    }
+    EXPECT_EQ(plan.graph.task_count, std::ssize(plan.items) + (plan.cut ? sequences.tokens : 0));
+  };
+  ForEachCase(check, Axis{"call", kCalls}, Axis{"workers", {1, 2, 64}});
 }
 
 TEST(SparsePlan, FetchesValuesIntoALargeL1WhereKeysAreReadInPlace) {

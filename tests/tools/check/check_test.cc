@@ -11,6 +11,7 @@
 #include "check/kept_rule.h"
 #include "reference/half.h"
 #include "reference/mask.h"
+#include "support/each_case.h"
 
 namespace fa::check {
 namespace {
@@ -79,21 +80,18 @@ TEST(KeptRule, AgreesWithTheReferenceForAllSmallShapes) {
     rules.push_back({*Mask::FromSparseMode(7, kLarge, next, {}, false), {.mode = 7, .pre = kLarge, .next = next}});
     rules.push_back({*Mask::FromSparseMode(8, kLarge, next, {}, false), {.mode = 8, .pre = kLarge, .next = next}});
   }
-  for (int64_t sq = 1; sq <= 6; ++sq) {
-    for (int64_t sk = 1; sk <= 6; ++sk) {
-      const reference::Lengths lengths = {.sq = {sq, sq}, .sk = {sk, sk}};
-      for (const Rule& rule : rules) {
-        for (int64_t n = 0; n < 2 * sq * sk; ++n) {
-          const int64_t b = n / (sq * sk), i = n / sk % sq, j = n % sk;
-          const SequenceFacts facts = {
-              .index = b, .sq = sq, .sk = sk, .first_non_empty = b == 0, .last_non_empty = b == 1};
-          ASSERT_EQ(Keeps(rule.mask, facts, i, j), reference::RuleKeeps(rule.want, lengths, b, i, j))
-              << "mode " << rule.want.mode << " pre " << rule.want.pre << " next " << rule.want.next << " b " << b
-              << " i " << i << " j " << j << " of " << sq << " x " << sk;
-        }
-      }
+  const auto check = [](int64_t sq, int64_t sk, const Rule& rule) {
+    const reference::Lengths lengths = {.sq = {sq, sq}, .sk = {sk, sk}};
+    for (int64_t n = 0; n < 2 * sq * sk; ++n) {
+      const int64_t b = n / (sq * sk), i = n / sk % sq, j = n % sk;
+      const SequenceFacts facts = {.index = b, .sq = sq, .sk = sk, .first_non_empty = b == 0, .last_non_empty = b == 1};
+      ASSERT_EQ(Keeps(rule.mask, facts, i, j), reference::RuleKeeps(rule.want, lengths, b, i, j))
+          << "mode " << rule.want.mode << " pre " << rule.want.pre << " next " << rule.want.next << " b " << b << " i "
+          << i << " j " << j;
     }
-  }
+  };
+  test::ForEachCase(check, test::Axis{"sq", test::FromTo(1, 6)}, test::Axis{"sk", test::FromTo(1, 6)},
+                    test::Axis{"rule", rules});
 }
 
 TEST(ForwardRow, IsTheMeanOfTheKeptValuesWhenScoresAreEqual) {

@@ -6,6 +6,7 @@
 #include "support/cases/random_values.h"
 #include "support/compare/compare_gradients.h"
 #include "support/compare/gradient_tolerance.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 #include "support/execution/emulator.h"
 
@@ -121,31 +122,29 @@ TEST_F(BackwardLongSequence, CausalOfOneHeadInBoundedMemory) {
 // The plan states the size of its workspace without reading a tensor. The call has 4 * 32 heads of 8192 rows, and only
 // few heads are computed at once.
 TEST(BackwardWorkspace, IsBoundedByTheHeadsInFlight) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int64_t heads_kv : {4, 32}) {
-      const Dims q{4, 32, 8192, 64}, k{4, heads_kv, 8192, 64}, statistic{4, 32, 8192};
-      const auto address = [](int64_t tensor) { return reinterpret_cast<void*>(tensor << 40); };
-      AttentionGradArgs args;
-      args.q = {address(1), dtype, q, {}};
-      args.k = {address(2), dtype, k, {}};
-      args.v = {address(3), dtype, k, {}};
-      args.out = {address(4), dtype, q, {}};
-      args.d_out = {address(5), dtype, q, {}};
-      args.softmax_max = {address(6), DType::kF32, statistic, {}};
-      args.softmax_sum = {address(7), DType::kF32, statistic, {}};
-      args.dq = {address(8), dtype, q, {}};
-      args.dk = {address(9), dtype, k, {}};
-      args.dv = {address(10), dtype, k, {}};
-      for (const Mask& mask : {Mask::None(), Mask::Causal()}) {
-        AttentionOptions options;
-        options.mask = mask;
-        const auto plan = PlanFlashAttentionGrad(args, options, ContextOf(DetectIsa(), 2));
-        ASSERT_TRUE(plan.ok()) << plan.status().message();
-        const size_t inputs = static_cast<size_t>((3 * 32 + 2 * heads_kv) * 4 * 8192 * 64) * SizeOf(dtype);
-        EXPECT_LE(plan->workspace_bytes(), inputs) << heads_kv << ' ' << Name(dtype);
-      }
-    }
-  }
+  const auto check = [&](DType dtype, int64_t heads_kv, const Mask& mask) {
+    const Dims q{4, 32, 8192, 64}, k{4, heads_kv, 8192, 64}, statistic{4, 32, 8192};
+    const auto address = [](int64_t tensor) { return reinterpret_cast<void*>(tensor << 40); };
+    AttentionGradArgs args;
+    args.q = {address(1), dtype, q, {}};
+    args.k = {address(2), dtype, k, {}};
+    args.v = {address(3), dtype, k, {}};
+    args.out = {address(4), dtype, q, {}};
+    args.d_out = {address(5), dtype, q, {}};
+    args.softmax_max = {address(6), DType::kF32, statistic, {}};
+    args.softmax_sum = {address(7), DType::kF32, statistic, {}};
+    args.dq = {address(8), dtype, q, {}};
+    args.dk = {address(9), dtype, k, {}};
+    args.dv = {address(10), dtype, k, {}};
+    AttentionOptions options;
+    options.mask = mask;
+    const auto plan = PlanFlashAttentionGrad(args, options, ContextOf(DetectIsa(), 2));
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const size_t inputs = static_cast<size_t>((3 * 32 + 2 * heads_kv) * 4 * 8192 * 64) * SizeOf(dtype);
+    EXPECT_LE(plan->workspace_bytes(), inputs) << heads_kv << ' ' << Name(dtype);
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"heads_kv", {4, 32}},
+              Axis{"mask", {Mask::None(), Mask::Causal()}});
 }
 
 }  // namespace

@@ -90,6 +90,12 @@ TEST(BackwardMaskedBits, DoNotDependOnWhatNobodySees) {
   EXPECT_GT(poisoned, cases);
 }
 
+/// Expects that every element is NaN or has the bits that are wanted.
+void ExpectNanOrSame(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t x = 0; x < got.size(); ++x) ASSERT_TRUE(std::isnan(got[x]) || got[x] == want[x]) << "element " << x;
+}
+
 // Some rows see a NaN. Each element of a gradient is NaN, or has the bits that it would have without the NaN.
 TEST(BackwardMaskedBits, DoNotDependOnWhatOthersSee) {
   const int cases = RandomCases(40);
@@ -105,13 +111,9 @@ TEST(BackwardMaskedBits, DoNotDependOnWhatOthersSee) {
     for (const KernelTable* table : TablesFor(c.forward.dtype)) {
       const reference::Gradients want = OutputsWith(*table, clean).gradients,
                                  got = OutputsWith(*table, dirty).gradients;
+      SCOPED_TRACE(testing::Message() << table->widest().name << " " << c);
       for (size_t i = 0; i < AllOf(got).size(); ++i) {
-        const std::vector<double>&a = *AllOf(got)[i], &b = *AllOf(want)[i];
-        ASSERT_EQ(a.size(), b.size());
-        for (size_t x = 0; x < a.size(); ++x) {
-          ASSERT_TRUE(std::isnan(a[x]) || a[x] == b[x])
-              << table->widest().name << " gradient " << i << " element " << x << c;
-        }
+        ASSERT_NO_FATAL_FAILURE(ExpectNanOrSame(*AllOf(got)[i], *AllOf(want)[i])) << "gradient " << i;
       }
     }
   }

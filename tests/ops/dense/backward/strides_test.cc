@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "support/compare/compare_gradients.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -102,26 +103,24 @@ TEST(BackwardStrides, GradientsInTheBufferOfTheInputs) {
 }
 
 TEST(BackwardStrides, ReadsAndWritesNothingOutsideItsTensors) {
-  for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
-    for (const DType dtype : kDTypes) {
-      for (const int64_t d : {1, 7, 16, 40, 65}) {
-        BackwardCase c = Usual(dtype);
-        c.forward.d = c.forward.dv = d;
-        c.forward.placement.place = place;
-        c.forward.pse = PseForm::kFull;
-        c.forward.pse_type = reference::PseType::kScaleThenAdd;
-        c.forward.dense_mask = MaskForm::kPerHead;
-        c.forward.dropout = DropoutForm::kMask;
-        c.forward.keep_prob = 0.5F;
-        c.forward.sink = true;
-        c.eight_statistics = d == 7;
-        EXPECT_TRUE(RunsLikeTheReference(c));
-        c.forward.layout = Layout::kTND;
-        c.forward.lengths = {{3, 0, 70}, {9, 2, 131}};
-        EXPECT_TRUE(RunsLikeTheReference(c));
-      }
-    }
-  }
+  const auto check = [&](Place place, DType dtype, int64_t d) {
+    BackwardCase c = Usual(dtype);
+    c.forward.d = c.forward.dv = d;
+    c.forward.placement.place = place;
+    c.forward.pse = PseForm::kFull;
+    c.forward.pse_type = reference::PseType::kScaleThenAdd;
+    c.forward.dense_mask = MaskForm::kPerHead;
+    c.forward.dropout = DropoutForm::kMask;
+    c.forward.keep_prob = 0.5F;
+    c.forward.sink = true;
+    c.eight_statistics = d == 7;
+    EXPECT_TRUE(RunsLikeTheReference(c));
+    c.forward.layout = Layout::kTND;
+    c.forward.lengths = {{3, 0, 70}, {9, 2, 131}};
+    EXPECT_TRUE(RunsLikeTheReference(c));
+  };
+  ForEachCase(check, Axis{"place", {Place::kAtEnd, Place::kAtStart}}, Axis{"dtype", kDTypes},
+              Axis{"d", {1, 7, 16, 40, 65}});
 }
 
 TEST(BackwardStrides, InputsMayBeOneTensor) {
@@ -193,31 +192,30 @@ TEST(BackwardStrides, StrideZeroInBiasAndMask) {
 }
 
 TEST(BackwardStrides, PaddedRowsOfTheBiasGradient) {
-  for (const DType dtype : kDTypes) {
-    for (const bool broadcast : {false, true}) {
-      BackwardCase c = Usual(dtype);
-      c.forward.pse = PseForm::kFull;
-      c.forward.pse_type = reference::PseType::kScaleThenAdd;
-      c.forward.pse_broadcast_batch = broadcast;
-      const BackwardProblem problem(c);
-      const AttentionGradArgs dense = problem.args();
-      const Tensor padded(dtype, dense.dpse.shape, {2 * 37 * 45 + 3, 37 * 45, 45, 1}, Placement{});
-      for (const Isa isa : IsaLevels()) {
-        const BackwardOutputs usual = OutputsOf(problem, ContextOf(isa));
-        Snapshot before;
-        before.Allow(padded);
-        AttentionGradArgs args = dense;
-        args.dpse = padded.mutable_view();
-        ASSERT_TRUE(FlashAttentionGrad(args, problem.options(), ContextOf(isa)).ok());
-        EXPECT_EQ(before.FirstChange(), -1);
-        for (int64_t x = 0; x < static_cast<int64_t>(usual.gradients.dpse.size()); ++x) {
-          const int64_t row = x / 37;
-          const int64_t at = row / 74 * padded.stride()[0] + row / 37 % 2 * padded.stride()[1] + row % 37 * 45 + x % 37;
-          ASSERT_EQ(padded.Get(at), usual.gradients.dpse[x]) << x;
-        }
+  const auto check = [&](DType dtype, bool broadcast) {
+    BackwardCase c = Usual(dtype);
+    c.forward.pse = PseForm::kFull;
+    c.forward.pse_type = reference::PseType::kScaleThenAdd;
+    c.forward.pse_broadcast_batch = broadcast;
+    const BackwardProblem problem(c);
+    const AttentionGradArgs dense = problem.args();
+    const Tensor padded(dtype, dense.dpse.shape, {2 * 37 * 45 + 3, 37 * 45, 45, 1}, Placement{});
+    for (const Isa isa : IsaLevels()) {
+      const BackwardOutputs usual = OutputsOf(problem, ContextOf(isa));
+      Snapshot before;
+      before.Allow(padded);
+      AttentionGradArgs args = dense;
+      args.dpse = padded.mutable_view();
+      ASSERT_TRUE(FlashAttentionGrad(args, problem.options(), ContextOf(isa)).ok());
+      EXPECT_EQ(before.FirstChange(), -1);
+      for (int64_t x = 0; x < static_cast<int64_t>(usual.gradients.dpse.size()); ++x) {
+        const int64_t row = x / 37;
+        const int64_t at = row / 74 * padded.stride()[0] + row / 37 % 2 * padded.stride()[1] + row % 37 * 45 + x % 37;
+        ASSERT_EQ(padded.Get(at), usual.gradients.dpse[x]) << x;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"dtype", kDTypes}, Axis{"broadcast", {false, true}});
 }
 
 TEST(BackwardStrides, PaddedRowsOfTheSlopeGradient) {

@@ -5,6 +5,7 @@
 
 #include "reference/philox.h"
 #include "support/compare/compare.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -18,22 +19,22 @@ std::vector<uint8_t> Generate(PhiloxState state, float keep_prob, int64_t bits, 
 }
 
 TEST(GenerateDropoutMask, IsPhiloxAgainstTheThreshold) {
-  for (const PhiloxState state : {PhiloxState{.seed = 1, .offset = 0}, PhiloxState{.seed = 0, .offset = 1},
-                                  PhiloxState{.seed = 0x123456789ABCDEF0, .offset = 0xFEDCBA9876543210}}) {
-    for (const float keep_prob : {0.1F, 0.5F, 0.9F, 1.0F}) {
-      for (const int64_t bits : {1, 3, 8, 1001}) {
-        const std::vector<uint8_t> mask = Generate(state, keep_prob, bits);
-        for (int64_t f = 0; f < bits; ++f) {
-          ASSERT_EQ((mask[f / 8] >> (f % 8) & 1) != 0,
-                    reference::PhiloxKeeps(state.seed, state.offset, static_cast<double>(keep_prob),
-                                           static_cast<uint64_t>(f)))
-              << "bit " << f << " keep_prob " << keep_prob;
-        }
-        const int past_the_end = bits % 8 == 0 ? 0 : mask.back() >> (bits % 8);
-        ASSERT_EQ(past_the_end, 0) << bits << " bits";
-      }
+  const auto check = [&](PhiloxState state, float keep_prob, int64_t bits) {
+    const std::vector<uint8_t> mask = Generate(state, keep_prob, bits);
+    for (int64_t f = 0; f < bits; ++f) {
+      ASSERT_EQ(
+          (mask[f / 8] >> (f % 8) & 1) != 0,
+          reference::PhiloxKeeps(state.seed, state.offset, static_cast<double>(keep_prob), static_cast<uint64_t>(f)))
+          << "bit " << f << " keep_prob " << keep_prob;
     }
-  }
+    const int past_the_end = bits % 8 == 0 ? 0 : mask.back() >> (bits % 8);
+    ASSERT_EQ(past_the_end, 0) << bits << " bits";
+  };
+  ForEachCase(check,
+              Axis{"state",
+                   {PhiloxState{.seed = 1, .offset = 0}, PhiloxState{.seed = 0, .offset = 1},
+                    PhiloxState{.seed = 0x123456789ABCDEF0, .offset = 0xFEDCBA9876543210}}},
+              Axis{"keep_prob", {0.1F, 0.5F, 0.9F, 1.0F}}, Axis{"bits", {1, 3, 8, 1001}});
 }
 
 TEST(GenerateDropoutMask, WritesItsBytesAlone) {
@@ -63,38 +64,36 @@ TEST(GenerateDropoutMask, RefusesBadArguments) {
 class ForwardDropout : public ::testing::TestWithParam<Isa> {};
 
 TEST_P(ForwardDropout, BySeedHasTheBitsOfTheGeneratedMask) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    for (const float keep_prob : {0.2F, 0.9F, 1.0F}) {
-      for (const bool packed : {false, true}) {
-        ForwardCase c;
-        c.dtype = dtype;
-        c.heads = 3;
-        c.heads_kv = 1;
-        c.mask.mode = 3;
-        c.dropout = DropoutForm::kSeed;
-        c.keep_prob = keep_prob;
-        c.lengths = {{37, 37}, {149, 149}};
-        if (packed) {
-          c.layout = Layout::kTND;
-          c.lengths = {{37, 0, 5, 70}, {149, 3, 61, 70}};
-        }
-        const ForwardProblem problem(c);
-        const ForwardOutputs by_seed = OutputsOf(problem, ContextOf(GetParam()));
-        int64_t bits = 0;
-        for (int64_t b = 0; b < c.batch(); ++b) bits += c.heads * c.lengths.sq[b] * c.lengths.sk[b];
-        const std::vector<uint8_t> mask = Generate(*problem.options().dropout, keep_prob, bits);
-
-        problem.ForgetOutputs();
-        AttentionArgs args = problem.args();
-        args.drop_mask = {mask.data(), DType::kU8, {static_cast<int64_t>(mask.size())}, {}};
-        AttentionOptions options = problem.options();
-        options.dropout.reset();
-        const Status status = FlashAttention(args, options, ContextOf(GetParam()));
-        ASSERT_TRUE(status.ok()) << status.message();
-        EXPECT_TRUE(SameBits(by_seed, problem.Outputs())) << c;
-      }
+  const auto check = [&](DType dtype, float keep_prob, bool packed) {
+    ForwardCase c;
+    c.dtype = dtype;
+    c.heads = 3;
+    c.heads_kv = 1;
+    c.mask.mode = 3;
+    c.dropout = DropoutForm::kSeed;
+    c.keep_prob = keep_prob;
+    c.lengths = {{37, 37}, {149, 149}};
+    if (packed) {
+      c.layout = Layout::kTND;
+      c.lengths = {{37, 0, 5, 70}, {149, 3, 61, 70}};
     }
-  }
+    const ForwardProblem problem(c);
+    const ForwardOutputs by_seed = OutputsOf(problem, ContextOf(GetParam()));
+    int64_t bits = 0;
+    for (int64_t b = 0; b < c.batch(); ++b) bits += c.heads * c.lengths.sq[b] * c.lengths.sk[b];
+    const std::vector<uint8_t> mask = Generate(*problem.options().dropout, keep_prob, bits);
+
+    problem.ForgetOutputs();
+    AttentionArgs args = problem.args();
+    args.drop_mask = {mask.data(), DType::kU8, {static_cast<int64_t>(mask.size())}, {}};
+    AttentionOptions options = problem.options();
+    options.dropout.reset();
+    const Status status = FlashAttention(args, options, ContextOf(GetParam()));
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(SameBits(by_seed, problem.Outputs())) << c;
+  };
+  ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kF16, DType::kBF16}}, Axis{"keep_prob", {0.2F, 0.9F, 1.0F}},
+              Axis{"packed", {false, true}});
 }
 
 TEST_P(ForwardDropout, StatisticsAreThoseBeforeDropout) {

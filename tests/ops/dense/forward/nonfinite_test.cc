@@ -10,6 +10,7 @@
 #include "support/cases/random_forward_case.h"
 #include "support/cases/random_values.h"
 #include "support/compare/compare.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -122,37 +123,33 @@ TEST_P(ForwardNonFinite, SinkThatIsNoNumberSpoilsItsHead) {
 // A sink of +inf takes all the weight of its head, and a sink of -inf takes none. If there are few rows, the keys are
 // cut into parts. Under the causal rule some rows have no key.
 TEST_P(ForwardNonFinite, InfiniteSinkTakesEverythingOrNothing) {
-  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
-    for (const int64_t sq : {1, 4, 70}) {
-      for (const int64_t sk : {40, 1500}) {
-        for (const int mode : {1, 3}) {
-          ForwardCase c = Usual();
-          c.layout = layout;
-          c.heads = 4;
-          c.lengths = EqualLengths(1, sq, sk);
-          c.mask.mode = mode;
-          c.sink = true;
-          reference::Problem values = MakeReferenceProblem(c);
-          values.sink[1] = INFINITY;
-          values.sink[2] = -INFINITY;
-          ExpectSpreadsAsInTheReference(c, values);
-          const ForwardProblem infinite(c, values);
-          values.sink[1] = 3e38;
-          const ForwardProblem overwhelming(c, values);
-          for (const Isa isa : IsaLevels()) {
-            const ForwardOutputs got = OutputsOf(infinite, ContextOf(isa));
-            EXPECT_EQ(got.out, OutputsOf(overwhelming, ContextOf(isa)).out) << IsaName(isa) << " " << c;
-            for (int64_t row = sq; row < 2 * sq; ++row) {
-              EXPECT_EQ(got.max[row], INFINITY);
-              EXPECT_EQ(got.sum[row], 1);
-              EXPECT_EQ(got.lse[row], INFINITY);
-              for (int64_t x = 0; x < c.dv; ++x) ASSERT_EQ(got.out[row * c.dv + x], 0) << IsaName(isa) << " " << c;
-            }
-          }
-        }
+  const auto check = [&](Layout layout, int64_t sq, int64_t sk, int mode) {
+    ForwardCase c = Usual();
+    c.layout = layout;
+    c.heads = 4;
+    c.lengths = EqualLengths(1, sq, sk);
+    c.mask.mode = mode;
+    c.sink = true;
+    reference::Problem values = MakeReferenceProblem(c);
+    values.sink[1] = INFINITY;
+    values.sink[2] = -INFINITY;
+    ExpectSpreadsAsInTheReference(c, values);
+    const ForwardProblem infinite(c, values);
+    values.sink[1] = 3e38;
+    const ForwardProblem overwhelming(c, values);
+    for (const Isa isa : IsaLevels()) {
+      const ForwardOutputs got = OutputsOf(infinite, ContextOf(isa));
+      EXPECT_EQ(got.out, OutputsOf(overwhelming, ContextOf(isa)).out) << IsaName(isa) << " " << c;
+      for (int64_t row = sq; row < 2 * sq; ++row) {
+        EXPECT_EQ(got.max[row], INFINITY);
+        EXPECT_EQ(got.sum[row], 1);
+        EXPECT_EQ(got.lse[row], INFINITY);
+        for (int64_t x = 0; x < c.dv; ++x) ASSERT_EQ(got.out[row * c.dv + x], 0) << IsaName(isa) << " " << c;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"layout", {Layout::kBNSD, Layout::kTND}}, Axis{"sq", {1, 4, 70}}, Axis{"sk", {40, 1500}},
+              Axis{"mode", {1, 3}});
 }
 
 TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
@@ -181,48 +178,45 @@ reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<dou
 
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
   // Exponents reach 2^26, 2^35, 2^62 and nearly 2^127, of either sign. Other rows of the same call have a query of 0.
-  for (const float scale : {0x1p24f, 0x1p33f, -0x1p60f, 0x1.6p125f}) {
-    for (const int64_t rows : {1, 2, 4, 70}) {
-      const ForwardCase c = Scaled(scale, rows);
-      // Along the keys, the maximum of a row rises twice or never.
-      reference::Problem values =
-          ProblemOfScores(c, [](int64_t key) { return static_cast<double>(key / 250 - 1 + key % 2); });
-      for (int64_t head = 0; head < c.heads; ++head) {
-        for (int64_t row = 0; row < rows; ++row) {
-          values.q[values.QueryRow(0, head, row, c.d) + 3] = static_cast<double>((row + head) % 3 - 1);
-        }
+  const auto check = [&](float scale, int64_t rows) {
+    const ForwardCase c = Scaled(scale, rows);
+    // Along the keys, the maximum of a row rises twice or never.
+    reference::Problem values =
+        ProblemOfScores(c, [](int64_t key) { return static_cast<double>(key / 250 - 1 + key % 2); });
+    for (int64_t head = 0; head < c.heads; ++head) {
+      for (int64_t row = 0; row < rows; ++row) {
+        values.q[values.QueryRow(0, head, row, c.d) + 3] = static_cast<double>((row + head) % 3 - 1);
       }
-      ASSERT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << scale << " " << rows;
     }
-  }
+    ASSERT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << scale << " " << rows;
+  };
+  ForEachCase(check, Axis{"scale", {0x1p24f, 0x1p33f, -0x1p60f, 0x1.6p125f}}, Axis{"rows", {1, 2, 4, 70}});
 }
 
 TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
   // The scores of two keys are adjacent f32 numbers. The keys lie in different blocks, and if there are few rows, in
   // different parts. Scaled by 2^24 the scores differ by 2; scaled by 2^60 only the larger has any weight. The other
   // scores are far smaller.
-  for (const float scale : {0x1p24f, 0x1p60f}) {
+  const auto check = [&](float scale, int64_t rows) {
     const double want = scale == 0x1p24f ? 1 / (1 + std::exp(-2.0)) : 1;
-    for (const int64_t rows : {1, 2, 4, 70}) {
-      const ForwardCase c = Scaled(scale, rows);
-      reference::Problem values = ProblemOfScores(c, [](int64_t key) { return key == 5 || key == 590 ? 1.5 : 0.0; });
-      std::fill(values.v.begin(), values.v.end(), 0.0);
-      for (int64_t head = 0; head < c.heads; ++head) {
-        // 2^-12 times 2^-11 is the last bit of 1.5 in f32.
-        for (int64_t row = 0; row < rows; ++row) values.q[values.QueryRow(0, head, row, c.d) + 4] = 0x1p-12;
-        values.k[values.KeyRow(0, head, 5, c.d) + 4] = 0x1p-11 * 2;
-        values.k[values.KeyRow(0, head, 590, c.d) + 4] = 0x1p-11 * 3;
-        for (int64_t column = 0; column < c.dv; ++column) values.v[values.KeyRow(0, head, 590, c.dv) + column] = 1;
-      }
-      const ForwardProblem problem(c, values);
-      for (const Isa isa : IsaLevels()) {
-        for (const double out : OutputsOf(problem, ContextOf(isa)).out) {
-          ASSERT_NEAR(out, want, GetParam() == DType::kF32 ? 1e-5 : 8e-3)
-              << IsaName(isa) << " " << scale << " " << rows;
-        }
+    const ForwardCase c = Scaled(scale, rows);
+    reference::Problem values = ProblemOfScores(c, [](int64_t key) { return key == 5 || key == 590 ? 1.5 : 0.0; });
+    std::fill(values.v.begin(), values.v.end(), 0.0);
+    for (int64_t head = 0; head < c.heads; ++head) {
+      // 2^-12 times 2^-11 is the last bit of 1.5 in f32.
+      for (int64_t row = 0; row < rows; ++row) values.q[values.QueryRow(0, head, row, c.d) + 4] = 0x1p-12;
+      values.k[values.KeyRow(0, head, 5, c.d) + 4] = 0x1p-11 * 2;
+      values.k[values.KeyRow(0, head, 590, c.d) + 4] = 0x1p-11 * 3;
+      for (int64_t column = 0; column < c.dv; ++column) values.v[values.KeyRow(0, head, 590, c.dv) + column] = 1;
+    }
+    const ForwardProblem problem(c, values);
+    for (const Isa isa : IsaLevels()) {
+      for (const double out : OutputsOf(problem, ContextOf(isa)).out) {
+        ASSERT_NEAR(out, want, GetParam() == DType::kF32 ? 1e-5 : 8e-3) << IsaName(isa) << " " << scale << " " << rows;
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"scale", {0x1p24f, 0x1p60f}}, Axis{"rows", {1, 2, 4, 70}});
 }
 
 TEST_P(ForwardNonFinite, RandomCases) {

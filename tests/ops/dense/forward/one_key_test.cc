@@ -7,6 +7,7 @@
 
 #include "support/cases/random_forward_case.h"
 #include "support/compare/compare.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -30,18 +31,18 @@ class ForwardOneKey : public ::testing::TestWithParam<DType> {
     const ForwardProblem problem(c, p);
     for (const Isa isa : IsaLevels()) {
       problem.ForgetOutputs();
-      const ForwardOutputs got = OutputsOf(problem, ContextOf(isa));
-      for (int64_t b = 0; b < p.batch(); ++b) {
-        for (int64_t n = 0; n < p.heads; ++n) {
-          for (int64_t row = 0; row < p.lengths.sq[b]; ++row) {
-            const int64_t key = key_of(row);
-            if (key < 0) continue;
-            const double* v = &p.v[p.KeyRow(b, n / (p.heads / p.heads_kv), key, p.dv)];
-            const double* out = &got.out[p.QueryRow(b, n, row, p.dv)];
-            for (int64_t x = 0; x < p.dv; ++x) ASSERT_EQ(out[x], v[x]) << Name(isa) << " row " << row << "\n " << c;
-          }
-        }
-      }
+      SCOPED_TRACE(testing::Message() << Name(isa) << " " << c);
+      ForEachCase(
+          [&, got = OutputsOf(problem, ContextOf(isa))](int64_t b, int64_t n) {
+            for (int64_t row = 0; row < p.lengths.sq[b]; ++row) {
+              const int64_t key = key_of(row);
+              if (key < 0) continue;
+              const double* v = &p.v[p.KeyRow(b, n / (p.heads / p.heads_kv), key, p.dv)];
+              const double* out = &got.out[p.QueryRow(b, n, row, p.dv)];
+              for (int64_t x = 0; x < p.dv; ++x) ASSERT_EQ(out[x], v[x]) << "row " << row;
+            }
+          },
+          Axis{"batch", FromTo(0, p.batch() - 1)}, Axis{"head", FromTo(0, p.heads - 1)});
     }
   }
   static void ExpectItsValue(const ForwardCase& c, const std::function<int64_t(int64_t)>& key_of) {
@@ -52,16 +53,13 @@ class ForwardOneKey : public ::testing::TestWithParam<DType> {
 constexpr float kScales[] = {0.2041F, -1.7F, 3e3F, 1e6F};
 
 TEST_P(ForwardOneKey, OfTheSequence) {
-  for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
-    for (const int64_t sq : {1, 3, 70}) {
-      for (const float scale : kScales) {
-        ForwardCase c = Usual(sq, 1);
-        c.layout = layout;
-        c.scale = scale;
-        ExpectItsValue(c, [](int64_t) { return 0; });
-      }
-    }
-  }
+  const auto check = [&](Layout layout, int64_t sq, float scale) {
+    ForwardCase c = Usual(sq, 1);
+    c.layout = layout;
+    c.scale = scale;
+    ExpectItsValue(c, [](int64_t) { return 0; });
+  };
+  ForEachCase(check, Axis{"layout", {Layout::kBNSD, Layout::kTND}}, Axis{"sq", {1, 3, 70}}, Axis{"scale", kScales});
 }
 
 TEST_P(ForwardOneKey, OfTheFirstCausalRow) {
@@ -99,25 +97,24 @@ TEST_P(ForwardOneKey, ThatTheDenseMaskLeaves) {
 
 // The other keys' probabilities are below the smallest f32 number.
 TEST_P(ForwardOneKey, ThatIsFarAboveTheOthers) {
-  for (const int64_t sq : {1, 5, 40}) {
-    for (const float scale : {3.0F, 40.0F, 700.0F}) {
-      ForwardCase c = Usual(sq, 1500);
-      c.scale = scale;
-      reference::Problem p = MakeReferenceProblem(c);
-      for (int64_t b = 0; b < 2; ++b) {
-        for (int64_t n = 0; n < 4; ++n) {
-          for (int64_t row = 0; row < sq; ++row) {
-            // The key's score is 16 * 16, and the other scores are below 16 * 8.
-            std::fill_n(&p.q[p.QueryRow(b, n, row, c.d)], c.d, 0.0);
-            p.q[p.QueryRow(b, n, row, c.d) + 3] = 16;
-          }
-          if (n % 2 != 0) continue;
-          p.k[p.KeyRow(b, n / 2, 1100, c.d) + 3] = 15.875;
+  const auto check = [&](int64_t sq, float scale) {
+    ForwardCase c = Usual(sq, 1500);
+    c.scale = scale;
+    reference::Problem p = MakeReferenceProblem(c);
+    for (int64_t b = 0; b < 2; ++b) {
+      for (int64_t n = 0; n < 4; ++n) {
+        for (int64_t row = 0; row < sq; ++row) {
+          // The key's score is 16 * 16, and the other scores are below 16 * 8.
+          std::fill_n(&p.q[p.QueryRow(b, n, row, c.d)], c.d, 0.0);
+          p.q[p.QueryRow(b, n, row, c.d) + 3] = 16;
         }
+        if (n % 2 != 0) continue;
+        p.k[p.KeyRow(b, n / 2, 1100, c.d) + 3] = 15.875;
       }
-      ExpectItsValue(c, p, [](int64_t) { return 1100; });
     }
-  }
+    ExpectItsValue(c, p, [](int64_t) { return 1100; });
+  };
+  ForEachCase(check, Axis{"sq", {1, 5, 40}}, Axis{"scale", {3.0F, 40.0F, 700.0F}});
 }
 
 INSTANTIATE_TEST_SUITE_P(DType, ForwardOneKey, ::testing::Values(DType::kF32, DType::kF16, DType::kBF16),

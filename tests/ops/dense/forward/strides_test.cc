@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "support/compare/compare.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -51,25 +52,23 @@ TEST_P(ForwardStrides, PackedQkvAndOutInOneBuffer) {
 }
 
 TEST_P(ForwardStrides, ReadsNothingOutsideItsTensors) {
-  for (const Place place : {Place::kAtEnd, Place::kAtStart}) {
-    for (const DType dtype : kDTypes) {
-      for (const int64_t d : {1, 7, 16, 40, 65}) {
-        ForwardCase c = Usual(dtype);
-        c.d = c.dv = d;
-        c.placement.place = place;
-        c.pse = PseForm::kFull;
-        c.pse_type = reference::PseType::kScaleThenAdd;
-        c.dense_mask = MaskForm::kPerHead;
-        c.dropout = DropoutForm::kMask;
-        c.keep_prob = 0.5F;
-        c.sink = true;
-        EXPECT_TRUE(RunsLikeTheReference(c, context()));
-        c.layout = Layout::kTND;
-        c.lengths = {{3, 0, 70}, {9, 2, 131}};
-        EXPECT_TRUE(RunsLikeTheReference(c, context()));
-      }
-    }
-  }
+  const auto check = [&](Place place, DType dtype, int64_t d) {
+    ForwardCase c = Usual(dtype);
+    c.d = c.dv = d;
+    c.placement.place = place;
+    c.pse = PseForm::kFull;
+    c.pse_type = reference::PseType::kScaleThenAdd;
+    c.dense_mask = MaskForm::kPerHead;
+    c.dropout = DropoutForm::kMask;
+    c.keep_prob = 0.5F;
+    c.sink = true;
+    EXPECT_TRUE(RunsLikeTheReference(c, context()));
+    c.layout = Layout::kTND;
+    c.lengths = {{3, 0, 70}, {9, 2, 131}};
+    EXPECT_TRUE(RunsLikeTheReference(c, context()));
+  };
+  ForEachCase(check, Axis{"place", {Place::kAtEnd, Place::kAtStart}}, Axis{"dtype", kDTypes},
+              Axis{"d", {1, 7, 16, 40, 65}});
 }
 
 TEST_P(ForwardStrides, InputsMayBeOneTensor) {

@@ -12,6 +12,7 @@
 
 #include "fa/decode_attention.h"
 #include "ops/inference/decode/int8_decode.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 #include "support/guarded_buffer.h"
 #include "support/sanitizer.h"
@@ -177,7 +178,7 @@ class MovedKeys {
 };
 
 TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
-  for (const int64_t sq : {1, 17}) {
+  const auto check = [&](int64_t sq) {
     PromptCase c = Int8Case(DType::kF16, sq);
     c.d = 40;
     c.dv = 24;
@@ -214,7 +215,8 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
         same_bits("pages");
       }
     }
-  }
+  };
+  ForEachCase(check, Axis{"sq", {1, 17}});
 }
 
 // Page 0 is unreadable memory. Pages that end before the window have the table entry 0, because none of their rows may

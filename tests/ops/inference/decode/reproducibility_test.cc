@@ -6,6 +6,7 @@
 #include "fa/flash_attention.h"
 #include "ops/inference/decode/decode_case.h"
 #include "support/compare/compare.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -32,57 +33,53 @@ constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr int64_t kAttendingHeads[] = {1, 2, 4, 8};
 
 TEST_P(DecodeBits, OfRunsOfKeysDependOnNeitherPagesNorThreads) {
-  for (const DType dtype : kFloats) {
-    for (const int64_t heads : kAttendingHeads) {
-      DecodeCase c = Attending(heads, dtype);
-      const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 1));
-      for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages, KeyForm::kPagesOfHeads}) {
-        c.keys = form;
-        c.page_rows = 50;
-        EXPECT_TRUE(SameBits(OutputsOf(c, ContextOf(GetParam(), 3)), want)) << c;
-      }
+  const auto check = [&](DType dtype, int64_t heads) {
+    DecodeCase c = Attending(heads, dtype);
+    const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 1));
+    for (const KeyForm form : {KeyForm::kOneTensor, KeyForm::kPages, KeyForm::kPagesOfHeads}) {
+      c.keys = form;
+      c.page_rows = 50;
+      EXPECT_TRUE(SameBits(OutputsOf(c, ContextOf(GetParam(), 3)), want)) << c;
     }
+  };
+  ForEachCase(check, Axis{"type", kFloats}, Axis{"heads", kAttendingHeads});
+}
+
+/// Expects that each batch element has the same bits alone.
+void ExpectSameBitsAlone(const DecodeCase& c, Isa isa) {
+  const ForwardOutputs together = OutputsOf(c, ContextOf(isa, 2));
+  size_t at = 0;
+  for (int64_t b = 0; b < 3; ++b) {
+    DecodeCase alone = c;
+    alone.dense.lengths = {{c.dense.lengths.sq[b]}, {c.dense.lengths.sk[b]}};
+    alone.dense.first_sequence = b;
+    for (const double value : OutputsOf(alone, ContextOf(isa, 3)).out) ASSERT_EQ(value, together.out[at++]) << b << c;
   }
 }
 
 TEST_P(DecodeBits, OfRunsOfKeysDoNotDependOnTheBatch) {
-  for (const DType dtype : kFloats) {
-    for (const int64_t heads : kAttendingHeads) {
-      const DecodeCase c = Attending(heads, dtype);
-      const ForwardOutputs together = OutputsOf(c, ContextOf(GetParam(), 2));
-      size_t at = 0;
-      for (int64_t b = 0; b < 3; ++b) {
-        DecodeCase alone = c;
-        alone.dense.lengths = {{1}, {c.dense.lengths.sk[static_cast<size_t>(b)]}};
-        alone.dense.first_sequence = b;
-        for (const double value : OutputsOf(alone, ContextOf(GetParam(), 2)).out) {
-          ASSERT_EQ(value, together.out[at++]) << b << " " << c;
-        }
-      }
-    }
-  }
+  ForEachCase([](int64_t heads, DType dtype) { ExpectSameBitsAlone(Attending(heads, dtype), GetParam()); },
+              Axis{"heads", kAttendingHeads}, Axis{"type", kFloats});
 }
 
 TEST_P(DecodeBits, DoNotDependOnWhereKeysLie) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const int64_t sq : {1, 6}) {
-      for (const Quantization quantization : {Quantization::kNone, Quantization::kPerToken}) {
-        const DecodeCase c = Usual(sq, dtype, quantization);
-        const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
-        const auto check = [&](KeyForm form, int64_t page_rows, uint64_t order) {
-          DecodeCase other = c;
-          other.keys = form;
-          other.page_rows = page_rows;
-          other.page_order = order;
-          EXPECT_TRUE(SameBits(OutputsOf(other, ContextOf(GetParam(), 2)), want)) << other;
-        };
-        check(KeyForm::kList, 16, 1);
-        for (const uint64_t order : {1, 2}) check(KeyForm::kPages, 16, order);
-        for (const int64_t page_rows : {1, 50}) check(KeyForm::kPages, page_rows, 1);
-        check(KeyForm::kPagesOfHeads, 16, 2);
-      }
-    }
-  }
+  const auto check = [](DType dtype, int64_t sq, Quantization quantization) {
+    const DecodeCase c = Usual(sq, dtype, quantization);
+    const ForwardOutputs want = OutputsOf(c, ContextOf(GetParam(), 2));
+    const auto check_form = [&](KeyForm form, int64_t page_rows, uint64_t order) {
+      DecodeCase other = c;
+      other.keys = form;
+      other.page_rows = page_rows;
+      other.page_order = order;
+      EXPECT_TRUE(SameBits(OutputsOf(other, ContextOf(GetParam(), 2)), want)) << other;
+    };
+    check_form(KeyForm::kList, 16, 1);
+    for (const uint64_t order : {1, 2}) check_form(KeyForm::kPages, 16, order);
+    for (const int64_t page_rows : {1, 50}) check_form(KeyForm::kPages, page_rows, 1);
+    check_form(KeyForm::kPagesOfHeads, 16, 2);
+  };
+  ForEachCase(check, Axis{"type", kFloats}, Axis{"sq", {1, 6}},
+              Axis{"quantization", {Quantization::kNone, Quantization::kPerToken}});
 }
 
 TEST_P(DecodeBits, DoNotDependOnThreads) {
@@ -101,14 +98,7 @@ TEST_P(DecodeBits, DoNotDependOnThreads) {
 TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   DecodeCase c = Usual(2, DType::kF32, Quantization::kNone);
   c.keys = KeyForm::kPages;
-  const ForwardOutputs together = OutputsOf(c, ContextOf(GetParam(), 2));
-  size_t at = 0;
-  for (int64_t b = 0; b < 3; ++b) {
-    DecodeCase alone = c;
-    alone.dense.lengths = {{2}, {c.dense.lengths.sk[b]}};
-    alone.dense.first_sequence = b;
-    for (const double value : OutputsOf(alone, ContextOf(GetParam(), 3)).out) ASSERT_EQ(value, together.out[at++]) << b;
-  }
+  ExpectSameBitsAlone(c, GetParam());
 }
 
 // Returns whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit, FlashAttention

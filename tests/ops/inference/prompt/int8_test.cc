@@ -8,6 +8,7 @@
 
 #include "ops/inference/strided_scales.h"
 #include "prompt_case.h"
+#include "support/each_case.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {
@@ -95,18 +96,17 @@ TEST_P(PromptInt8, ABias) {
 }
 
 TEST_P(PromptInt8, ScalesOfEverySignAndForm) {
-  for (const float deq1 : {1.0F / 2000, -1.0F / 2000, 0.0F}) {
-    for (const float quant1 : {127.0F, -127.0F, 255.0F, -300.0F, 100.5F, 0.0F, 3.0F}) {
-      for (const DType out : {DType::kF16, DType::kI8}) {
-        PromptCase c = Int8Case(out);
-        c.deq1 = deq1;
-        c.quant1 = quant1;
-        c.deq2 = -c.deq2;
-        c.packed_deq = quant1 > 0;
-        EXPECT_TRUE(RunsLikeTheReference(c, context())) << deq1 << " " << quant1 << " " << Name(out);
-      }
-    }
-  }
+  const auto check = [&](float deq1, float quant1, DType out) {
+    PromptCase c = Int8Case(out);
+    c.deq1 = deq1;
+    c.quant1 = quant1;
+    c.deq2 = -c.deq2;
+    c.packed_deq = quant1 > 0;
+    EXPECT_TRUE(RunsLikeTheReference(c, context())) << deq1 << " " << quant1 << " " << Name(out);
+  };
+  ForEachCase(check, Axis{"deq1", {1.0F / 2000, -1.0F / 2000, 0.0F}},
+              Axis{"quant1", {127.0F, -127.0F, 255.0F, -300.0F, 100.5F, 0.0F, 3.0F}},
+              Axis{"out", {DType::kF16, DType::kI8}});
 }
 
 TEST_P(PromptInt8, OutputScalesAndOffsets) {
