@@ -20,7 +20,7 @@ struct MaskRule {
   bool operator==(const MaskRule&) const = default;
 };
 
-/// Lengths of the batch elements.
+/// The numbers of rows and keys of each sequence.
 struct Lengths {
   std::vector<int64_t> sq, sk;
 

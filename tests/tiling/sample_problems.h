@@ -13,7 +13,7 @@
 
 namespace fa::tiling {
 
-/// The sizes of a call in the form that tests write. `lengths` has (sq, sk) of each sequence.
+/// The sizes of a call, in a form that tests can write briefly. `lengths` has (sq, sk) of each sequence.
 struct Sizes {
   std::vector<std::pair<int64_t, int64_t>> lengths;
   int64_t heads = 1, heads_kv = 1;

@@ -8,14 +8,14 @@
 namespace fa::test {
 namespace {
 
-/// Adds the fields of a list of tensors, which are keys or values: "k[0]", "k[1]", ...
+/// Adds one field per tensor of a list, which holds keys or values: "k[0]", "k[1]", ...
 void AddList(const char* name, std::span<const TensorView> views, std::vector<TensorField>* fields) {
   for (size_t b = 0; b < views.size(); ++b) {
     fields->emplace_back(std::string(name) + "[" + std::to_string(b) + "]", const_cast<TensorView*>(&views[b]));
   }
 }
 
-/// Returns the number of bytes of the members of Args that Fields returns.
+/// Returns the total size in bytes of the members of Args for which Fields has a field.
 template <typename Args>
 constexpr size_t BytesOfFields() {
   size_t bytes = 0;
