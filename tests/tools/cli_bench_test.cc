@@ -110,7 +110,7 @@ TEST(CliBench, BadArgumentsNameTheFlag) {
 
 TEST(CliBench, TimesForAsLongAsAsked) {
   using Clock = std::chrono::steady_clock;
-  // The time asked for is more than the default of 2.5 s. How much longer the call takes depends on the machine.
+  // --seconds asks for more than the default of 2.5 s. How much longer the call takes depends on the machine.
   constexpr double kSeconds = 3;
   const Clock::time_point begin = Clock::now();
   const CliResult result = RunCli("bench forward --shape 1,1,1,8,8,16 --threads 1 --seconds 3");

@@ -11,7 +11,7 @@
 namespace fa::tool {
 namespace {
 
-// An int8 value stands for a multiple of this scale, which is exact in bf16.
+// An int8 value stands for its multiple of this scale, which bf16 holds exactly.
 constexpr float kInt8Scale = 1.0f / 32;
 
 int8_t ToInt8(double value) {
@@ -31,8 +31,8 @@ DecodeData::DecodeData(const DecodeCase& decode) : case_(decode), dense_(decode.
   v_ = Rearranged(dense_.value(), case_.args.v[0], case_.forward.dv);
 }
 
-/// Returns the rows of a dense tensor in the form that the call takes. With int8, the dense rows become the numbers
-/// that the int8 rows represent.
+/// Returns the rows of `dense` in the form that the call takes: pages, int8 or both. If it is int8, the elements of
+/// `dense` are replaced by the numbers that the int8 values stand for.
 Tensor DecodeData::Rearranged(Tensor& dense, const TensorView& like, int64_t d) const {
   const ForwardCase& forward = case_.forward;
   const TensorSizes sizes{.batch = forward.batch, .seq = forward.sk, .heads = forward.heads_kv, .d = d};
