@@ -15,6 +15,7 @@ from ._attention import (
     flash_attention_grad,
     ring_attention_update,
 )
+from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._decode import decode_attention
 from ._errors import own_names
 from ._fa import PlanDescription
@@ -33,9 +34,13 @@ _OPERATORS: dict[str, Callable] = {
     "dense-indexer-lse": _sparse.dense_lightning_indexer_softmax_lse,
     "dense-indexer-kl-loss": _sparse.dense_lightning_indexer_grad_kl_loss,
     "merge": ring_attention_update,
+    "merge-lse": merge_by_lse,
+    "scatter": scatter_rows,
+    "gather": gather_rows,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
 _LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # the values of these arguments matter, not only their shapes
+_LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
 _DTYPES = {  # the library's type names
     "f32": "float32",
     "bf16": "bfloat16",
@@ -55,7 +60,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
     Args:
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
-            "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss" or "merge".
+            "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
+            "scatter" or "gather".
         arrays, keywords: the arguments of the operator's function. An array may be replaced by its shape as a tuple:
             (1, 8, 512, 64) for q [B, N, Sq, D]. A backward may lack the forward's results and the gradient of its
             output.
@@ -107,9 +113,9 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
     """Returns the type of a shape that stands for this argument."""
     if name.endswith("mask"):
         return "uint8" if name == "drop_mask" else "bool"
-    if name.endswith(("indices", "table")):
+    if name.endswith(("indices", "table")) or name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):
         return "int32"
-    if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "p_head_mean"):
+    if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "lse", "p_head_mean"):
         return "float32"
     if name in ("k", "v") and given.get("antiquant_scale") is not None:
         return "int8"
@@ -122,7 +128,7 @@ def _described(name: str, value: Any, dtype: str) -> Any:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return DescribedArray(value.shape, value.dtype, value)
     if isinstance(value, (list, tuple)) and value and not all(isinstance(item, numbers.Integral) for item in value):
-        return [_described(name, item, dtype) for item in value] if name in ("k", "v") else value
+        return [_described(name, item, dtype) for item in value] if name in _LISTS else value
     return DescribedArray(value, dtype) if isinstance(value, tuple) else value
 
 

@@ -85,23 +85,12 @@ _OWN_ATTENTION = """
     wavlm xglm xlm xlnet yoso
 """.split()
 
-# Refused: the layers of these models pass a selection of keys to attention.
-_BLOCK_INDICES = """
-    minimax_m3_vl minimax_m3_vl_text
-""".split()
-
-_INDICES = """
-    axk2 deepseek_v32 glm_moe_dsa hy_v4 mistral_large4 mistral_large4_text
-""".split()
-
 # Refused: transformers does not set the attention of these models by name.
 _BY_CLASS = """
     data2vec-vision falcon
 """.split()
 
 REFUSED_BY = dict.fromkeys(_OWN_ATTENTION + _BY_CLASS, 'does not take attn_implementation="fa"')
-REFUSED_BY |= dict.fromkeys(_BLOCK_INDICES, '"fa" does not know the keyword block_indices ')
-REFUSED_BY |= dict.fromkeys(_INDICES, '"fa" does not know the keyword indices ')
 
 # Equal, because these models never call an attention function. Each gives a warning.
 WARNED = """

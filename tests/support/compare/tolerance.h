@@ -26,7 +26,11 @@ namespace fa::test {
 ///   smallest number for a subnormal p. Rounding the output adds U |O|.
 class ForwardTolerance {
  public:
-  ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype);
+  /// @param operand_unit  the unit roundoff with which operands of both products may be rounded; 0: they are not. A
+  /// sum of D products of total magnitude A is then off by 4 operand_unit sqrt(sum of squares), where the root is
+  /// taken as 1.5 A / sqrt(D), as random numbers have it. For D < 3 it is A.
+  ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype,
+                   double operand_unit = 0);
 
   [[nodiscard]] double Out(int64_t row, int64_t element) const;
   [[nodiscard]] double Max(int64_t row) const;
@@ -41,6 +45,7 @@ class ForwardTolerance {
   double score_unit_;      ///< relative to the sum of the magnitudes of the score's terms
   double score_absolute_;  ///< whatever the magnitudes are
   double exp_relative_;
+  double operand_unit_;
 };
 
 }  // namespace fa::test
