@@ -1,5 +1,5 @@
-// A mask tensor that drops the pairs of a rule gives the bits of the rule, forward and backward, on every level. Only
-// dq may differ if the call has no rule: the order in which the key blocks add to dq follows from the rule.
+// If a mask tensor drops the same pairs as a rule, both give the same bits, forward and backward, on every level.
+// Without a rule only dq may differ, because the order in which key blocks add to dq follows from the rule.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct MaskPair {
 
 void PrintTo(const MaskPair& mask, std::ostream* out) { *out << mask.name; }
 
-/// Returns the mask with which row i keeps the keys of [begin(i), end(i)).
+/// Returns the mask under which row i keeps the keys [begin(i), end(i)).
 template <typename Begin, typename End>
 Mask RowsOf(const Begin& begin, const End& end) {
   std::vector<int64_t> begins, ends;
@@ -45,7 +45,7 @@ std::vector<MaskPair> Masks() {
           {"documents", RowsOf([](int64_t i) { return i / 75 * 130; }, [](int64_t i) { return i / 75 * 130 + 101; })}};
 }
 
-/// The interval of row i under any of the rules of Masks.
+/// Returns the interval of keys that row i keeps under a rule of Masks().
 std::pair<int64_t, int64_t> KeysOf(const Mask& mask, int64_t i) {
   const int64_t diagonal = i + kKeys - kRows;
   if (mask.kind() == Mask::Kind::kRows)
@@ -63,7 +63,7 @@ std::vector<uint8_t> TensorOf(const Mask& mask) {
   return drop;
 }
 
-/// The inputs and outputs of a forward and its backward. 16-bit elements are random bf16 numbers of moderate size.
+/// The inputs and outputs of a forward and its backward. 16-bit elements are random bf16 numbers.
 class Call {
  public:
   explicit Call(DType dtype) : dtype_(dtype) {
@@ -71,7 +71,7 @@ class Call {
     for (std::vector<std::byte>* tensor : {&q_, &d_out_}) Fill(kRows, random, tensor);
     for (std::vector<std::byte>* tensor : {&k_, &v_}) Fill(kKeys, random, tensor);
   }
-  /// Returns the bytes of out, both statistics, dk, dv and, if the caller wants it, dq in one vector.
+  /// Returns the bytes of out, both statistics, dk, dv and, with `with_dq`, dq in one vector.
   std::vector<std::byte> Run(const Mask& rule, const std::vector<uint8_t>* drop, Context* context,
                              bool with_dq = true) {
     const Dims stats{1, kHeads, kRows};
@@ -151,7 +151,7 @@ TEST_P(MaskTensor, GivesOtherBitsWithoutOnePair) {
   const auto& [mask, dtype] = GetParam();
   Call call(dtype);
   std::vector<uint8_t> drop = TensorOf(mask.rule);
-  // Row 60 keeps this key under every rule.
+  // The tensor drops one key that row 60 keeps under every rule.
   const auto [begin, end] = KeysOf(mask.rule, 60);
   drop[static_cast<size_t>(60 * kKeys + std::max<int64_t>(begin, 0) + (end - begin) / 2)] = 1;
   EXPECT_FALSE(call.Run(mask.rule, &drop, ContextOf(Isa::kPortable)) ==
