@@ -82,29 +82,30 @@ class Call {
     };
     TensorView mask;
     if (drop != nullptr) mask = View(*drop, Dims{kRows, kKeys});
-    const AttentionOptions options{.mask = rule};
-    EXPECT_TRUE(FlashAttention({.q = rows(q_, kRows),
-                                .k = rows(k_, kKeys),
-                                .v = rows(v_, kKeys),
-                                .dense_mask = mask,
-                                .out = rows(out, kRows),
-                                .softmax_max = View(max, stats),
-                                .softmax_sum = View(sum, stats)},
-                               options, context)
-                    .ok());
-    EXPECT_TRUE(FlashAttentionGrad({.q = rows(q_, kRows),
-                                    .k = rows(k_, kKeys),
-                                    .v = rows(v_, kKeys),
-                                    .dense_mask = mask,
-                                    .out = rows(std::as_const(out), kRows),
-                                    .d_out = rows(d_out_, kRows),
-                                    .softmax_max = View(std::as_const(max), stats),
-                                    .softmax_sum = View(std::as_const(sum), stats),
-                                    .dq = rows(dq, kRows),
-                                    .dk = rows(dk, kKeys),
-                                    .dv = rows(dv, kKeys)},
-                                   options, context)
-                    .ok());
+    AttentionOptions options;
+    options.mask = rule;
+    AttentionArgs args;
+    args.q = rows(q_, kRows);
+    args.k = rows(k_, kKeys);
+    args.v = rows(v_, kKeys);
+    args.dense_mask = mask;
+    args.out = rows(out, kRows);
+    args.softmax_max = View(max, stats);
+    args.softmax_sum = View(sum, stats);
+    EXPECT_TRUE(FlashAttention(args, options, context).ok());
+    AttentionGradArgs grads;
+    grads.q = args.q;
+    grads.k = args.k;
+    grads.v = args.v;
+    grads.dense_mask = mask;
+    grads.out = args.out;
+    grads.d_out = rows(d_out_, kRows);
+    grads.softmax_max = args.softmax_max;
+    grads.softmax_sum = args.softmax_sum;
+    grads.dq = rows(dq, kRows);
+    grads.dk = rows(dk, kKeys);
+    grads.dv = rows(dv, kKeys);
+    EXPECT_TRUE(FlashAttentionGrad(grads, options, context).ok());
     std::vector<std::byte> all = out;
     const auto add = [&all](const auto& tensor) {
       const auto bytes = std::as_bytes(std::span(tensor));
