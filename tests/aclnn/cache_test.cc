@@ -1,4 +1,4 @@
-// Tests the device's interface of AttentionUpdate and of the operators that scatter and gather rows of caches.
+// Tests the device's AttentionUpdate, and its operators that scatter and gather rows of caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

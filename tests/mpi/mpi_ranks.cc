@@ -184,7 +184,7 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  // The ranks' rows begin in the middle of a group of rows that kernels of pairs add at once.
+  // The ranks' rows begin inside a group of rows that kernels of pairs add at once.
   BackwardCase packed;
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;

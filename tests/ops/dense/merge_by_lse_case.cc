@@ -17,8 +17,8 @@ using ::testing::AssertionSuccess;
 constexpr double kF32Unit = 0x1p-24;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Returns the tolerance of an output, in f32 units of the sum of |weight * part|. A weight has the error of an exp (2
-/// units) and of the rounding of its argument (|x| <= 50 here). Each part adds a product and a sum to numerator and
+/// Returns an output's tolerance, in f32 units of the sum of |weight * part|. A weight is off by an exp's error (2
+/// units) and by the rounding of its argument (|x| <= 50 here). Each part adds a product and a sum to numerator and
 /// denominator. A quotient follows.
 double Units(int64_t parts) { return 60 + 4 * static_cast<double>(parts); }
 

@@ -27,8 +27,8 @@ namespace fa::test {
 class ForwardTolerance {
  public:
   /// @param operand_unit  the unit roundoff if operands of both products may be rounded, otherwise 0. If the magnitudes
-  ///                      of D products add up to A, their sum is then off by 4 operand_unit sqrt(sum of squares). For
-  ///                      random numbers this root is at most 1.5 A / sqrt(D). For D < 3 it is taken as A.
+  ///                      of D products add up to A, their sum is then off by 4 operand_unit sqrt(sum of squares). The
+  ///                      root is taken as 1.5 A / sqrt(D), as random numbers have it, and as A for D < 3.
   ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype,
                    double operand_unit = 0);
 

@@ -171,7 +171,8 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
                 if (std::isnan(number)) {
                   ASSERT_TRUE(std::isnan(got)) << Name(format) << " code " << c;
                 } else {
-                  // With bf16 a kernel of pairs rounds the exponent, which leaves an error of the score.
+                  // With bf16, the exponent in a kernel of pairs has the rounding error of the score. Rounding P to
+                  // bf16 removes it.
                   ASSERT_TRUE(got == number)
                       << Name(format) << " code " << c << ": " << got << ", want " << number << " " << IsaName(isa);
                 }

@@ -22,7 +22,7 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Returns the head of `row`, which counts the rows of all heads of all sequences in the order [sequence][head][row].
+/// Returns the head to which `row` belongs. Rows are counted in the order [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];
