@@ -406,7 +406,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   std::vector<float> elsewhere(call.out().size(), NAN);
   call.Plan();
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), ACLNN_SUCCESS);
-  // aclSetTensorAddr counts query, key, value, softmaxMax, softmaxSum, attentionOut.
+  // aclSetTensorAddr numbers the tensors: query, key, value, softmaxMax, softmaxSum, attentionOut.
   auto* out = const_cast<aclTensor*>(call.p.out);
   ASSERT_EQ(aclSetTensorAddr(call.executor, 5, out, elsewhere.data()), ACLNN_SUCCESS);
   ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);

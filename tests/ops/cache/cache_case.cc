@@ -16,7 +16,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// The tensors of a case. Each number gives other random bytes and strides.
+/// The tensors of a case. A tensor's number decides about its random bytes and strides.
 enum Part : int64_t { kKey, kValue, kKeyCache, kValueCache, kSlots, kSources, kTable, kLengths, kOffsets };
 
 /// Returns strides under which the dimensions are nested in a random order, with gaps.

@@ -51,7 +51,7 @@ std::vector<Isa> FirstAndLast() {
   return {Isa::kPortable, DetectIsa()};
 }
 
-// All levels run here. The tests of ranks, which use threads too, run on two levels only under a sanitizer
+// All levels run here. Under a sanitizer, the tests of ranks, which use threads too, run on only two levels
 // (RankLevels).
 INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),

@@ -36,7 +36,7 @@ struct DecodeCase {
   int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
-  /// Scales lie in antiquant_scale, which has only the first three kinds; otherwise in k_scale and v_scale.
+  /// If true, scales lie in antiquant_scale, which has only the first three kinds; otherwise in k_scale and v_scale.
   bool combined = true;
   DType format = DType::kI8;  ///< type of compressed keys and values
   double scale_factor = 1;    ///< a factor of all scales

@@ -52,7 +52,7 @@ constexpr const char* kMergeSizes = "PARTS,M,D";
 void PlanMerge(const CachePlanFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const std::vector<int64_t> shape = SizesOf(flags, kMergeSizes, 3);
-  constexpr int64_t kMostParts = 4096;  // so many that the lists of tensors still fit into memory
+  constexpr int64_t kMostParts = 4096;  // with more, the lists of tensors would take too much memory
   if (shape[0] < 1 || shape[0] > kMostParts) {
     throw UsageError(fmt::format("--shape: PARTS={}, want 1 to {}", shape[0], kMostParts));
   }
