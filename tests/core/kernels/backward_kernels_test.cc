@@ -247,7 +247,7 @@ TEST_P(BackwardKernelsTest, BiasGradientScalesOrAddsTheRowsInUse) {
   ForEachCase(check, Axis{"keys", {1, 3, 8, 17}}, Axis{"accumulate", {false, true}});
 }
 
-/// A row of numbers in a type, with NaN after it, and the same numbers as floats.
+/// A row of `dtype` numbers, followed by NaN, and the same numbers as floats.
 struct TypedRow {
   TypedRow(const RowKernels& kernels, DType of, int64_t n, uint32_t seed)
       : dtype(of), bytes(static_cast<size_t>(n + 64) * SizeOf(of), 0xff), numbers(static_cast<size_t>(n)) {

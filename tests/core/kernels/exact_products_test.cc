@@ -98,7 +98,7 @@ struct MaskedWeights {
 
 /// Counts the elements of exact products by kind.
 struct Seen {
-  /// Returns whether an element is not finite exactly if it sees a poisoned value, and else has the plain bits.
+  /// Succeeds if the element is not finite where it sees a poisoned value, and elsewhere has the bits of `plain`.
   [[nodiscard]] testing::AssertionResult Agree(float exact, float plain, bool sees) {
     ++(sees ? spoilt : same);
     if (std::isfinite(exact) != sees && (sees || EqualBits(exact, plain))) return testing::AssertionSuccess();

@@ -1,5 +1,5 @@
-// Tests every operator on two executors. ThreadSanitizer sees all threads of the one on std::threads, and not all of
-// the one on oneTBB. Any order of tasks must give the bits of one thread, without a race.
+// Tests every operator on two executors: one on std::threads, all of which ThreadSanitizer sees, and one on oneTBB. Any
+// order of tasks must give the bits of one thread, without a race.
 
 #include <gtest/gtest.h>
 

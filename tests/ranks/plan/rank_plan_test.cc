@@ -324,8 +324,7 @@ TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
   Sizes sizes;
   sizes.lengths = {{200, 200}, {700, 700}};
   const auto as_one_process = [&](bool backward, Strategy strategy, int64_t summed_rows) {
-    RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // the cut is at row 384, which is row 184 of
-                                                                           // its sequence
+    RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // row 384 is row 184 of its sequence
     call.backward = backward;
     call.summed_rows = summed_rows;
     return MakeRankPlan(call).as_one_process;
