@@ -415,7 +415,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   EXPECT_EQ(elsewhere, std::vector<float>(elsewhere.size(), 1.0F));
   EXPECT_EQ(aclSetTensorAddr(call.executor, 6, out, elsewhere.data()), ACLNN_ERR_PARAM_INVALID);
 
-  // Inputs are query, key, value; outputs are softmaxMax, softmaxSum, attentionOut.
+  // aclSetInputTensorAddr numbers query, key, value, and aclSetOutputTensorAddr softmaxMax, softmaxSum, attentionOut.
   const std::vector<float> value(4 * SmallCall::kSize, 2.0F);
   std::vector<float> again(elsewhere.size(), NAN);
   auto* given = const_cast<aclTensor*>(call.p.value);
