@@ -1,5 +1,6 @@
 // Tests products that skip masked pairs. A masked pair contributes exactly nothing, even if its value is NaN or inf:
-// the bits are those of the plain product of 0 and the weight 0. In all other pairs, NaN and inf reach the result.
+// the bits are those of the plain product in which its value and its weight are 0. In all other pairs, NaN and inf
+// reach the result.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

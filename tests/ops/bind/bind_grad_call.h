@@ -27,7 +27,7 @@ struct GradCall {
   }
 
   [[nodiscard]] Result<ops::BoundAttentionGrad> Bind() const;
-  /// Binds the call, then checks the same arguments again as a run checks its arguments.
+  /// Binds the call, then checks its arguments with CheckGradRunArgs.
   [[nodiscard]] Status Run() const;
   [[nodiscard]] AttentionGradArgs WithLengths() const;
 
