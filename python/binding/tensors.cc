@@ -26,7 +26,7 @@ struct ExchangeApi {
   void* allocate;
   void* export_owned;
   void* import_owned;
-  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< may be null; returns -1 and sets an error if it fails
+  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< may be null; returns -1 with an error set if it fails
   void* stream;
 };
 constexpr uint32_t kMajor = 1;
@@ -77,8 +77,8 @@ bool IsTensor(const Torch& torch, nb::handle object) {
   return std::any_of(torch.classes.begin(), torch.classes.end(), is_of);
 }
 
-/// Returns whether the tensor has exactly the dispatch keys of a plain tensor. Wrappers, negated views and tensors
-/// without memory have other keys.
+/// Returns whether the tensor's set of dispatch keys is one of `plain_keys`. The sets of wrappers, negated views and
+/// tensors without memory are not.
 bool HasPlainKeys(const Torch& torch, nb::handle tensor) {
   const nb::object keys = nb::handle(torch.keys_of)(tensor).attr("raw_repr")();
   return std::find(torch.plain_keys.begin(), torch.plain_keys.end(), nb::cast<uint64_t>(keys)) !=

@@ -1,4 +1,4 @@
-"""Greedy generation with `fa`, token for token as eager's: caches, padding, pages."""
+"""Greedy generation gives the same tokens with "fa" as with "eager", with caches, padding and pages."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_prompt_in_parts_is_the_whole_prompt():
 @pytest.mark.parametrize("name", ["llama", "gpt_oss"])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "left"])
 def test_a_step_makes_no_tensor_as_large_as_a_cache(name, padded):
-    """Decodes one token after 4000 others: the cache is read in place, and no head of it is repeated."""
+    """Decodes one token after 4000 others. The cache must be read in place, and its heads must not be repeated."""
     model = model_of(name, positions=4096)
     cache = StaticCache(config=model.config, max_cache_len=4096)
     ids = tokens(2, 4000)
@@ -105,7 +105,8 @@ def test_a_step_makes_no_tensor_as_large_as_a_cache(name, padded):
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss"])
 def test_continuous_batching_gives_the_tokens_of_each_request_alone(name):
-    """Serves more requests than fit at once, in pages of 8 tokens: prompts in parts, steps, and both in a batch."""
+    """Serves five requests, more than fit into one batch, in pages of 8 tokens. Batches have parts of prompts, steps,
+    or both."""
     model = model_of(name)
     prompts = [tokens(length, seed=length).tolist() for length in (3, 21, 9, 30, 14)]
     settings = GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0)
