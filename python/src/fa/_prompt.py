@@ -1,4 +1,4 @@
-"""Attention over a prompt in inference, with padded batches and int8."""
+"""Attention over whole prompts in inference, with padded batches and with int8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._context import chosen_context, torch_of
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
-# In packed layouts, the arguments lengths_q and lengths_kv hold prefix sums.
+# For TND, the arguments lengths_q and lengths_kv hold prefix sums, which the library calls cu_q and cu_kv.
 _NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 _QUANTIZATION = ("deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2")
 ARRAYS = {
@@ -23,8 +23,8 @@ ARRAYS = {
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """Returns the type of the output: int8 with quant_scale2. Without it the type is float16 if q is int8, and
-    otherwise q's type."""
+    """Returns the type of the output: int8 with quant_scale2, otherwise float16 if q is int8, otherwise the type of
+    q."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
@@ -32,8 +32,8 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """Returns the scale, read as uint64 if it is int64. torch_npu packs a scale's bits into int64, but the library
-    takes uint64."""
+    """Returns the scale, an int64 one as uint64. torch_npu packs the bits of a float32 into int64; the library takes
+    uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)
