@@ -68,14 +68,15 @@ def prompt_flash_attention(
     return_statistics: bool = False,
     context: Context | None = None,
 ) -> Any:
-    """Computes softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except for int8, the result has the bits of
+    """Computes softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except with int8, the result has the bits of
     `flash_attention`.
 
     Args:
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         head_num_kv: Nkv, which is checked if it is > 0.
-        mask: the rule, anchored bottom-right at the lengths. Sparse modes are 0 to 4.
+        mask: the rule that gives each row its keys. The last row in use is aligned to the last key in use. Sparse modes
+            are 0 to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
         query_rope, key_rope: as in `flash_attention`.
