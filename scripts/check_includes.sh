@@ -32,21 +32,22 @@ forbid tiling/sparse 'tiling/(forward|backward)/'
 forbid layout 'tiling/|ops/|ranks/'
 forbid tiling 'ops/|ranks/|core/kernels/|core/run/|tbb/|oneapi/|hwloc|thread|mutex|atomic'
 forbid ops 'ranks/|tbb/|oneapi/|hwloc|cblas'
-# The folders of ops: plan <- bind <- tile <- dense, token; dense <- inference; token <- sparse, indexer.
-forbid ops/plan 'ops/(bind|tile|dense|token|inference|sparse|indexer)/'
-forbid ops/bind 'ops/(tile|dense|token|inference|sparse|indexer)/'
-forbid ops/tile 'ops/(dense|token|inference|sparse|indexer)/'
-forbid ops/dense 'ops/(token|inference|sparse|indexer)/'
+# The folders of ops: plan <- bind <- tile <- dense, token; bind <- cache; dense <- inference; token <- sparse, indexer.
+forbid ops/plan 'ops/(bind|cache|tile|dense|token|inference|sparse|indexer)/'
+forbid ops/bind 'ops/(cache|tile|dense|token|inference|sparse|indexer)/'
+forbid ops/cache 'ops/(tile|dense|token|inference|sparse|indexer)/'
+forbid ops/tile 'ops/(cache|dense|token|inference|sparse|indexer)/'
+forbid ops/dense 'ops/(cache|token|inference|sparse|indexer)/'
 forbid ops/token 'ops/(dense|inference|sparse|indexer)/'
 forbid ops/inference 'ops/(token|sparse|indexer)/'
 forbid ops/sparse 'ops/(dense|inference|indexer)/'
 forbid ops/indexer 'ops/(dense|inference|sparse)/'
 # The self-check is above all operators.
-for folder in plan bind tile dense token inference sparse indexer; do
+for folder in plan bind cache tile dense token inference sparse indexer; do
   forbid "ops/$folder" 'ops/self_check/'
 done
 # The folders of ranks: plan <- rows <- call <- run. Ranks run the dense operators only.
-forbid ranks 'ops/(token|inference|sparse|indexer|self_check)/|tiling/sparse/|tbb/|oneapi/|hwloc|cblas'
+forbid ranks 'ops/(cache|token|inference|sparse|indexer|self_check)/|tiling/sparse/|tbb/|oneapi/|hwloc|cblas'
 forbid ranks/plan 'ops/|core/kernels/|core/run/|thread|mutex|atomic|ranks/(rows|call|run)/'
 forbid ranks/rows 'ranks/(call|run)/'
 forbid ranks/call 'ranks/run/'

@@ -31,7 +31,7 @@
 
 namespace fa {
 
-/// Shapes of the scales and offsets of int8 keys and values.
+/// Shapes of antiquant_scale and antiquant_offset.
 enum class Antiquant : uint8_t {
   kPerTensorOrChannel,  ///< one for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
   kPerToken,            ///< one per key: [2, B, S]
@@ -41,8 +41,9 @@ enum class Antiquant : uint8_t {
 /// DecodeAttentionOptions::layout. A tensor with null data is absent.
 struct DecodeAttentionArgs {
   TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
-  /// Keys and values, each of the type of q or i8. If q is i8, keys and values are i8. N % Nkv == 0. Keys and values
-  /// have one of three forms:
+  /// Keys and values of one type: the type of q, or compressed i8, f8e4m3, f8e5m2 or i4x8. If q is i8, keys and values
+  /// are i8. An element of i4x8 has eight columns, so the last dimension is D / 8 and Dv / 8. Compressed heads have at
+  /// most 4096 columns. N % Nkv == 0. Keys and values have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor each, of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may
@@ -62,9 +63,14 @@ struct DecodeAttentionArgs {
   /// i32 [B, n], n * page size >= the longest length. Key j of element b is row j % page size of page block_table[b][j
   /// / page size]. Entries for pages without a key in use are ignored.
   TensorView block_table;
-  /// F32, f16 or bf16, shapes as in Antiquant; needed if keys and values are i8 and q is not. An i8 key or value x
-  /// stands for (x + offset) * scale. Entry 0 is for keys, 1 for values.
-  TensorView antiquant_scale;
+  /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
+  /// [B|1, Nkv|1, S|1, groups|1] in every layout, where `groups` divides the columns of a head. With block_table it is
+  /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on the key and on the
+  /// column are the slowest. A scale that is not finite gives results that are not finite.
+  TensorView k_scale, v_scale;
+  TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
+  TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is
+                               ///< for keys, 1 for values
   TensorView antiquant_offset;  ///< optional, shape and type of antiquant_scale; absent: 0
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
@@ -93,6 +99,9 @@ struct DecodeAttentionOptions {
 };
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
+///
+/// Few rows read compressed keys and values where they lie. For queries of bf16, a level with bf16 products may round
+/// the query and the probabilities to 16 bits.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So a batch element gives the same bits in all three forms of keys, in any order of pages, in any batch and

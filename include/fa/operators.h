@@ -10,6 +10,7 @@
 /// #undef PRINT
 /// @endcode
 
+#include "fa/cache_rows.h"
 #include "fa/decode_attention.h"
 #include "fa/flash_attention.h"
 #include "fa/flash_attention_grad.h"
@@ -18,6 +19,7 @@
 #include "fa/lightning_indexer.h"
 #include "fa/lightning_indexer_grad.h"
 #include "fa/merge.h"
+#include "fa/merge_by_lse.h"
 #include "fa/prompt_flash_attention.h"
 #include "fa/sparse_flash_attention.h"
 #include "fa/sparse_flash_attention_grad.h"
@@ -40,7 +42,10 @@
   X(DenseIndexerLse, DenseLightningIndexerSoftmaxLse, DenseIndexerLseArgs, DenseIndexerLseOptions,                     \
     "dense-indexer-lse")                                                                                               \
   X(DenseIndexerLoss, DenseLightningIndexerGradKLLoss, DenseIndexerLossArgs, DenseIndexerLossOptions,                  \
-    "dense-indexer-kl-loss")
+    "dense-indexer-kl-loss")                                                                                           \
+  X(MergeLse, MergeByLse, MergeByLseArgs, MergeByLseOptions, "merge-lse")                                              \
+  X(Scatter, ScatterRows, ScatterRowsArgs, ScatterRowsOptions, "scatter")                                              \
+  X(Gather, GatherRows, GatherRowsArgs, GatherRowsOptions, "gather")
 
 namespace fa {
 

@@ -23,26 +23,31 @@
 
 namespace fa {
 
-/// Element types. f16 and bf16 are passed as their 16 bits; bool and u8 as one byte.
-enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64 };
+/// Element types. f16 and bf16 are passed as their 16 bits; bool and u8 as one byte. kF8E4M3 (without infinities, as
+/// torch.float8_e4m3fn) and kF8E5M2 are passed as one byte. An element of kI4x8 is an int32 with eight numbers of 4
+/// bits in two's complement, the first in the lowest bits. Only keys and values of a decode have these three types.
+enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kBool, kI32, kI64, kU64, kF8E4M3, kF8E5M2, kI4x8 };
 
 /// Returns the bytes of one element.
 [[nodiscard]] constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+    case DType::kI4x8: return 4;
     case DType::kF16:
     case DType::kBF16: return 2;
     case DType::kI8:
     case DType::kU8:
-    case DType::kBool: return 1;
+    case DType::kBool:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2: return 1;
     case DType::kI64:
     case DType::kU64: return 8;
   }
   return 0;
 }
 
-/// Returns "f32", "f16", "bf16", "i8", "u8", "bool", "i32", "i64" or "u64".
+/// Returns "f32", "f16", "bf16", "i8", "u8", "bool", "i32", "i64", "u64", "f8e4m3", "f8e5m2" or "i4x8".
 [[nodiscard]] FA_API const char* Name(DType dtype);
 
 /// The order of the dimensions batch (B), sequence (S), heads (N) and head size (D) in a tensor. The shape of a

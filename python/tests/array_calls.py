@@ -73,6 +73,13 @@ def calls():
         },
         {"layout": "BNSD"},
     )
+    made["merge_by_lse"] = {"lse": _floats(rng, S1), "local_out": _floats(rng, S1, D)}, {"return_lse": True}
+    cache = {"key_cache": _floats(rng, 3, 4, NKV, D), "value_cache": _floats(rng, 3, 4, NKV, D)}
+    rows = {"key": _floats(rng, S1, NKV, D), "value": _floats(rng, S1, NKV, D)}
+    places = {"slot_mapping": np.array([3, 8, 0, 5, -1], np.int32), "source_rows": np.array([1, 0, 4, 2, 3], np.int32)}
+    made["scatter_rows"] = {**rows, **places}, {name: array.copy() for name, array in cache.items()}
+    table = {"block_table": np.array([[2, 0], [1, 2]], np.int32), "seq_lens": np.array([6, 3], np.int32)}
+    made["gather_rows"] = {**cache, **table, "seq_offset": np.array([0, 4], np.int32)}, {"rows": 9}
     sparse, options = _sparse(rng)
     made["sparse_flash_attention"] = sparse, {**options, "need_p_head_mean": True}
     forward = fa.sparse_flash_attention(**sparse, **options)

@@ -86,7 +86,16 @@ def test_an_error_knows_where_it_speaks_of_arguments():
     assert str(raised.value) == "invalid argument: k.shape[3]=7, want 8 (q.shape[3])"
 
 
-INTEGERS = ("dense_mask", "drop_mask", "sparse_indices")
+INTEGERS = (
+    "dense_mask",
+    "drop_mask",
+    "sparse_indices",
+    "slot_mapping",
+    "source_rows",
+    "block_table",
+    "seq_lens",
+    "seq_offset",
+)
 DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument not in INTEGERS]
 
 
@@ -107,7 +116,7 @@ def test_a_derivative_that_would_be_lost_is_refused(name, argument):
     with pytest.raises(ValueError, match=said_of(argument) + ": requires a gradient"):
         run(name, **inputs)
     with torch.no_grad():
-        assert not any(result.requires_grad for result in run(name, **inputs))
+        assert not any(getattr(result, "requires_grad", False) for result in run(name, **inputs))
     with forward_ad.dual_level():
         inputs = as_tensors(name, argument, lambda t: forward_ad.make_dual(t, torch.ones_like(t)))
         with pytest.raises(ValueError, match=said_of(argument) + ": has a tangent"):
@@ -192,6 +201,8 @@ def test_a_bias_is_judged_before_its_memory_is_copied(argument):
 
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_an_innermost_dimension_of_2_to_the_45_is_refused(name, argument):
+    if (name, argument) == ("gather_rows", "block_table"):
+        return  # a table may have any number of columns
     array = CALLS[name][0][argument]
     changed = {a: torch.from_numpy(array) for a, array in CALLS[name][0].items()}
     changed[argument] = torch.from_numpy(array)[(0,) * array.ndim].expand(*array.shape[:-1], 2**45)

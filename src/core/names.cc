@@ -13,6 +13,9 @@ const char* Name(DType dtype) {
     case DType::kI32: return "i32";
     case DType::kI64: return "i64";
     case DType::kU64: return "u64";
+    case DType::kF8E4M3: return "f8e4m3";
+    case DType::kF8E5M2: return "f8e5m2";
+    case DType::kI4x8: return "i4x8";
   }
   return "unknown";
 }

@@ -89,7 +89,7 @@ std::vector<Operator> Operators() {
        "aclnnIncreFlashAttentionV4",
        Fields<DecodeAttentionArgs>(),
        {"layout", "heads", "scale", "k", "v"},
-       {"lse", "lengths_q", "sink", "q_rope"}},
+       {"lse", "lengths_q", "sink", "q_rope", "k_scale", "v_scale", "k_offset", "v_offset"}},
       {Names::kSparseForward,
        "aclnn_sparse_flash_attention.h",
        "aclnnSparseFlashAttention",
@@ -132,6 +132,19 @@ std::vector<Operator> Operators() {
        Fields<DenseIndexerLossArgs>(),
        {"layout", "scale", "mask"},
        {}},
+      {Names::kMergeLse,
+       "aclnn_attention_update.h",
+       "aclnnAttentionUpdate",
+       Fields<MergeByLseArgs>(),
+       {"lse", "local_out"},
+       {}},
+      {Names::kScatter,
+       "aclnn_scatter_pa_kv_cache.h",
+       "aclnnScatterPaKvCache",
+       Fields<ScatterRowsArgs>(),
+       {"form"},
+       {"source_rows"}},
+      {Names::kGather, "aclnn_gather_pa_kv_cache.h", "aclnnGatherPaKvCache", Fields<GatherRowsArgs>(), {"form"}, {}},
   };
 }
 

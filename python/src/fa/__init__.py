@@ -20,6 +20,7 @@ from ._attention import (
     generate_dropout_mask,
     ring_attention_update,
 )
+from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._context import set_default_context
 from ._decode import decode_attention
 from ._fa import Context, PlanDescription, __version__
@@ -55,6 +56,9 @@ __all__ = [
     "dense_lightning_indexer_softmax_lse",
     "dense_lightning_indexer_grad_kl_loss",
     "ring_attention_update",
+    "merge_by_lse",
+    "scatter_rows",
+    "gather_rows",
     "generate_dropout_mask",
     "plan",
     "set_default_context",

@@ -15,6 +15,7 @@ from ._attention import (
     flash_attention_grad,
     ring_attention_update,
 )
+from ._cache import gather_rows, merge_by_lse, scatter_rows
 from ._decode import decode_attention
 from ._errors import own_names
 from ._fa import PlanDescription
@@ -33,10 +34,14 @@ _OPERATORS: dict[str, Callable] = {
     "dense-indexer-lse": _sparse.dense_lightning_indexer_softmax_lse,
     "dense-indexer-kl-loss": _sparse.dense_lightning_indexer_grad_kl_loss,
     "merge": ring_attention_update,
+    "merge-lse": merge_by_lse,
+    "scatter": scatter_rows,
+    "gather": gather_rows,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # whose values matter
-_DTYPES = {  # by the library's names
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # arguments whose values matter
+_LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
+_DTYPES = {  # the library's names of types, and NumPy's
     "f32": "float32",
     "bf16": "bfloat16",
     "f16": "float16",
@@ -55,7 +60,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
     Args:
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
-            "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss" or "merge".
+            "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
+            "scatter" or "gather".
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
             8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
@@ -106,9 +112,9 @@ def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
     """Returns the type of an argument that is given as a shape."""
     if name.endswith("mask"):
         return "uint8" if name == "drop_mask" else "bool"
-    if name.endswith(("indices", "table")):
+    if name.endswith(("indices", "table")) or name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):
         return "int32"
-    if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "p_head_mean"):
+    if "softmax" in name or "scale" in name or "offset" in name or name in ("sink", "lse", "p_head_mean"):
         return "float32"
     if name in ("k", "v") and given.get("antiquant_scale") is not None:
         return "int8"
@@ -121,7 +127,7 @@ def _described(name: str, value: Any, dtype: str) -> Any:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return DescribedArray(value.shape, value.dtype, value)
     if isinstance(value, (list, tuple)) and value and not all(isinstance(item, numbers.Integral) for item in value):
-        return [_described(name, item, dtype) for item in value] if name in ("k", "v") else value
+        return [_described(name, item, dtype) for item in value] if name in _LISTS else value
     return DescribedArray(value, dtype) if isinstance(value, tuple) else value
 
 

@@ -41,9 +41,19 @@ from ._npu.calls import (
     forward,
     forward_on_tensors,
 )
+from ._npu.cache import (
+    _npu_reshape_and_cache,
+    npu_attention_update,
+    npu_gather_pa_kv_cache,
+    npu_gather_pa_kv_cache_functional,
+    npu_gather_selection_kv_cache,
+    npu_gather_selection_kv_cache_functional,
+    npu_scatter_pa_cache,
+    npu_scatter_pa_kv_cache,
+    npu_scatter_pa_kv_cache_functional,
+)
 from ._npu.decode import (
     _npu_paged_attention,
-    npu_attention_update,
     npu_fused_infer_attention_score,
     npu_fused_infer_attention_score_v2,
     npu_incre_flash_attention,
@@ -63,6 +73,7 @@ from ._torch.ops import PromptCall
 
 __all__ = [
     "_npu_paged_attention",
+    "_npu_reshape_and_cache",
     "install",
     "npu_attention_update",
     "npu_dense_lightning_indexer_grad_kl_loss",
@@ -75,11 +86,18 @@ __all__ = [
     "npu_fusion_attention_grad_v3",
     "npu_fusion_attention_v2",
     "npu_fusion_attention_v3",
+    "npu_gather_pa_kv_cache",
+    "npu_gather_pa_kv_cache_functional",
+    "npu_gather_selection_kv_cache",
+    "npu_gather_selection_kv_cache_functional",
     "npu_incre_flash_attention",
     "npu_lightning_indexer",
     "npu_lightning_indexer_grad",
     "npu_prompt_flash_attention",
     "npu_ring_attention_update",
+    "npu_scatter_pa_cache",
+    "npu_scatter_pa_kv_cache",
+    "npu_scatter_pa_kv_cache_functional",
     "npu_sparse_flash_attention",
     "npu_sparse_flash_attention_grad",
     "npu_sparse_lightning_indexer_grad_kl_loss",

@@ -24,7 +24,8 @@ from ._model import support as _model_support
 from ._model.calls import count, report
 from ._model.masks import mask_of_model
 from ._model.model_mask import ModelMask
-from ._model.ops import ModelCall, inside, model_attention, rows_of_sequences
+from ._model.ops import ModelCall, causal_rows, inside, model_attention, rows_of_sequences
+from ._model.sinks import with_sinks
 from ._pytorch import version_of
 from ._torch.dropout import new_state
 from ._torch.shapes import keys_side_by_side
@@ -47,7 +48,10 @@ def attention_forward(
     is_causal: bool | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
     position_bias: Tensor | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
     sliding_window: int | None = None,
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
@@ -66,9 +70,15 @@ def attention_forward(
             none. It counts only without a mask and with more than one row.
         softcap: c turns scaled scores s into c * tanh(s / c), before masks and biases.
         s_aux: [N], sinks: the score of a virtual key whose value is 0.
+        sinks: [B, N, Sq, 1], the same per row; it may require a gradient.
         position_bias: [B|1, N|1, Sq, Sk], added to the scores. It may require a gradient.
+        indices: int32 [B, Sq, K]: row i looks only at the keys that indices[b, i] lists.
+        block_indices: int64 [B, Nkv, Sq, K], -1 for none: row i looks only at keys in the listed blocks of
+            module.indexer.block_size keys. Without a mask it looks only at keys up to its place, which position_ids
+            has. There may be more lists than Nkv: one for each group of query heads.
         cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count if the caller
-            passed no mask. sliding_window counts if there is no mask at all.
+            passed no mask.
+        sliding_window: w: row i looks only at keys j > i - w. It counts if no mask was passed and the layer is causal.
         cache: a PagedAttentionCache of continuous batching. The tokens of all requests are then one sequence, and the
             other arguments say which request has which tokens.
 
@@ -83,43 +93,50 @@ def attention_forward(
     _model_support.check_types(
         {"dropout": dropout, "scaling": scaling, "softcap": softcap, "sliding_window": sliding_window},
         {"query": query, "key": key, "value": value, "attention_mask": attention_mask, "s_aux": s_aux}
-        | {"position_bias": position_bias, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k},
+        | {"position_bias": position_bias, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
+        | {"sinks": sinks, "indices": indices, "block_indices": block_indices},
     )
     count(module)
     if others.get("output_attentions"):
         _logger.warning_once('"fa" returns no attention weights; attn_implementation="eager" does')
     query, key, value = _autocast(query, key, value)
     sink = None if s_aux is None else s_aux.reshape(-1).float()
+    lists, block = _model_support.selection_of(module, query, key, indices, block_indices)
+    if lists is not None and sinks is not None:
+        raise ValueError("invalid argument: sinks: given together with a selection of keys, want one of them")
     if cache is not None:
+        _model_support.check_batching(lists, sinks)
         batch = others | {"cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
         call = ModelCall(sink=sink, scale=scaling, softcap=softcap or 0.0)
         return _model_pages.attend_pages(module.layer_idx, query, key, value, cache, call, batch), None
-    rows = dense_mask = bias = None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     packed = cu_seq_lens_q is not None and query.shape[0] == 1
-    ends = cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
-    if attention_mask is None:
-        rows = rows_of_sequences(*ends, query.shape[2], causal, sliding_window) if packed else None
-    elif isinstance(attention_mask, ModelMask):
-        held = attention_mask.of_layer(query, key)
-        rows, dense_mask = (None, held) if held.dtype == torch.bool else (held, None)
-        if packed and rows is not None:
-            rows = inside(rows, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))
-    elif attention_mask.dtype == torch.bool:
-        dense_mask = _scores(attention_mask, "attention_mask", query, key)
-    else:
-        bias = _bias(attention_mask, "attention_mask", query, key)
+    ends = (cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k) if packed else None
+    rows, dense_mask, bias = _read_mask(attention_mask, query, key, ends, causal, sliding_window)
     if position_bias is not None:
         position_bias = _position_bias(position_bias, query, key)
         bias = position_bias if bias is None else bias + position_bias
+    unmasked = attention_mask is None and rows is None
+    causal = causal and unmasked and query.shape[2] > 1
+    if unmasked and block:
+        dense_mask, causal = _up_to_their_places(others.get("position_ids"), query, key), False
+    elif causal and not (lists is sinks is sliding_window is None):
+        rows, causal = causal_rows(query.shape[2], key.shape[2], window=sliding_window), False
+    if block and lists.shape[1] > key.shape[1]:
+        key, value = (t.repeat_interleave(lists.shape[1] // t.shape[1], 1) for t in (key, value))
+    if sinks is not None:
+        key, value, dense_mask, bias = with_sinks(sinks, query, key, value, rows, dense_mask, bias)
+        rows, bias = None, _bias(bias, "sinks", query, key)
     call = ModelCall(
         rows=rows,
         dense_mask=None if dense_mask is None else dense_mask.expand(query.shape[0], -1, query.shape[2], -1),
         pse=None if bias is None else bias.expand(-1, query.shape[1], query.shape[2], -1),
         sink=sink,
         dropout_state=new_state(dropout),
+        lists=lists,
+        block=block,
         statistics=torch.is_grad_enabled() and _requires_grad(query, key, value, bias, sink),
-        is_causal=attention_mask is None and rows is None and causal and query.shape[2] > 1,
+        is_causal=causal,
         scale=scaling,
         softcap=softcap or 0.0,
         keep_prob=1.0 - dropout,
@@ -127,8 +144,44 @@ def attention_forward(
     return model_attention(query, key, value, call), None
 
 
+def _read_mask(
+    attention_mask: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    ends: tuple[Tensor, Tensor] | None,
+    causal: bool,
+    window: int | None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Returns a mask as rows or dense_mask of ModelCall, or as a bias. A call without a mask makes rows of `ends`, the
+    prefix sums of packed sequences."""
+    if attention_mask is None:
+        return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
+    if isinstance(attention_mask, ModelMask):
+        held = attention_mask.of_layer(query, key)
+        if held.dtype == torch.bool:
+            return None, held, None
+        if ends is not None:
+            held = inside(held, *rows_of_sequences(*ends, query.shape[2], False, None).unbind(-1))
+        return held, None, None
+    if attention_mask.dtype == torch.bool:
+        return None, _scores(attention_mask, "attention_mask", query, key), None
+    return None, None, _bias(attention_mask, "attention_mask", query, key)
+
+
 def _requires_grad(*tensors: Tensor | None) -> bool:
     return any(t is not None and t.requires_grad for t in tensors)
+
+
+def _up_to_their_places(position_ids: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
+    """Returns bool [B|1, 1, Sq, Sk], True for keys up to the place of a row. By default the last row stands at the last
+    key."""
+    rows, keys = query.shape[2], key.shape[2]
+    if position_ids is None:
+        position_ids = torch.arange(keys - rows, keys)
+    elif position_ids.shape not in ((rows,), (1, rows), (query.shape[0], rows)):
+        want = [query.shape[0], rows]
+        raise ValueError(f"invalid argument: position_ids.shape={list(position_ids.shape)}, want {want} (query)")
+    return torch.arange(keys) <= position_ids.reshape(-1, 1, rows, 1)
 
 
 def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:

@@ -87,23 +87,12 @@ _OWN_ATTENTION = """
     wavlm xglm xlm xlnet yoso
 """.split()
 
-# Refused by fa: the layers of these models pass block_indices, a selection of keys, to the attention function.
-_BLOCK_INDICES = """
-    minimax_m3_vl minimax_m3_vl_text
-""".split()
-
-_INDICES = """
-    axk2 deepseek_v32 glm_moe_dsa hy_v4 mistral_large4 mistral_large4_text
-""".split()
-
 # Refused by fa: these models choose their attention by class, not by the name of an attention function.
 _BY_CLASS = """
     data2vec-vision falcon
 """.split()
 
 REFUSED_BY = dict.fromkeys(_OWN_ATTENTION + _BY_CLASS, 'does not take attn_implementation="fa"')
-REFUSED_BY |= dict.fromkeys(_BLOCK_INDICES, '"fa" does not know the keyword block_indices ')
-REFUSED_BY |= dict.fromkeys(_INDICES, '"fa" does not know the keyword indices ')
 
 # Equal to "eager", because these models never call an attention function. Each of them gives a warning.
 WARNED = """

@@ -10,6 +10,7 @@ from transformers import (
     BartConfig,
     BertConfig,
     DeepseekV3Config,
+    DeepseekV32Config,
     Gemma2Config,
     GptOssConfig,
     LlamaConfig,
@@ -21,6 +22,7 @@ from transformers import (
 
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.models.minimax_m3_vl import MiniMaxM3VLTextConfig
 from transformers.masking_utils import sdpa_mask
 
 import fa.transformers  # noqa: F401  (registers "fa")
@@ -55,6 +57,19 @@ _ENCODER_DECODER = {
     "dropout": 0.0,
 }
 
+_LATENT = {
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+}
 DECODERS = {
     "llama": lambda: LlamaConfig(**_DECODER),
     "mistral": lambda: MistralConfig(**_DECODER, sliding_window=8, head_dim=16),
@@ -63,19 +78,21 @@ DECODERS = {
     ),
     "gpt_oss": lambda: GptOssConfig(**_DECODER, **_EXPERTS, sliding_window=8, head_dim=16),
     "qwen3": lambda: Qwen3Config(**_DECODER, head_dim=16),
-    "deepseek_v3": lambda: DeepseekV3Config(
-        **_DECODER | {"num_key_value_heads": 4},
-        moe_intermediate_size=32,
-        first_k_dense_replace=1,
-        n_routed_experts=4,
-        num_experts_per_tok=2,
-        n_group=1,
-        topk_group=1,
-        kv_lora_rank=16,
-        q_lora_rank=24,
-        qk_rope_head_dim=8,
-        qk_nope_head_dim=16,
-        v_head_dim=12,
+    "deepseek_v3": lambda: DeepseekV3Config(**_DECODER | _LATENT, first_k_dense_replace=1),
+    "deepseek_v32": lambda: DeepseekV32Config(
+        **_DECODER | _LATENT, first_k_dense_replace=2, index_topk=5, index_n_heads=4, index_head_dim=16
+    ),
+    "minimax_m3_vl": lambda: MiniMaxM3VLTextConfig(
+        **_DECODER,
+        head_dim=16,
+        rotary_dim=8,
+        dense_intermediate_size=96,
+        mlp_layer_types=["dense", "dense"],
+        layer_types=["full_attention", "minimax_m3_sparse"],
+        index_block_size=4,
+        index_topk_blocks=2,
+        index_n_heads=2,
+        index_head_dim=16,
     ),
 }
 OTHERS = {
@@ -137,6 +154,16 @@ def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Mo
     return model
 
 
+def _listed(module, scores: Tensor, indices: Tensor | None, block_indices: Tensor | None) -> Tensor:
+    """Returns bool [B, N, Sq, Sk], True for keys that a model selects, or for all keys if it selects none."""
+    lists, block = (indices[:, None], 1) if block_indices is None and indices is not None else (block_indices, 0)
+    if lists is None:
+        return torch.ones(scores.shape, dtype=torch.bool)
+    block = block or module.indexer.block_size
+    of_keys = (torch.arange(scores.shape[3]) // block == lists[..., None]).any(-2)
+    return of_keys.repeat_interleave(scores.shape[1] // of_keys.shape[1], 1)
+
+
 def reference_attention(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **others
 ) -> tuple[Tensor, None]:
@@ -149,9 +176,9 @@ def reference_attention(
         scores = torch.tanh(scores / others["softcap"]) * others["softcap"]
     if others.get("position_bias") is not None:
         scores = scores + others["position_bias"]
-    dropped = torch.zeros(scores.shape, dtype=torch.bool)
+    dropped = ~_listed(module, scores, others.get("indices"), others.get("block_indices"))
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        dropped = ~attention_mask.expand(scores.shape)
+        dropped = dropped | ~attention_mask
     elif attention_mask is not None:
         scores = scores + attention_mask
     scores = scores.masked_fill(dropped, -torch.inf)

@@ -235,9 +235,9 @@ def test_prefix_sums_count_next_to_a_rule():
 @pytest.mark.parametrize("shape", [(2, 9, 3), (2, 2, 9, 1)])
 def test_an_unknown_keyword_is_refused_by_name(shape):
     q = torch.randn(2, 2, 9, 8)
-    text = '"fa" does not know the keyword indices of Module; it may change the result. Use attn_implementation="eager"'
+    text = '"fa" does not know the keyword selection of Module; it may change the result. Use attn_implementation="eager"'
     with pytest.raises(ValueError) as raised:
-        attention_forward(Module(), q, q, q, None, indices=torch.zeros(shape))
+        attention_forward(Module(), q, q, q, None, selection=torch.zeros(shape))
     assert str(raised.value) == text
 
 

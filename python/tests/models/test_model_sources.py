@@ -18,7 +18,6 @@ SOURCES = sorted(MODELS.glob("*/modeling_*.py"))
 
 # Keywords in calls of `attention_interface` in the sources. Any other keyword comes from the caller of a model.
 SERVED = set(inspect.signature(fa.transformers.attention_forward).parameters) - {"others"}
-REFUSED = {"indices", "block_indices", "sinks"}
 PASSED = set(
     """
     attention_mask block_indices cu_seq_lens_k cu_seq_lens_q deterministic dropout indices is_causal key max_length_k
@@ -49,7 +48,7 @@ def _calls(source: str) -> list[ast.Call]:
 def test_keywords_of_attention_functions_are_known():
     passed = {k.arg for path in SOURCES for call in _calls(path.read_text()) for k in call.keywords if k.arg}
     assert passed == PASSED
-    assert passed <= SERVED | HARMLESS | REFUSED
+    assert passed <= SERVED | HARMLESS
 
 
 def test_models_that_ask_for_the_name_of_the_attention_are_known():

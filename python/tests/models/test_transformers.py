@@ -57,7 +57,8 @@ def _distance(got: Tensor, want: Tensor) -> float:
 
 
 def _cases() -> list[tuple[str, str]]:
-    paddings = {"llama": PADDINGS, "bert": PADDINGS, "whisper": ["whole"]}
+    every = dict.fromkeys(("llama", "bert", "deepseek_v32", "minimax_m3_vl"), PADDINGS)
+    paddings = every | {"whisper": ["whole"]}
     usual = ["whole", "left"]
     return [(name, padding) for name in (*DECODERS, *OTHERS) for padding in paddings.get(name, usual)]
 

@@ -18,7 +18,7 @@ def _compiled(model):
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "left"])
-@pytest.mark.parametrize("name", ["llama", "gemma2", "bert", "t5"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "deepseek_v32", "minimax_m3_vl", "bert", "t5"])
 def test_training_is_one_graph(name, padded):
     model = model_of(name)
     inputs = {"input_ids": tokens(2, 17)} | ({"attention_mask": LEFT} if padded else {})
@@ -43,7 +43,7 @@ def test_packed_sequences_are_one_graph():
         torch.testing.assert_close(_compiled(model)(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "deepseek_v32"])
 def test_steps_on_a_cache_of_fixed_size_are_one_graph(name):
     """Runs the prompt and then steps. The steps after the first must not compile anything."""
     model = model_of(name)

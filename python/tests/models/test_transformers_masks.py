@@ -203,6 +203,21 @@ def test_packed_sequences_are_those_alone():
     assert torch.equal(again, packed)
 
 
+@pytest.mark.parametrize("window", [None, 1, 4, 40])
+def test_a_window_counts_without_a_mask(window):
+    from fa.transformers import attention_forward
+
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 12, 8, generator=generator) for heads in (4, 2, 2))
+    rows = torch.arange(12)
+    mask = rows[None] <= rows[:, None]
+    if window is not None:
+        mask &= rows[None] > rows[:, None] - window
+    got, _ = attention_forward(torch.nn.Module(), q, k, v, None, sliding_window=window)
+    want, _ = attention_forward(torch.nn.Module(), q, k, v, mask[None, None])
+    torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize("window", [None, 4])
 def test_prefix_sums_alone_pack_sequences(window):
     from fa.transformers import attention_forward

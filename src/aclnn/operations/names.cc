@@ -118,6 +118,20 @@ constexpr Rename kIndexerLossNames[] = {
 constexpr Rename kIndexerLseNames[] = {
     {"weights", "weight"}, {"softmax_max_index", "softmaxMax"}, {"softmax_sum_index", "softmaxSum"}};
 
+constexpr Rename kMergeLseNames[] = {{"local_out", "localOut"}, {"lse_out", "lseOut"}};
+constexpr Rename kScatterNames[] = {{"key_cache", "keyCacheRef"},
+                                    {"value_cache", "valueCacheRef"},
+                                    {"slot_mapping", "slotMapping"},
+                                    {"form", "cacheMode"}};
+constexpr Rename kGatherNames[] = {{"key", "keyRef"},
+                                   {"value", "valueRef"},
+                                   {"key_cache", "keyCache"},
+                                   {"value_cache", "valueCache"},
+                                   {"block_table", "blockTables"},
+                                   {"seq_lens", "seqLens"},
+                                   {"seq_offset", "seqOffset"},
+                                   {"form", "cacheMode"}};
+
 // Returns the names that only this operator has, not the whole family of operators.
 std::span<const Rename> OwnNames(Names names) {
   switch (names) {
@@ -133,13 +147,19 @@ std::span<const Rename> OwnNames(Names names) {
     case Names::kIndexerLoss:
     case Names::kDenseIndexerLoss: return kIndexerLossNames;
     case Names::kDenseIndexerLse: return kIndexerLseNames;
+    case Names::kMergeLse: return kMergeLseNames;
+    case Names::kScatter: return kScatterNames;
+    case Names::kGather: return kGatherNames;
     default: return {};
   }
 }
 
 std::span<const Rename> FamilyNames(Names names) {
   switch (names) {
-    case Names::kMerge: return {};
+    case Names::kMerge:
+    case Names::kMergeLse:
+    case Names::kScatter:
+    case Names::kGather: return {};
     case Names::kForward:
     case Names::kBackward:
     case Names::kDecode:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -74,6 +75,15 @@ std::nullptr_t Refused(const char* message) {
   return nullptr;
 }
 
+// Returns the number of elements of a shape, or 0 if there is no such number.
+int64_t ElementsOf(std::span<const int64_t> shape) {
+  int64_t elements = shape.empty() ? 0 : 1;
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) return 0;
+  }
+  return elements;
+}
+
 template <typename Array, typename Value>
 Array* CreateArray(const Value* value, uint64_t size) {
   return Created([&]() -> Array* {
@@ -118,13 +128,24 @@ std::optional<DType> DTypeOf(aclDataType dtype) {
   }
 }
 
+std::optional<DType> StorageTypeOf(aclDataType dtype) {
+  if (const auto own = DTypeOf(dtype)) return own;
+  switch (aclDataTypeSize(dtype)) {
+    case 1: return DType::kU8;
+    case 2: return DType::kF16;
+    case 4: return DType::kI32;
+    case 8: return DType::kI64;
+    default: return {};
+  }
+}
+
 }  // namespace fa::aclnn
 
 using namespace fa::aclnn;  // NOLINT(google-build-using-namespace): the functions below are its C interface
 
 aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t* stride,
-                           int64_t offset, aclFormat format, const int64_t* /*storageDims*/,
-                           uint64_t /*storageDimsNum*/, void* data) {
+                           int64_t offset, aclFormat format, const int64_t* storageDims, uint64_t storageDimsNum,
+                           void* data) {
   return Created([&]() -> aclTensor* {
     if (viewDims == nullptr && viewDimsNum > 0) return Refused("viewDims: null");
     auto tensor = std::make_shared<aclTensor>();
@@ -132,6 +153,7 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->format = format;
     tensor->offset = offset;
     tensor->data = data;
+    tensor->storage_elements = storageDims == nullptr ? 0 : ElementsOf({storageDims, storageDimsNum});
     // Of a tensor with too many dimensions, one more is kept than Dims can hold, so that every operator refuses the
     // tensor.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {

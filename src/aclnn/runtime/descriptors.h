@@ -16,7 +16,8 @@ struct aclTensor {
   fa::Dims shape, stride;  ///< an empty stride means dense
   aclDataType dtype = ACL_DT_UNDEFINED;
   aclFormat format = ACL_FORMAT_UNDEFINED;
-  int64_t offset = 0;  ///< offset of the first element, in elements
+  int64_t offset = 0;            ///< offset of the first element, in elements
+  int64_t storage_elements = 0;  ///< elements that storageDims claims, or 0
 
   std::atomic<void*> data = nullptr;
 };
@@ -37,6 +38,9 @@ namespace fa::aclnn {
 
 /// Returns the library's type, or nothing for a type that no operator takes.
 [[nodiscard]] std::optional<DType> DTypeOf(aclDataType dtype);
+/// Returns a type of the library whose elements have the same size, which is the type itself if the library has it.
+/// Returns nothing if the elements do not have 1, 2, 4 or 8 bytes.
+[[nodiscard]] std::optional<DType> StorageTypeOf(aclDataType dtype);
 
 }  // namespace fa::aclnn
 

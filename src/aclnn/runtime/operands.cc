@@ -114,12 +114,13 @@ Operands::Slot Operands::Add(const char* name, const aclTensor* tensor, Form for
 
 Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) {
   const std::string name = operand->name;
-  const std::optional<DType> dtype = DTypeOf(tensor.dtype);
+  const bool any_type = form == Form::kBytes || form == Form::kChunks;
+  const std::optional<DType> dtype = any_type ? StorageTypeOf(tensor.dtype) : DTypeOf(tensor.dtype);
   if (!dtype) {
     return Status::InvalidArgument(name + ": aclDataType " + std::to_string(static_cast<int>(tensor.dtype)) +
                                    " is not supported");
   }
-  if (!SimpleFormat(tensor.format)) {
+  if (!SimpleFormat(tensor.format) && !(form == Form::kChunks && tensor.format == ACL_FORMAT_FRACTAL_NZ)) {
     return Status::InvalidArgument(name + ": aclFormat " + std::to_string(static_cast<int>(tensor.format)) +
                                    ", want ACL_FORMAT_ND");
   }
@@ -138,7 +139,8 @@ Status Operands::Describe(const aclTensor& tensor, Form form, Operand* operand) 
   if (elements > 0 && !HasNegative(tensor.stride) && !SpanCounts(tensor.shape, tensor.stride, *dtype)) {
     return Status::InvalidArgument(name + ".stride: want a span of fewer than 2^62 bytes");
   }
-  if (elements < 0 || rank == 0 || form == Form::kAnyStride || HasNegative(tensor.stride)) return Status::Ok();
+  if (elements < 0 || rank == 0 || form == Form::kAnyStride || any_type || HasNegative(tensor.stride))
+    return Status::Ok();
   const bool dense = IsDense({nullptr, *dtype, tensor.shape, tensor.stride});
   const bool gaps_inside = !tensor.stride.empty() && tensor.shape[rank - 1] > 1 && tensor.stride[rank - 1] != 1;
   const bool pack = elements > 0 && (form == Form::kRows ? gaps_inside : !dense);

@@ -144,7 +144,11 @@ size_t aclDataTypeSize(aclDataType dataType) {
   switch (dataType) {
     case ACL_INT8:
     case ACL_UINT8:
-    case ACL_BOOL: return 1;
+    case ACL_BOOL:
+    case ACL_HIFLOAT8:
+    case ACL_FLOAT8_E5M2:
+    case ACL_FLOAT8_E4M3FN:
+    case ACL_FLOAT8_E8M0: return 1;
     case ACL_FLOAT16:
     case ACL_BF16:
     case ACL_INT16:
@@ -157,6 +161,9 @@ size_t aclDataTypeSize(aclDataType dataType) {
     case ACL_DOUBLE:
     case ACL_COMPLEX64: return 8;
     case ACL_COMPLEX128: return 16;
+    case ACL_INT4:
+    case ACL_FLOAT4_E2M1:
+    case ACL_FLOAT4_E1M2:
     case ACL_STRING:
     case ACL_DT_UNDEFINED: break;
   }

@@ -147,6 +147,20 @@ struct ProductArgs {
   float* o = nullptr;
 };
 
+/// Returns whether elements of a type stand for numbers (x + offset) * scale. An element of kI4x8 has eight columns.
+[[nodiscard]] constexpr bool IsCompressed(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2 || dtype == DType::kI4x8;
+}
+
+/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has the scale and the
+/// offset number r * row_step + c / group, or number r * row_step if group is 0.
+struct Antiquantization {
+  const float* scale = nullptr;
+  const float* offset = nullptr;  ///< null: 0
+  int64_t row_step = 0;           ///< from one row to the next; 0: all rows have the same numbers
+  int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
+};
+
 /// The arguments of `attend` (FewRowLoops). K and V have the same type, one that AttendedHeads allows.
 struct AttendArgs {
   /// The columns of a head must be a multiple of kColumns, and at most kMostColumns.
@@ -168,6 +182,9 @@ struct AttendArgs {
   /// prefetches the step's rows of V into L1, and the loop of its product prefetches the rows of K for the next step.
   /// Lists of addresses then continue with kMostStep addresses after the last row.
   bool brings = false;
+  /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or
+  /// 1).
+  Antiquantization k_numbers = {}, v_numbers = {};
 };
 
 /// Which of the heads that AttendArgs::Fits allows `attend` takes.
@@ -210,9 +227,11 @@ struct StripFacts {
   [[nodiscard]] constexpr DType OperandType() const {
     return operands == Operands::kBF16Pairs ? DType::kBF16 : DType::kF32;
   }
-  /// Returns whether `attend` takes heads with d and dv columns of this type.
+  /// Returns whether `attend`, or for compressed types attend_compressed, takes heads with d and dv columns of this
+  /// type.
   [[nodiscard]] constexpr bool AttendsTo(DType dtype, int64_t d, int64_t dv) const {
     if (!AttendArgs::Fits(d) || !AttendArgs::Fits(dv)) return false;
+    if (IsCompressed(dtype)) return any_dtype;
     if (d > attended.most_columns || dv > attended.most_columns) return false;
     switch (dtype) {
       case DType::kF32: return !attended.pairs;
@@ -285,6 +304,9 @@ struct FewRowLoops {
   /// Computes scores, online softmax and product of keys that every row sees and whose scores no pass changes. It takes
   /// only the heads that StripFacts::attended allows. With pairs of bf16 it rounds probabilities as strips of pairs do.
   void (*attend)(const AttendArgs& args) = nullptr;
+
+  /// Does what attend does for compressed K and V, with heads that AttendArgs::Fits allows. Every level has this loop.
+  void (*attend_compressed)(const AttendArgs& args) = nullptr;
 };
 
 /// The kernels of a strip or of few rows. Few rows have the panel [row][d] and the output state [row][dv]; a strip with
@@ -363,13 +385,6 @@ struct OuterArgs {
   float* const* c_rows = nullptr;
 };
 
-/// The numbers that int8 values stand for: (x + offset) * scale.
-struct Antiquantization {
-  const float* scale = nullptr;
-  const float* offset = nullptr;
-  int64_t row_step = 0;  ///< 1: scale and offset are per row; 0: they are per column
-};
-
 /// The most rows per group that pair_rows writes at any level.
 inline constexpr int64_t kMostPairGroup = 32;
 /// At a level whose instructions multiply blocks of pairs, one instruction adds the products of this many elements
@@ -420,7 +435,7 @@ struct RowFunctions {
   void (*outer_exact)(const OuterArgs& args);
   /// Returns the sum of a[i] * b[i] in f32, for rows of any float type.
   float (*dot)(const void* a, DType a_type, const void* b, DType b_type, int64_t n);
-  /// dst[r][c] = the number for which the int8 src(r)[c] stands. It prefetches as `scores` does.
+  /// dst[r][c] = the number for which the compressed src(r)[c] stands. It prefetches as `scores` does.
   void (*dequantize)(const RowBlock& src, int64_t rows, int64_t columns, const Antiquantization& by, float* dst,
                      int64_t dst_stride);
   /// Pairs only: writes words of src(r)[c] and src(r + 1)[c] for even r. A group of `pair_group` rows is words

@@ -16,12 +16,14 @@ namespace fa::core::kernels {
 // Declares functions of which the sources of a level define some. The Set functions fill in the functions of a set that
 // already has its facts. At a level that multiplies pairs, SetFunctions gets a set that already has the f32 functions.
 #define FA_EVERY_LEVEL
-#define FA_LEVEL(level, isa)                    \
-  namespace level {                             \
-  void SetFunctions(KernelSet& set) noexcept;   \
-  void SetAttending(KernelSet& set) noexcept;   \
-  void SetInt8Functions(Int8Set& set) noexcept; \
-  const IndexerFunctions& Indexer() noexcept;   \
+#define FA_LEVEL(level, isa)                        \
+  namespace level {                                 \
+  void SetFunctions(KernelSet& set) noexcept;       \
+  void SetAttending(KernelSet& set) noexcept;       \
+  void SetCompressed(KernelSet& set) noexcept;      \
+  void SetCompressedPairs(KernelSet& set) noexcept; \
+  void SetInt8Functions(Int8Set& set) noexcept;     \
+  const IndexerFunctions& Indexer() noexcept;       \
   }
 #include "core/kernels/levels/kernels.inc"
 #undef FA_EVERY_LEVEL
@@ -37,6 +39,8 @@ struct OwnKernels {
   void (*pairs)(KernelSet&) noexcept = nullptr;
   void (*attending)(KernelSet&) noexcept = nullptr;
   void (*int8)(Int8Set&) noexcept = nullptr;
+  void (*compressed)(KernelSet&) noexcept = nullptr;        ///< sets attend_compressed of f32 kernels
+  void (*compressed_pairs)(KernelSet&) noexcept = nullptr;  ///< sets attend_compressed of kernels of pairs
 };
 
 // CMake defines FA_HAS_<LEVEL> for each level whose sources are in the build (FA_LEVELS).
@@ -44,24 +48,36 @@ constexpr OwnKernels kOwnKernels[] = {
     {.isa = Isa::kPortable,
      .f32 = portable::SetFunctions,
      .indexer = portable::Indexer,
-     .int8 = portable::SetInt8Functions},
+     .int8 = portable::SetInt8Functions,
+     .compressed = portable::SetCompressed},
 #ifdef FA_HAS_AVX2
-    {.isa = Isa::kAvx2, .f32 = avx2::SetFunctions, .indexer = avx2::Indexer, .int8 = avx2::SetInt8Functions},
+    {.isa = Isa::kAvx2,
+     .f32 = avx2::SetFunctions,
+     .indexer = avx2::Indexer,
+     .int8 = avx2::SetInt8Functions,
+     .compressed = avx2::SetCompressed},
 #endif
 #ifdef FA_HAS_AVX512
-    {.isa = Isa::kAvx512, .f32 = avx512::SetFunctions, .indexer = avx512::Indexer},
+    {.isa = Isa::kAvx512, .f32 = avx512::SetFunctions, .indexer = avx512::Indexer, .compressed = avx512::SetCompressed},
 #endif
 #ifdef FA_HAS_AVX512_VNNI
     {.isa = Isa::kAvx512Vnni, .int8 = avx512_vnni::SetInt8Functions},
 #endif
 #ifdef FA_HAS_AVX512_BF16
-    {.isa = Isa::kAvx512Bf16, .pairs = avx512_bf16::SetFunctions, .attending = avx512_bf16::SetAttending},
+    {.isa = Isa::kAvx512Bf16,
+     .pairs = avx512_bf16::SetFunctions,
+     .attending = avx512_bf16::SetAttending,
+     .compressed_pairs = avx512_bf16::SetCompressedPairs},
 #endif
 #ifdef FA_HAS_AVX512_AMX
     {.isa = Isa::kAvx512Amx, .pairs = avx512_amx::SetFunctions, .int8 = avx512_amx::SetInt8Functions},
 #endif
 #ifdef FA_HAS_NEON
-    {.isa = Isa::kNeon, .f32 = neon::SetFunctions, .indexer = neon::Indexer, .int8 = neon::SetInt8Functions},
+    {.isa = Isa::kNeon,
+     .f32 = neon::SetFunctions,
+     .indexer = neon::Indexer,
+     .int8 = neon::SetInt8Functions,
+     .compressed = neon::SetCompressed},
 #endif
 #ifdef FA_HAS_NEON_DOTPROD
     {.isa = Isa::kNeonDotprod, .int8 = neon_dotprod::SetInt8Functions},
@@ -87,7 +103,10 @@ const KernelSet& F32Kernels(Isa isa) {
   const Isa level = F32LevelOf(isa);
   return sets.Of(level, [&](KernelSet& set) {
     SetFacts(FactsOf(level, DType::kF32), set);
-    if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) own->f32(set);
+    if (const OwnKernels* own = OwnKernelsOf(level); own != nullptr) {
+      own->f32(set);
+      own->compressed(set);
+    }
   });
 }
 
@@ -115,6 +134,9 @@ const KernelSet& PairKernels(Isa isa) {
     if (own == nullptr) return;
     TakeFunctions(FloatKernels(isa), set);
     own->pairs(set);
+    for (const OwnKernels& of : kOwnKernels) {
+      if (of.compressed_pairs != nullptr && IsPartOf(isa, of.isa)) of.compressed_pairs(set);
+    }
   });
 }
 

@@ -55,18 +55,20 @@ struct ScoreInputs : ScoreNumbers {
   [[nodiscard]] bool has_dropout() const { return keep_bits != nullptr || philox != nullptr; }
 };
 
-/// Scales and offsets of i8 keys or values, as f32: [heads_kv][columns], or [batch][keys] with per_token.
+/// Scales and offsets of compressed keys or values, where the caller has them. An element's scale lies `group` of its
+/// columns times scale_group after At(b, n, row). With one number for all batch elements, heads or rows a stride is 0.
 struct Antiquants {
-  const float *scale = nullptr, *offset = nullptr;
-  int64_t row = 0;  ///< floats from one head to the next, or with per_token from one batch element to the next
-  bool per_token = false;
+  layout::StoredRows scale, offset;  ///< without data: no offsets
+  int64_t scale_group = 0, offset_group = 0;
+  int64_t groups = 1;  ///< scales of a row
+  bool per_row = false;
 };
 
 /// rows of packed tensors that belong to no sequence; their outputs are written as 0
 struct ForwardRows {
   layout::RowsView q = {}, q_rope = {};
   layout::StoredRows k = {}, k_rope = {}, v = {};
-  Antiquants k_antiquants = {}, v_antiquants = {};  ///< scales and offsets of i8 keys and values
+  Antiquants k_antiquants = {}, v_antiquants = {};  ///< scales and offsets of compressed keys and values
   const float* sink = nullptr;                      ///< one sink per head
   ScoreInputs scores = {};
 

@@ -47,6 +47,6 @@ CallTensors Tensors(const Args& args) {
 FA_OPERATORS(FA_TENSORS_OF)
 #undef FA_TENSORS_OF
 
-CallTensor KeyTensor(const char* name, const TensorView& tensor) { return Placed(name, tensor, true, false); }
+CallTensor ListedTensor(const char* name, const TensorView& tensor) { return Placed(name, tensor, true, false); }
 
 }  // namespace fa::ops

@@ -44,12 +44,12 @@ class CallTensors {
   size_t count_;
 };
 
-/// Returns all tensors of a call, inputs before outputs. The lists of keys and values of a decode are left out.
+/// Returns all tensors of a call, inputs before outputs. Lists of tensors are left out.
 #define FA_TENSORS_OF(name, function, Args, Options, text) [[nodiscard]] CallTensors TensorsOf(const Args& args);
 FA_OPERATORS(FA_TENSORS_OF)
 #undef FA_TENSORS_OF
-/// Returns one tensor from the lists of keys and values of a decode.
-[[nodiscard]] CallTensor KeyTensor(const char* name, const TensorView& tensor);
+/// Returns one tensor of a list, such as the keys of a decode.
+[[nodiscard]] CallTensor ListedTensor(const char* name, const TensorView& tensor);
 
 }  // namespace fa::ops
 

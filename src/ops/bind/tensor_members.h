@@ -68,7 +68,7 @@ template <typename Args>
 inline constexpr std::array kLossOutputs = {FA_REQUIRED_OUTPUT(dq_index), FA_REQUIRED_OUTPUT(dk_index),
                                             FA_REQUIRED_OUTPUT(dweights), FA_REQUIRED_OUTPUT(loss)};
 
-/// Lists the tensors of an operator, inputs before outputs. The lists of keys and values of a decode are left out.
+/// Lists the tensors of an operator, inputs before outputs. Lists of tensors are left out.
 template <typename Args>
 constexpr auto TensorMembers() = delete;
 
@@ -101,6 +101,10 @@ constexpr auto TensorMembers<DecodeAttentionArgs>() {
   return std::array{FA_REQUIRED_INPUT(q),
                     FA_INPUT(q_rope),
                     FA_INPUT(block_table),
+                    FA_INPUT(k_scale),
+                    FA_INPUT(v_scale),
+                    FA_INPUT(k_offset),
+                    FA_INPUT(v_offset),
                     FA_INPUT(antiquant_scale),
                     FA_INPUT(antiquant_offset),
                     FA_INPUT(deq_scale1),
@@ -185,6 +189,29 @@ constexpr auto TensorMembers<DenseIndexerLossArgs>() {
                 std::array{FA_REQUIRED_INPUT(softmax_max), FA_REQUIRED_INPUT(softmax_sum),
                            FA_REQUIRED_INPUT(softmax_max_index), FA_REQUIRED_INPUT(softmax_sum_index)},
                 kLossOutputs<Args>);
+}
+
+// The lists lse and local_out are left out.
+template <>
+constexpr auto TensorMembers<MergeByLseArgs>() {
+  using Args = MergeByLseArgs;
+  return std::array{FA_REQUIRED_OUTPUT(out), FA_OUTPUT(lse_out)};
+}
+
+template <>
+constexpr auto TensorMembers<ScatterRowsArgs>() {
+  using Args = ScatterRowsArgs;
+  return std::array{FA_REQUIRED_INPUT(key),          FA_INPUT(value),
+                    FA_REQUIRED_INPUT(slot_mapping), FA_INPUT(source_rows),
+                    FA_REQUIRED_OUTPUT(key_cache),   FA_OUTPUT(value_cache)};
+}
+
+template <>
+constexpr auto TensorMembers<GatherRowsArgs>() {
+  using Args = GatherRowsArgs;
+  return std::array{FA_REQUIRED_INPUT(key_cache), FA_REQUIRED_INPUT(value_cache), FA_REQUIRED_INPUT(block_table),
+                    FA_REQUIRED_INPUT(seq_lens),  FA_INPUT(seq_offset),           FA_REQUIRED_OUTPUT(key),
+                    FA_REQUIRED_OUTPUT(value)};
 }
 
 #undef FA_REQUIRED_INPUT

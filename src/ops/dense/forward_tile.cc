@@ -111,7 +111,8 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
     for (const int64_t end = strips_.AttendedEnd(strip, keys); keys.begin < end;) {
       const Interval run{keys.begin, std::min(keys.begin + ForwardStrips::kAttendKeys, end)};
       const Interval block{run.begin, std::min(run.begin + block_k, run.end)};
-      strips_.Attend(strip, run, panels_.Block(item, block, *strip.kernels, scratch), plan_.brings_rows);
+      strips_.Attend(strip, run, item.head_kv, panels_.Block(item, block, *strip.kernels, scratch, /*attended=*/true),
+                     plan_.brings_rows);
       keys.begin = run.end;
     }
   }

@@ -11,8 +11,8 @@
 
 #include "core/run/executor.h"
 #include "core/run/guarded_call.h"
-#include "fa/half.h"
 #include "ops/dense/bind_merge.h"
+#include "ops/dense/merge_types.h"
 #include "ops/plan/plan_impl.h"
 #include "ops/plan/plan_machine.h"
 #include "ops/tile/row_probability.h"
@@ -22,22 +22,6 @@
 
 namespace fa {
 namespace {
-
-struct F32 {
-  using Element = float;
-  static float Load(float x) { return x; }
-  static float Store(float x) { return x; }
-};
-struct F16 {
-  using Element = uint16_t;
-  static float Load(uint16_t x) { return F32FromF16(x); }
-  static uint16_t Store(float x) { return F16FromF32(x); }
-};
-struct BF16 {
-  using Element = uint16_t;
-  static float Load(uint16_t x) { return F32FromBf16(x); }
-  static uint16_t Store(float x) { return Bf16FromF32(x); }
-};
 
 class Merger {
  public:
@@ -149,9 +133,9 @@ class MergePlanImpl final : public Plan::ImplFor<MergeArgs> {
     auto merge_task = [&](int32_t task, int /*worker*/) {
       const tiling::Interval rows = plan_.RowsOf(task);
       switch (bound_.dtype) {
-        case DType::kF16: return merger.MergeRows<F16>(rows.begin, rows.end);
-        case DType::kBF16: return merger.MergeRows<BF16>(rows.begin, rows.end);
-        default: return merger.MergeRows<F32>(rows.begin, rows.end);
+        case DType::kF16: return merger.MergeRows<ops::MergedF16>(rows.begin, rows.end);
+        case DType::kBF16: return merger.MergeRows<ops::MergedBF16>(rows.begin, rows.end);
+        default: return merger.MergeRows<ops::MergedF32>(rows.begin, rows.end);
       }
     };
     return RunGraph(plan_.graph, core::TaskFunction(merge_task), workspace);

@@ -1,21 +1,36 @@
-// Binds the scales and offsets of int8 keys and values.
+// Binds the scales and offsets of compressed keys and values.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "ops/inference/bind_decode_parts.h"
+#include "ops/tile/antiquant_rows.h"
 
 namespace fa::ops {
 namespace {
 
-Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorView& tensor) {
+using layout::FilledStride;
+
+int64_t LongestSequence(const DecodeBinding& call) {
+  int64_t longest = 0;
+  for (const tiling::Sequence& sequence : call.bound.attention.problem.sequences) {
+    longest = std::max(longest, sequence.sk);
+  }
+  return longest;
+}
+
+Status CheckTypeAndView(const char* name, const TensorView& tensor) {
   if (tensor.dtype > DType::kBF16) return WrongType(name, tensor.dtype, "f32, f16 or bf16");
-  FA_RETURN_IF_ERROR(CheckView(name, tensor));
+  return CheckView(name, tensor, /*any_innermost=*/true);
+}
+
+Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorView& tensor) {
+  FA_RETURN_IF_ERROR(CheckTypeAndView(name, tensor));
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   const Dims& shape = tensor.shape;
   const int64_t heads = problem.heads_kv, d = problem.d;
   if (call.options.antiquant == Antiquant::kPerToken) {
-    int64_t longest = 0;
-    for (const tiling::Sequence& sequence : problem.sequences) longest = std::max(longest, sequence.sk);
+    const int64_t longest = LongestSequence(call);
     if (shape.rank() == 3 && shape[0] == 2 && shape[1] == call.batch() && shape[2] >= longest) return Status::Ok();
     return Status::InvalidArgument(Arg(name, ".shape").Is(Text(shape)) + ", want [2," + std::to_string(call.batch()) +
                                    "," + std::to_string(longest) + "] (one per key)");
@@ -30,32 +45,156 @@ Status CheckAntiquant(const DecodeBinding& call, const char* name, const TensorV
                                  std::to_string(d) + "] or [2," + std::to_string(heads * d) + "]");
 }
 
-}  // namespace
-
-Status BindAntiquant(DecodeBinding& call) {
-  const TensorView &scale = call.args.antiquant_scale, &offset = call.args.antiquant_offset;
-  if (!call.bound.storage.quantized) {
-    const char* given = scale.data != nullptr    ? "antiquant_scale"
-                        : offset.data != nullptr ? "antiquant_offset"
-                                                 : nullptr;
-    if (given == nullptr) return Status::Ok();
-    return Status::InvalidArgument(Arg(given).Says("given, want none (") +
-                                   Arg(call.int8_products() ? "q" : "k", ".dtype") + " is " +
-                                   Name(call.args.k[0].dtype) + ")");
+/// Returns the numbers of keys (side 0) or values (side 1) in a combined tensor.
+BoundNumbers NumbersOfSide(const DecodeBinding& call, const TensorView& tensor, int64_t side) {
+  const Dims stride = FilledStride(tensor.shape, tensor.stride);
+  const int rank = tensor.shape.rank();
+  BoundNumbers numbers{.begin = side * stride[0], .rows = {.dtype = tensor.dtype}};
+  if (rank == 1) return numbers;
+  if (call.options.antiquant == Antiquant::kPerToken) {
+    numbers.rows.batch = stride[1];
+    numbers.rows.row = stride[2];
+    return numbers;
   }
-  if (scale.data == nullptr)
-    return Status::InvalidArgument(Arg("antiquant_scale").Says("missing (") + Arg("k", ".dtype") + " is i8)");
+  numbers.group = stride[rank - 1];
+  numbers.rows.head = rank == 2 ? call.bound.attention.problem.d * stride[1] : stride[1];
+  return numbers;
+}
+
+Status BindCombined(DecodeBinding& call) {
+  const TensorView &scale = call.args.antiquant_scale, &offset = call.args.antiquant_offset;
   if (call.options.antiquant > Antiquant::kPerToken) {
     return Status::InvalidArgument(Arg("antiquant").Is(std::to_string(static_cast<int>(call.options.antiquant))) +
                                    ", want kPerTensorOrChannel or kPerToken");
   }
   FA_RETURN_IF_ERROR(CheckAntiquant(call, "antiquant_scale", scale));
-  call.bound.storage.per_token = call.options.antiquant == Antiquant::kPerToken;
-  if (offset.data == nullptr) return Status::Ok();
-  FA_RETURN_IF_ERROR(CheckAntiquant(call, "antiquant_offset", offset));
-  if (offset.shape == scale.shape) return Status::Ok();
-  return Status::InvalidArgument(Arg("antiquant_offset", ".shape").Is(Text(offset.shape)) + ", want " +
-                                 Text(scale.shape) + " (" + Arg("antiquant_scale") + ")");
+  if (offset.data != nullptr) {
+    FA_RETURN_IF_ERROR(CheckAntiquant(call, "antiquant_offset", offset));
+    if (offset.shape != scale.shape) {
+      return Status::InvalidArgument(Arg("antiquant_offset", ".shape").Is(Text(offset.shape)) + ", want " +
+                                     Text(scale.shape) + " (" + Arg("antiquant_scale") + ")");
+    }
+  }
+  const bool per_row = call.options.antiquant == Antiquant::kPerToken;
+  const int64_t groups = per_row || scale.shape.rank() == 1 ? 1 : call.bound.attention.problem.d;
+  KeyStorage& storage = call.bound.storage;
+  for (const auto& [antiquants, side] : {std::pair{&storage.k_antiquants, 0}, std::pair{&storage.v_antiquants, 1}}) {
+    antiquants->scale = NumbersOfSide(call, scale, side);
+    if (offset.data != nullptr) antiquants->offset = NumbersOfSide(call, offset, side);
+    antiquants->groups = groups;
+    antiquants->per_row = per_row;
+  }
+  return Status::Ok();
+}
+
+/// The scale and the offset of keys or of values, and their names.
+struct Operand {
+  const char *tensor, *scale_name, *offset_name;
+  const TensorView &scale, &offset;
+  int64_t columns;
+};
+
+/// Checks a dimension of a scale, whose numbers may hold for all.
+Status CheckOneOr(const char* name, const TensorView& tensor, int dim, int64_t want, bool or_more, const char* of) {
+  const int64_t size = tensor.shape[dim];
+  if (size == 1 || size == want || (or_more && size > want)) return Status::Ok();
+  return WrongSize(name, dim, size, "want 1 or " + std::to_string(want) + " (" + of + ")");
+}
+
+Status CheckScale(const DecodeBinding& call, const Operand& operand) {
+  const char* name = operand.scale_name;
+  const TensorView& scale = operand.scale;
+  FA_RETURN_IF_ERROR(CheckTypeAndView(name, scale));
+  if (scale.shape.rank() != 4) {
+    return Status::InvalidArgument(
+        Arg(name, ".shape").Is(Text(scale.shape)) + ", want " +
+        (call.paged() ? "[pages|1, Nkv|1, page size|1, groups|1]" : "[B|1, Nkv|1, S|1, groups|1]"));
+  }
+  const int64_t batch = call.paged() ? call.args.k[0].shape[0] : call.batch();
+  const int64_t rows = call.paged() ? call.bound.storage.table.page_rows : LongestSequence(call);
+  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 0, batch, false, call.paged() ? "pages" : "batch"));
+  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 1, call.bound.attention.problem.heads_kv, false, "heads of keys"));
+  FA_RETURN_IF_ERROR(CheckOneOr(name, scale, 2, rows, !call.paged(), call.paged() ? "page size" : "longest keys"));
+  const int64_t groups = scale.shape[3];
+  if (groups >= 1 && operand.columns % groups == 0) return Status::Ok();
+  return WrongSize(
+      name, 3, groups,
+      "want a divisor of " + std::to_string(operand.columns) + " (columns of a head of " + Arg(operand.tensor) + ")");
+}
+
+BoundNumbers NumbersOf(const TensorView& tensor) {
+  const Dims stride = FilledStride(tensor.shape, tensor.stride);
+  const auto step = [&](int dim) { return tensor.shape[dim] == 1 ? 0 : stride[dim]; };
+  return {.rows = {.dtype = tensor.dtype, .batch = step(0), .head = step(1), .row = step(2)}, .group = step(3)};
+}
+
+Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiquants& bound) {
+  if (operand.scale.data == nullptr) {
+    return Status::InvalidArgument(Arg(operand.scale_name).Says("missing (") + Arg("k", ".dtype") + " is " +
+                                   Name(call.args.k[0].dtype) + ")");
+  }
+  FA_RETURN_IF_ERROR(CheckScale(call, operand));
+  bound.scale = NumbersOf(operand.scale);
+  bound.groups = operand.scale.shape[3];
+  bound.per_row = operand.scale.shape[2] > 1;
+  bound.paged = call.paged();
+  if (operand.offset.data == nullptr) return Status::Ok();
+  FA_RETURN_IF_ERROR(CheckTypeAndView(operand.offset_name, operand.offset));
+  if (operand.offset.shape != operand.scale.shape) {
+    return Status::InvalidArgument(Arg(operand.offset_name, ".shape").Is(Text(operand.offset.shape)) + ", want " +
+                                   Text(operand.scale.shape) + " (" + Arg(operand.scale_name) + ")");
+  }
+  bound.offset = NumbersOf(operand.offset);
+  return Status::Ok();
+}
+
+/// Checks that there are no scales and offsets, or none but the combined ones.
+Status CheckNone(const DecodeBinding& call, bool combined) {
+  const DecodeAttentionArgs& args = call.args;
+  const std::pair<const char*, const TensorView*> all[] = {{"k_scale", &args.k_scale},
+                                                           {"v_scale", &args.v_scale},
+                                                           {"k_offset", &args.k_offset},
+                                                           {"v_offset", &args.v_offset},
+                                                           {"antiquant_scale", &args.antiquant_scale},
+                                                           {"antiquant_offset", &args.antiquant_offset}};
+  for (const auto& [name, tensor] : std::span(all).first(combined ? 4 : 6)) {
+    if (tensor->data == nullptr) continue;
+    if (combined) {
+      return Status::InvalidArgument(Arg(name).Says("given, want none (") + Arg("antiquant_scale") + " is given)");
+    }
+    return Status::InvalidArgument(Arg(name).Says("given, want none (") +
+                                   Arg(call.int8_products() ? "q" : "k", ".dtype") + " is " + Name(args.k[0].dtype) +
+                                   ")");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status BindAntiquant(DecodeBinding& call) {
+  const DecodeAttentionArgs& args = call.args;
+  if (!call.bound.storage.quantized) return CheckNone(call, /*combined=*/false);
+  const tiling::AttentionProblem& problem = call.bound.attention.problem;
+  for (const auto& [name, columns] : {std::pair{"k", problem.d}, std::pair{"v", problem.dv}}) {
+    if (columns > kMostNumbers) {
+      return Status::InvalidArgument(Arg(name).Has(std::to_string(columns)) + " columns per head, want at most " +
+                                     std::to_string(kMostNumbers) + " (" + Arg("k", ".dtype") + " is " +
+                                     Name(args.k[0].dtype) + ")");
+    }
+  }
+  if (args.antiquant_scale.data != nullptr) {
+    FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
+    return BindCombined(call);
+  }
+  if (args.antiquant_offset.data != nullptr ||
+      (args.k[0].dtype == DType::kI8 && args.k_scale.data == nullptr && args.v_scale.data == nullptr)) {
+    return Status::InvalidArgument(Arg("antiquant_scale").Says("missing (") + Arg("k", ".dtype") + " is " +
+                                   Name(args.k[0].dtype) + ")");
+  }
+  KeyStorage& storage = call.bound.storage;
+  FA_RETURN_IF_ERROR(
+      BindOperand(call, {"k", "k_scale", "k_offset", args.k_scale, args.k_offset, problem.d}, storage.k_antiquants));
+  return BindOperand(call, {"v", "v_scale", "v_offset", args.v_scale, args.v_offset, problem.dv}, storage.v_antiquants);
 }
 
 }  // namespace fa::ops

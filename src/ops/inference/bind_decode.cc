@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "core/integer.h"
+#include "core/kernels/kernel_types.h"
+#include "core/saturating.h"
 #include "ops/bind/bind_parts.h"
 #include "ops/bind/check_pages.h"
 #include "ops/inference/bind_decode_parts.h"
@@ -17,6 +19,10 @@
 
 namespace fa::ops {
 namespace {
+
+using core::kernels::IsCompressed;
+
+constexpr int64_t kColumnsOfI4x8 = 8;
 
 Status CheckCounts(const DecodeBinding& call) {
   const size_t tensors = call.args.k.size();
@@ -41,10 +47,10 @@ Status CheckTypes(const DecodeBinding& call) {
   for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const DType dtype = tensors[i].dtype;
-      if (dtype != query && dtype != DType::kI8) {
+      if (dtype != query && (call.int8_products() || !IsCompressed(dtype))) {
         const ErrorText like_query = TypeOf("q", query);
         return WrongType(NameInList(list, tensors, i).c_str(), dtype,
-                         call.int8_products() ? like_query : like_query + " or i8");
+                         call.int8_products() ? like_query : like_query + ", i8, f8e4m3, f8e5m2 or i4x8");
       }
       if (dtype != first) {
         return WrongType(NameInList(list, tensors, i).c_str(), dtype,
@@ -63,8 +69,9 @@ Status CheckRope(const DecodeBinding& call) {
     return Status::InvalidArgument(Arg(has_q ? "k_rope" : "q_rope").Says("missing (") +
                                    Arg(has_q ? "q_rope" : "k_rope") + " is given)");
   }
-  if (call.args.k[0].dtype == DType::kI8) {
-    return Status::InvalidArgument(Arg("k_rope").Says("given, want none (") + Arg("k", ".dtype") + " is i8)");
+  if (IsCompressed(call.args.k[0].dtype)) {
+    return Status::InvalidArgument(Arg("k_rope").Says("given, want none (") + Arg("k", ".dtype") + " is " +
+                                   Name(call.args.k[0].dtype) + ")");
   }
   const DType query = call.args.q.dtype;
   if (call.args.q_rope.dtype != query) return WrongType("q_rope", call.args.q_rope.dtype, TypeOf("q", query));
@@ -77,11 +84,54 @@ Status CheckRope(const DecodeBinding& call) {
 }
 
 Status BindOneTensor(DecodeBinding& call) {
-  call.k = call.args.k[0];
-  call.v = call.args.v[0];
+  call.k = call.keys[0];
+  call.v = call.values[0];
   if (call.has_rope()) call.k_rope = call.args.k_rope[0];
   call.k.dtype = call.v.dtype = call.args.q.dtype;
   return BindDense(call, call.args.lengths_kv);
+}
+
+/// Turns strides in columns into strides in elements of the type.
+void CountElements(layout::Rows& rows) {
+  if (rows.dtype != DType::kI4x8) return;
+  for (int64_t* stride : {&rows.batch, &rows.head, &rows.row}) *stride /= kColumnsOfI4x8;
+}
+
+/// Returns the tensors with one element per column. Strides that would pass 2^63 are refused later, as all large
+/// strides are.
+std::vector<TensorView> WithColumns(std::span<const TensorView> tensors) {
+  std::vector<TensorView> columns(tensors.begin(), tensors.end());
+  for (TensorView& tensor : columns) {
+    const int rank = tensor.shape.rank();
+    if (tensor.dtype != DType::kI4x8 || rank == 0 || rank > Dims::kMaxRank) continue;
+    tensor.shape[rank - 1] = core::SaturatedProduct(tensor.shape[rank - 1], kColumnsOfI4x8);
+    for (int dim = 0; dim + 1 < tensor.stride.rank(); ++dim) {
+      tensor.stride[dim] = core::SaturatedProduct(tensor.stride[dim], kColumnsOfI4x8);
+    }
+  }
+  return columns;
+}
+
+/// Checks what only compressed keys and values need: their number of columns.
+Status CheckCompressed(const DecodeBinding& call) {
+  const DType dtype = call.args.k[0].dtype;
+  for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      FA_RETURN_IF_ERROR(CheckView(NameInList(list, tensors, i).c_str(), tensors[i]));
+    }
+  }
+  const int64_t size = call.axes.fused() ? 0 : call.args.q.shape[call.axes.dim];
+  const TensorView& k = call.args.k[0];
+  if (dtype == DType::kI4x8 && size > 0 && k.shape.rank() == 4 && k.shape[3] != size / kColumnsOfI4x8) {
+    return WrongSize("k", 3, k.shape[3],
+                     "want " + std::to_string(size / kColumnsOfI4x8) + " (a head of " + std::to_string(size) +
+                         " columns, " + std::to_string(kColumnsOfI4x8) + " per element)");
+  }
+  if (dtype == DType::kI4x8 && size % kColumnsOfI4x8 != 0) {
+    return WrongSize("q", call.axes.dim, size,
+                     "want a multiple of " + std::to_string(kColumnsOfI4x8) + " (" + Arg("k", ".dtype") + " is i4x8)");
+  }
+  return Status::Ok();
 }
 
 void SetReadsOfKeys(DecodeBinding& call) {
@@ -91,6 +141,10 @@ void SetReadsOfKeys(DecodeBinding& call) {
   attention.problem.whole_rows = call.int8_products();
   attention.k.dtype = call.args.k[0].dtype;
   attention.v.dtype = call.args.v[0].dtype;
+  for (layout::Rows* rows : {&attention.k, &attention.v}) CountElements(*rows);
+  for (std::vector<layout::Rows>* list : {&call.bound.storage.k, &call.bound.storage.v}) {
+    for (layout::Rows& rows : *list) CountElements(rows);
+  }
   if (storage.paged() || storage.quantized) {
     attention.problem.k_in_place = attention.problem.v_in_place = false;
   }
@@ -143,7 +197,7 @@ void KeepTensors(DecodeBinding& call) {
   call.bound.planned = KeepPlanned(TensorsOf(call.args));
   const auto keep = [](const char* name, std::span<const TensorView> tensors) {
     std::vector<CallTensor> list;
-    for (const TensorView& tensor : tensors) list.push_back(KeyTensor(name, tensor));
+    for (const TensorView& tensor : tensors) list.push_back(ListedTensor(name, tensor));
     return KeepPlanned(list);
   };
   call.bound.planned_k = keep("k", call.args.k);
@@ -173,7 +227,10 @@ Status Bind(DecodeBinding& call) {
   call.own_types = true;
   call.dense_mask = WithRows(call, call.args.dense_mask);
   if (call.args.pse.shape.rank() == 4) call.pse = WithRows(call, call.args.pse);
-  call.bound.storage.quantized = call.args.k[0].dtype == DType::kI8 && !call.int8_products();
+  call.bound.storage.quantized = IsCompressed(call.args.k[0].dtype) && !call.int8_products();
+  if (call.bound.storage.quantized) FA_RETURN_IF_ERROR(CheckCompressed(call));
+  call.keys = WithColumns(call.args.k);
+  call.values = WithColumns(call.args.v);
   FA_RETURN_IF_ERROR(call.paged()             ? BindKeyPages(call)
                      : call.args.k.size() > 1 ? BindKeyList(call)
                                               : BindOneTensor(call));
@@ -227,7 +284,7 @@ Status CheckList(const char* list, std::span<const TensorView> tensors, std::spa
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    FA_RETURN_IF_ERROR(CheckPlanned(KeyTensor(list, tensors[i]), planned[i]));
+    FA_RETURN_IF_ERROR(CheckPlanned(ListedTensor(list, tensors[i]), planned[i]));
   }
   return Status::Ok();
 }
@@ -242,10 +299,10 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
     FA_RETURN_IF_ERROR(check(tensors[i], bound.planned[i]));
   }
   for (size_t i = 0; i < args.k.size(); ++i) {
-    FA_RETURN_IF_ERROR(check(KeyTensor("k", args.k[i]), bound.planned_k[i]));
-    FA_RETURN_IF_ERROR(check(KeyTensor("v", args.v[i]), bound.planned_v[i]));
+    FA_RETURN_IF_ERROR(check(ListedTensor("k", args.k[i]), bound.planned_k[i]));
+    FA_RETURN_IF_ERROR(check(ListedTensor("v", args.v[i]), bound.planned_v[i]));
     if (args.k_rope.empty()) continue;
-    FA_RETURN_IF_ERROR(check(KeyTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]));
+    FA_RETURN_IF_ERROR(check(ListedTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]));
   }
   return Status::Ok();
 }
@@ -288,6 +345,24 @@ Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& a
   return bound.storage.paged() ? CheckBlockTable(bound, args.block_table) : Status::Ok();
 }
 
+/// Returns the numbers of a tensor, whose layout is bound.
+layout::StoredRows NumbersOf(const TensorView& tensor, const BoundNumbers& bound, const layout::BlockTable& table) {
+  if (tensor.data == nullptr) return {};
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  return {.view = {data + bound.begin * static_cast<int64_t>(SizeOf(tensor.dtype)), bound.rows}, .table = table};
+}
+
+Antiquants AntiquantsOf(const BoundAntiquants& bound, const TensorView& scale, const TensorView& offset,
+                        const layout::BlockTable& table) {
+  const layout::BlockTable own = bound.paged ? table : layout::BlockTable{};
+  return {.scale = NumbersOf(scale, bound.scale, own),
+          .offset = NumbersOf(offset, bound.offset, own),
+          .scale_group = bound.scale.group,
+          .offset_group = bound.offset.group,
+          .groups = bound.groups,
+          .per_row = bound.per_row};
+}
+
 ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
   ForwardRows rows =
       RowsOf(bound.attention, ForwardAddresses{.q = args.q.data,
@@ -311,6 +386,13 @@ ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args) {
     rows.k_rope.list_rows = storage.k_rope;
     rows.v.list = args.v;
     rows.v.list_rows = storage.v;
+  }
+  if (storage.quantized) {
+    const bool combined = args.antiquant_scale.data != nullptr;
+    rows.k_antiquants = AntiquantsOf(storage.k_antiquants, combined ? args.antiquant_scale : args.k_scale,
+                                     combined ? args.antiquant_offset : args.k_offset, rows.k.table);
+    rows.v_antiquants = AntiquantsOf(storage.v_antiquants, combined ? args.antiquant_scale : args.v_scale,
+                                     combined ? args.antiquant_offset : args.v_offset, rows.k.table);
   }
   return rows;
 }

@@ -13,14 +13,28 @@
 
 namespace fa::ops {
 
+/// The layout of the scales or offsets of compressed keys or values. `rows` has a stride of 0 where one number holds
+/// for all batch elements, heads or rows.
+struct BoundNumbers {
+  int64_t begin = 0;  ///< elements before the first number
+  layout::Rows rows;
+  int64_t group = 0;  ///< elements from one group of columns to the next
+};
+/// The layout of the scales and offsets of keys or of values.
+struct BoundAntiquants {
+  BoundNumbers scale, offset;
+  int64_t groups = 1;  ///< scales of a row
+  bool per_row = false;
+  bool paged = false;  ///< whether rows.batch leads from page to page
+};
+
 /// The layout of a decode's keys and values.
 struct KeyStorage {
   /// If each batch element has its own tensor: the layouts of these. Otherwise, and with pages, empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
-  bool quantized = false;    ///< whether i8 keys have scales, for queries of a float type
-  /// Whether each key has a scale and an offset, f32 [2][B][S]; else each column has: [2][Nkv][D].
-  bool per_token = false;
+  bool quantized = false;    ///< whether keys are compressed, for queries of a float type
+  BoundAntiquants k_antiquants, v_antiquants;
 
   [[nodiscard]] bool paged() const { return table.page_rows > 0; }
 };
@@ -42,8 +56,7 @@ struct BoundDecode {
 /// tensor. Also checks that every used entry of block_table is a page.
 [[nodiscard]] Status CheckDecodeRunArgs(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
-/// Returns the tensors of checked arguments, without scales and offsets of i8 keys and values. The tensors point into
-/// `bound` and `args`.
+/// Returns the tensors of checked arguments. The tensors point into `bound` and `args`.
 [[nodiscard]] ForwardRows RowsOf(const BoundDecode& bound, const DecodeAttentionArgs& args);
 
 }  // namespace fa::ops

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "layout/bind_layout.h"
 #include "ops/bind/argument_error.h"
@@ -19,9 +20,11 @@ struct DecodeBinding {
   layout::Axes axes;  ///< the axes of the call's layout
   // The tensors that have another form in the equivalent dense call. k, k_rope and v have no memory there.
   TensorView k = {}, k_rope = {}, v = {}, pse = {}, dense_mask = {};
+  /// args.k and args.v with one element per column, as the elements of i4x8 have eight.
+  std::vector<TensorView> keys = {}, values = {};
   bool own_types = false;  ///< whether the types of query, keys, values and out have been checked
 
-  /// Returns whether queries and keys are multiplied as bytes. Otherwise i8 keys stand for numbers of the type of q.
+  /// Returns whether queries and keys are multiplied as bytes. Otherwise i8 keys are compressed.
   [[nodiscard]] bool int8_products() const { return args.q.dtype == DType::kI8; }
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
@@ -38,7 +41,7 @@ struct DecodeBinding {
 [[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< binds keys and values with one tensor per batch element
 [[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< binds keys and values in pages, and block_table
 
-[[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< binds antiquant, antiquant_scale, antiquant_offset
+[[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< binds scales and offsets of compressed keys and values
 
 }  // namespace fa::ops
 

@@ -38,8 +38,8 @@ Status CheckListed(const DecodeBinding& call, const char* list, std::span<const 
 }  // namespace
 
 Status BindKeyList(DecodeBinding& call) {
-  FA_RETURN_IF_ERROR(CheckListed(call, "k", call.args.k));
-  FA_RETURN_IF_ERROR(CheckListed(call, "v", call.args.v));
+  FA_RETURN_IF_ERROR(CheckListed(call, "k", call.keys));
+  FA_RETURN_IF_ERROR(CheckListed(call, "v", call.values));
   if (call.has_rope()) {
     FA_RETURN_IF_ERROR(CheckListed(call, "k_rope", call.args.k_rope));
   }
@@ -65,16 +65,16 @@ Status BindKeyList(DecodeBinding& call) {
     }
     return one;
   };
-  call.k = as_one(call.args.k);
-  call.v = as_one(call.args.v);
+  call.k = as_one(call.keys);
+  call.v = as_one(call.values);
   if (call.has_rope()) call.k_rope = as_one(call.args.k_rope);
   // BindDense refuses this number of lengths.
   if (given.size() > 1 && given.size() < call.args.k.size()) return BindDense(call, given);
   FA_RETURN_IF_ERROR(BindDense(call, lengths));
   const tiling::AttentionProblem& problem = call.bound.attention.problem;
   for (size_t b = 0; b < call.args.k.size(); ++b) {
-    call.bound.storage.k.push_back(layout::RowsOf(call.args.k[b], call.axes, problem.d));
-    call.bound.storage.v.push_back(layout::RowsOf(call.args.v[b], call.axes, problem.dv));
+    call.bound.storage.k.push_back(layout::RowsOf(call.keys[b], call.axes, problem.d));
+    call.bound.storage.v.push_back(layout::RowsOf(call.values[b], call.axes, problem.dv));
     if (!call.has_rope()) continue;
     call.bound.storage.k_rope.push_back(layout::RowsOf(call.args.k_rope[b], call.axes, problem.d_rope));
   }

@@ -101,7 +101,7 @@ Status MakeRope(DecodeBinding& call, const Axes& axes, int64_t heads, int64_t ro
 }  // namespace
 
 Status BindKeyPages(DecodeBinding& call) {
-  const TensorView &k = call.args.k[0], &v = call.args.v[0];
+  const TensorView &k = call.keys[0], &v = call.values[0];
   const Axes axes = PageAxes(call.options.layout, k.shape.rank());
   FA_RETURN_IF_ERROR(CheckPages(call, "k", k, axes));
   FA_RETURN_IF_ERROR(CheckPages(call, "v", v, axes));

@@ -6,7 +6,6 @@
 
 #include "fa/decode_attention.h"
 #include "ops/dense/forward_program.h"
-#include "ops/inference/antiquant.h"
 #include "ops/inference/bind_decode.h"
 #include "ops/inference/int8_program.h"
 #include "ops/inference/output_scales.h"
@@ -23,7 +22,6 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  public:
   DecodePlanImpl(Context& context, ops::BoundDecode bound)
       : ImplFor(context), bound_(std::move(bound)), program_("decode", context, bound_.attention) {
-    if (bound_.storage.quantized) antiquant_at_ = program_.Book("key scales", ops::AntiquantBytes(bound_));
     if (bound_.scales.strided) scales_at_ = program_.Book("output scales", ops::OutputScaleBytes(bound_.scales));
   }
 
@@ -32,7 +30,7 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
 
   [[nodiscard]] Status Run(const DecodeAttentionArgs& args, std::byte* workspace) const override {
     FA_RETURN_IF_ERROR(ops::CheckDecodeRunArgs(bound_, args));
-    ops::ForwardRows rows = ops::RowsOf(bound_, args);
+    const ops::ForwardRows rows = ops::RowsOf(bound_, args);
     ops::OutputQuantization quantization;
     if (bound_.scales.quantized) {
       quantization = ops::ReadOutputScales(bound_.scales, args.quant_scale2, args.quant_offset2,
@@ -44,10 +42,6 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
       if (!scales.ok()) return scales.status();
       return program_.Run(*this, rows, *scales, quantized, workspace);
     } else {
-      if (bound_.storage.quantized) {
-        ops::ReadAntiquant(bound_, {args.antiquant_scale, args.antiquant_offset},
-                           reinterpret_cast<float*>(workspace + antiquant_at_), rows);
-      }
       return program_.Run(*this, rows, workspace, quantized);
     }
   }
@@ -55,7 +49,7 @@ class DecodePlanImpl final : public Plan::ImplFor<DecodeAttentionArgs> {
  private:
   ops::BoundDecode bound_;
   Program program_;
-  size_t antiquant_at_ = 0, scales_at_ = 0;
+  size_t scales_at_ = 0;
 };
 
 }  // namespace

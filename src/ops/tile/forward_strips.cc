@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "ops/tile/antiquant_rows.h"
 #include "ops/tile/row_probability.h"
 #include "tiling/forward/key_cut.h"
 
@@ -23,6 +24,9 @@ using tiling::Interval;
 void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, int64_t row, float value) {
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
+
+/// Returns whether scales depend on the row and on the column. attend_compressed takes no such scales.
+bool PerRowAndGroup(const Antiquants& of) { return of.per_row && of.groups > 1; }
 
 /// Lists addresses of rows in pages, one page at a time. Past the last of `rows` rows it lists the last row.
 void ListRows(const layout::HeadRows& pages, Interval keys, int64_t rows, const void** to) {
@@ -130,7 +134,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   const DType dtype = rows_.k.view.rows.dtype;
   const bool attends = strip.kernels->AttendsTo(dtype, problem_.d, problem_.dv) && rows_.v.view.rows.dtype == dtype &&
                        problem_.d_rope == 0 && !passes.changes_scores() && !passes.inputs().has_dense_mask() &&
-                       !passes.has_dropout();
+                       !passes.has_dropout() && !PerRowAndGroup(rows_.k_antiquants) &&
+                       !PerRowAndGroup(rows_.v_antiquants);
   if (!attends || keys.empty()) return keys.begin;
   // The function `attend` sums its keys in another order than the other kernels. So the bounds of its keys must not
   // depend on how rows are cut into tiles, and follow from all rows of the sequence. If the tile has only some of the
@@ -149,7 +154,8 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   return full.end >= visited.end ? visited.end : std::max(full.end / kKeyStep * kKeyStep, visited.begin);
 }
 
-void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& rows, bool brings) const {
+void ForwardStrips::Attend(RunningStrip& strip, Interval keys, int64_t head_kv, const KeyRows& rows,
+                           bool brings) const {
   assert(!keys.empty() && keys.size() <= kAttendKeys && rows.k_pages.paged() == rows.v_pages.paged());
   AttendArgs args{.k = rows.K(keys.begin),
                   .v = rows.V(keys.begin),
@@ -175,7 +181,17 @@ void ForwardStrips::Attend(RunningStrip& strip, Interval keys, const KeyRows& ro
     args.k.rows = k.data();
     args.v.rows = v.data();
   }
-  strip.kernels->few_rows.attend(args);
+  if (core::kernels::IsCompressed(args.k.dtype)) {
+    float numbers[4 * kMostNumbers];
+    const auto read = [&](const Antiquants& of, int64_t columns, float* to) {
+      return ReadAntiquants(of, *table_.rows, strip.lanes.sequence, head_kv, keys, columns, to);
+    };
+    args.k_numbers = read(rows_.k_antiquants, problem_.d, numbers);
+    args.v_numbers = read(rows_.v_antiquants, problem_.dv, numbers + 2 * kMostNumbers);
+    strip.kernels->few_rows.attend_compressed(args);
+  } else {
+    strip.kernels->few_rows.attend(args);
+  }
   strip.started = true;
 }
 

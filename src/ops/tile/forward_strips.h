@@ -90,9 +90,10 @@ class ForwardStrips {
   [[nodiscard]] int64_t AttendedEnd(const RunningStrip& strip, tiling::Interval keys) const;
   /// The most keys per call of Attend: one part of a decode. More calls would cost time, since each one reorders O.
   static constexpr int64_t kAttendKeys = 512;
-  /// Does the work of VisitBlock with the kernels' function `attend`, for at most kAttendKeys keys before AttendedEnd.
+  /// Does the work of VisitBlock with the kernels' function `attend` or attend_compressed, for at most kAttendKeys keys
+  /// before AttendedEnd.
   /// @param brings  AttendArgs::brings
-  void Attend(RunningStrip& strip, tiling::Interval keys, const KeyRows& rows, bool brings) const;
+  void Attend(RunningStrip& strip, tiling::Interval keys, int64_t head_kv, const KeyRows& rows, bool brings) const;
   /// Does the work of VisitBlock for kernels with `overlapped` or `scores_beside`, without dropout. When it returns,
   /// the block's product is not yet computed. With `overlapped`, the block's softmax is not computed either. With
   /// `scores_beside`, the block must have no masked pairs, and its values must be one run of rows.

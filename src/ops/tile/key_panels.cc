@@ -1,8 +1,10 @@
 #include "ops/tile/key_panels.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "core/saturating.h"
+#include "ops/tile/antiquant_rows.h"
 
 namespace fa::ops {
 namespace {
@@ -17,12 +19,6 @@ int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::Fo
 }
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
-
-/// Returns the scales and offsets of a sequence's keys, beginning with `key`.
-core::kernels::Antiquantization AntiquantsAt(const Antiquants& of, int64_t sequence, int64_t head_kv, int64_t key) {
-  const int64_t at = of.per_token ? sequence * of.row + key : head_kv * of.row;
-  return {.scale = of.scale + at, .offset = of.offset + at, .row_step = of.per_token ? 1 : 0};
-}
 
 }  // namespace
 
@@ -63,11 +59,16 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
   rows.k_pages = head;
   rows.end = problem_.sequences[static_cast<size_t>(sequence)].sk;
   assert(keys.begin >= 0 && keys.end <= rows.end);
+  const bool compressed = core::kernels::IsCompressed(head.dtype);
   for (int64_t key = keys.begin; key < keys.end;) {
-    const int64_t end = rows.KRunEnd(key, keys.end);
-    if (head.dtype == DType::kI8) {
-      table_.rows->dequantize(rows.K(key), end - key, source.columns,
-                              AntiquantsAt(source.antiquants, sequence, head_kv, key), to, source.columns);
+    int64_t end = rows.KRunEnd(key, keys.end);
+    if (compressed) {
+      end = std::min(end, key + MostAntiquantRows(source.antiquants));
+      float numbers[2 * kMostNumbers];
+      table_.rows->dequantize(
+          rows.K(key), end - key, source.columns,
+          ReadAntiquants(source.antiquants, *table_.rows, sequence, head_kv, {key, end}, source.columns, numbers), to,
+          source.columns);
     } else {
       table_.rows->widen(rows.K(key), end - key, source.columns, to, source.columns);
     }
@@ -101,11 +102,12 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
 }
 
 KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
-                         const core::kernels::StripKernels& kernels, const TileScratch& scratch) const {
+                         const core::kernels::StripKernels& kernels, const TileScratch& scratch, bool attended) const {
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
   // The kernels of strips need a whole block of evenly spaced rows. Pages may be shorter.
-  const bool scattered = rows_.k.paged(), quantized = rows_.k.view.rows.dtype == DType::kI8;
-  const bool in_place = !quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered));
+  const bool scattered = rows_.k.paged(), quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
+  const bool in_place =
+      attended || (!quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered)));
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
   const auto caller = [&](const Source& source, layout::HeadRows* pages) {
     const layout::HeadRows head = Locate(source, item.sequence, item.head_kv);

@@ -30,8 +30,10 @@ class KeyPanels {
   void Pack(const tiling::PackItem& item) const;
   /// Returns the rows of K and V for one block of a tile, as `kernels` take them. If the item has no slot and the
   /// kernels cannot take the caller's rows, the rows are converted into scratch.
+  /// @param attended  whether the rows are for ForwardStrips::Attend, which takes every type in place
   [[nodiscard]] KeyRows Block(const tiling::ForwardItem& item, tiling::Interval keys,
-                              const core::kernels::StripKernels& kernels, const TileScratch& scratch) const;
+                              const core::kernels::StripKernels& kernels, const TileScratch& scratch,
+                              bool attended = false) const;
 
  private:
   struct Source {

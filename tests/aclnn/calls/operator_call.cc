@@ -4,15 +4,18 @@
 #include <limits>
 #include <stdexcept>
 
+#include "aclnnop/aclnn_attention_update.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_grad_kl_loss.h"
 #include "aclnnop/aclnn_dense_lightning_indexer_softmax_lse.h"
 #include "aclnnop/aclnn_flash_attention_score.h"
 #include "aclnnop/aclnn_flash_attention_score_grad.h"
+#include "aclnnop/aclnn_gather_pa_kv_cache.h"
 #include "aclnnop/aclnn_incre_flash_attention.h"
 #include "aclnnop/aclnn_lightning_indexer.h"
 #include "aclnnop/aclnn_lightning_indexer_grad.h"
 #include "aclnnop/aclnn_prompt_flash_attention.h"
 #include "aclnnop/aclnn_ring_attention_update.h"
+#include "aclnnop/aclnn_scatter_pa_kv_cache.h"
 #include "aclnnop/aclnn_sparse_flash_attention.h"
 #include "aclnnop/aclnn_sparse_flash_attention_grad.h"
 #include "aclnnop/aclnn_sparse_lightning_indexer_grad_kl_loss.h"
@@ -143,6 +146,17 @@ const aclTensor* OperatorCall::PrefixSums() {
   return handle;
 }
 
+const aclTensor* OperatorCall::Integers(const std::string& name, const std::vector<int64_t>& shape,
+                                        const std::vector<int32_t>& values) {
+  const aclTensor* handle = In(name, shape, ACL_INT32);
+  Tensor& tensor = tensors_.back();
+  const int64_t step = spacing_ == Spacing::kSpread ? kSpread : 1, offset = spacing_ == Spacing::kSpread ? kOffset : 0;
+  for (size_t x = 0; x < values.size(); ++x) {
+    static_cast<int32_t*>(tensor.data())[offset + static_cast<int64_t>(x) * step] = values[x];
+  }
+  return handle;
+}
+
 void OperatorCall::AddForward(bool packed) {
   In("query", packed ? kPackedQueries : kQueryRows);
   In("key", packed ? kPackedKeys : kKeyRows);
@@ -230,6 +244,32 @@ void OperatorCall::AddLoss() {
   Out("loss", {1});
 }
 
+void OperatorCall::AddMergeLse() {
+  const aclTensor* const lse[] = {In("lse[0]", {kQueries}), In("lse[1]", {kQueries})};
+  const aclTensor* const local_out[] = {In("localOut[0]", {kQueries, kSize}), In("localOut[1]", {kQueries, kSize})};
+  keys_ = aclCreateTensorList(lse, 2);
+  values_ = aclCreateTensorList(local_out, 2);
+  Out("out", {kQueries, kSize});
+  Out("lseOut", {kQueries});
+}
+
+void OperatorCall::AddScatter() {
+  In("key", kPackedQueries);
+  Out("keyCacheRef", {kKeys, kSelected, kHeads, kSize});
+  Integers("slotMapping", {kQueries}, {5, 0, -1, 12});
+  In("value", kPackedQueries);
+  Out("valueCacheRef", {kKeys, kSelected, kHeads, kSize});
+}
+
+void OperatorCall::AddGather() {
+  In("keyCache", {kKeys, kSelected, kHeads, kSize});
+  In("valueCache", {kKeys, kSelected, kHeads, kSize});
+  Integers("blockTables", {1, kRope}, {2, 0, 5, 1, 3});
+  Integers("seqLens", {1}, {kQueries});
+  Out("keyRef", kPackedQueries);
+  Out("valueRef", kPackedQueries);
+}
+
 void OperatorCall::AddTensors() {
   const std::vector<int64_t> q = {1, kQueries, kHeads, kSize}, k = {1, kKeys, 1, kSize};
   const std::vector<int64_t> weights = {1, kQueries, kHeads}, selected = {1, kQueries, 1, kSelected};
@@ -244,6 +284,9 @@ void OperatorCall::AddTensors() {
     case Family::kSparseBackward: return AddSparse();
     case Family::kIndexerLoss:
     case Family::kDenseIndexerLoss: return AddLoss();
+    case Family::kMergeLse: return AddMergeLse();
+    case Family::kScatter: return AddScatter();
+    case Family::kGather: return AddGather();
     case Family::kPrompt:
       In("query", kQueryRows);
       In("key", kKeyRows);
@@ -363,6 +406,18 @@ aclnnStatus OperatorCall::GetWorkspaceSize() {
           t("query"), t("key"), t("queryIndex"), t("keyIndex"), t("weights"), t("softmaxMax"), t("softmaxSum"),
           t("softmaxMaxIndex"), t("softmaxSumIndex"), nullptr, nullptr, nullptr, nullptr, kScale, bsnd, 0, 0, 0,
           t("dQueryIndex"), t("dKeyIndex"), t("dWeights"), t("loss"), &size_, &executor_);
+    case Family::kMergeLse:
+      return aclnnAttentionUpdateGetWorkspaceSize(keys_, values_, 1, const_cast<aclTensor*>(t("out")),
+                                                  const_cast<aclTensor*>(t("lseOut")), &size_, &executor_);
+    case Family::kScatter:
+      return aclnnScatterPaKvCacheGetWorkspaceSize(t("key"), const_cast<aclTensor*>(t("keyCacheRef")), t("slotMapping"),
+                                                   t("value"), const_cast<aclTensor*>(t("valueCacheRef")), nullptr,
+                                                   nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &size_,
+                                                   &executor_);
+    case Family::kGather:
+      return aclnnGatherPaKvCacheGetWorkspaceSize(
+          t("keyCache"), t("valueCache"), t("blockTables"), t("seqLens"), const_cast<aclTensor*>(t("keyRef")),
+          const_cast<aclTensor*>(t("valueRef")), nullptr, Text("Norm"), false, &size_, &executor_);
   }
   return ACLNN_ERR_INNER;
 }
@@ -398,6 +453,9 @@ aclnnStatus OperatorCall::Start(aclrtStream stream) {
       case Family::kDenseIndexerLse: return aclnnDenseLightningIndexerSoftmaxLse;
       case Family::kIndexerLoss: return aclnnSparseLightningIndexerGradKLLoss;
       case Family::kDenseIndexerLoss: return aclnnDenseLightningIndexerGradKLLoss;
+      case Family::kMergeLse: return aclnnAttentionUpdate;
+      case Family::kScatter: return aclnnScatterPaKvCache;
+      case Family::kGather: return aclnnGatherPaKvCache;
     }
     throw std::out_of_range("family");
   };

@@ -93,6 +93,9 @@ class OperatorCall {
   }
   const aclTensor* Indices();
   const aclTensor* PrefixSums();
+  /// Adds an int32 input of one row of these integers.
+  const aclTensor* Integers(const std::string& name, const std::vector<int64_t>& shape,
+                            const std::vector<int32_t>& values);
   [[nodiscard]] const aclTensor* Handle(const char* name) const;
   void AddTensors();
   void AddForward(bool packed);
@@ -100,6 +103,9 @@ class OperatorCall {
   void AddMerge(bool packed);
   void AddSparse();
   void AddLoss();
+  void AddMergeLse();
+  void AddScatter();
+  void AddGather();
   [[nodiscard]] const aclTensor* Claimed(Tensor& tensor);
 
   Family family_;

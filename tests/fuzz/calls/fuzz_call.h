@@ -80,6 +80,9 @@ class FuzzCall {
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
   /// Returns whether tensors may be moved to other memory. They may not if an output is in place of an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
+  /// Returns whether the call leaves some elements of its outputs as they were. Such outputs move with their contents
+  /// only, and may_move() is false.
+  [[nodiscard]] virtual bool keeps_elements() const { return false; }
 };
 
 /// A call of an operator that has plans. Problem has the tensors of a case, and the functions args(), options() and

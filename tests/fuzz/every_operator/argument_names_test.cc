@@ -25,7 +25,8 @@ std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};
   if (family == "DecodeInt8")
-    return {"antiquant_scale", "antiquant_offset", "block_table", "sink", "lse", "q_rope", "k_rope"};
+    return {"k_scale",     "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset",
+            "block_table", "sink",    "lse",      "q_rope",   "k_rope"};
   return {};
 }
 

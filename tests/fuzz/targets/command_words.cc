@@ -56,6 +56,13 @@ constexpr const char* kLines[] = {
     "bench indexer-backward --shape 1,2,4,6,8,3",
     "bench indexer-kl-loss --shape 1,2,4,6,8,8,3",
     "bench dense-indexer-kl-loss --shape 1,2,4,6,8,8",
+    "run merge-lse --lse lse lse --local-out rows rows --out o --lse-out o1",
+    "run scatter --form BnNBsD --key heads --value heads --slot-mapping slots --key-cache k --value-cache k "
+    "--key-cache-out o --value-cache-out o1",
+    "run gather --form BnNBsD --key-cache k --value-cache k --block-table pages --seq-lens lens --key o --value o1",
+    "plan merge-lse --shape 3,4,8 --threads 4",
+    "plan scatter --shape 4,2,64,3,16 --form NZ --json",
+    "plan gather --shape 4,2,64,3,16",
     "info --json",
     "--version",
 };
@@ -181,7 +188,8 @@ const std::vector<CommandFile>& CommandFiles() {
       {"dq", 'f', {1, 2, 1, 8}}, {"k8", '8', {1, 2, 6, 8}}, {"s", 'f', {2}},           {"pages", 'i', {1, 2}},
       {"tq", 'f', {1, 4, 2, 8}}, {"tk", 'f', {1, 6, 1, 8}}, {"w", 'f', {1, 4, 2}},     {"i", 'i', {1, 4, 1, 3}},
       {"tm", 'f', {1, 1, 4, 2}}, {"mi", 'f', {1, 1, 4}},    {"dy", 'f', {1, 4, 1, 3}}, {"zero", 'f', {0}},
-      {"text", 'x', {}}};
+      {"lse", 'f', {4}},         {"rows", 'f', {4, 8}},     {"heads", 'f', {4, 2, 8}}, {"slots", 'i', {4}},
+      {"lens", 'i', {1}},        {"text", 'x', {}}};
   return files;
 }
 

@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-/// Adds the fields of a list of tensors, which are keys or values: "k[0]", "k[1]", ...
+/// Adds the fields of a list of tensors, such as keys: "k[0]", "k[1]", ...
 void AddList(const char* name, std::span<const TensorView> views, std::vector<TensorField>* fields) {
   for (size_t b = 0; b < views.size(); ++b) {
     fields->emplace_back(std::string(name) + "[" + std::to_string(b) + "]", const_cast<TensorView*>(&views[b]));
@@ -25,6 +25,7 @@ constexpr size_t BytesOfFields() {
   if constexpr (requires(Args args) { args.lengths_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (requires(Args args) { args.cu_kv; }) bytes += 2 * sizeof(std::span<const int64_t>);
   if constexpr (std::is_same_v<Args, DecodeAttentionArgs>) bytes += 3 * sizeof(std::span<const TensorView>);
+  if constexpr (std::is_same_v<Args, MergeByLseArgs>) bytes += 2 * sizeof(std::span<const TensorView>);
   return bytes;
 }
 
@@ -49,6 +50,10 @@ CallFields Fields(Args* args) {
     AddList("k", args->k, &fields.tensors);
     AddList("v", args->v, &fields.tensors);
     AddList("k_rope", args->k_rope, &fields.tensors);
+  }
+  if constexpr (std::is_same_v<Args, MergeByLseArgs>) {
+    AddList("lse", args->lse, &fields.tensors);
+    AddList("local_out", args->local_out, &fields.tensors);
   }
   return fields;
 }

@@ -46,8 +46,8 @@ struct CallFields {
   std::vector<LengthsField> lengths;
 };
 
-/// Returns the fields of an operator's arguments. In a decode, args->k and args->v must span views that the caller may
-/// change.
+/// Returns the fields of an operator's arguments. Lists, such as args->k of a decode, must span views that the caller
+/// may change.
 #define FA_FIELDS_OF(name, function, Args, Options, text) [[nodiscard]] CallFields FieldsOf(Args* args);
 FA_OPERATORS(FA_FIELDS_OF)
 #undef FA_FIELDS_OF

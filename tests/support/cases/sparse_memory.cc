@@ -50,9 +50,16 @@ void CopyRows(const TensorView& from, const MutableTensorView& to) {
       to_offset += rest % from.shape[x] * to.stride[x];
       rest /= from.shape[x];
     }
-    std::memcpy(static_cast<std::byte*>(to.data) + to_offset * element,
-                static_cast<const std::byte*>(from.data) + from_offset * element,
-                static_cast<size_t>(from.shape[inner] * element));
+    auto* to_row = static_cast<std::byte*>(to.data) + to_offset * element;
+    const auto* from_row = static_cast<const std::byte*>(from.data) + from_offset * element;
+    if (from.stride[inner] == 1 && to.stride[inner] == 1) {
+      std::memcpy(to_row, from_row, static_cast<size_t>(from.shape[inner] * element));
+      continue;
+    }
+    for (int64_t x = 0; x < from.shape[inner]; ++x) {
+      std::memcpy(to_row + x * to.stride[inner] * element, from_row + x * from.stride[inner] * element,
+                  static_cast<size_t>(element));
+    }
   }
 }
 

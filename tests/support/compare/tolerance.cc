@@ -1,5 +1,6 @@
 #include "support/compare/tolerance.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -14,12 +15,14 @@ constexpr double kSixSigma = 4;
 }  // namespace
 
 ForwardTolerance::ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact,
-                                   DType dtype)
+                                   DType dtype, double operand_unit)
     : exact_(exact),
       format_(FormatOf(dtype)),
-      score_unit_(kUnit * (kSixSigma * std::sqrt(static_cast<double>(problem.d + problem.d_rope)) + 8)),
+      score_unit_(kUnit * (kSixSigma * std::sqrt(static_cast<double>(problem.d + problem.d_rope)) + 8) +
+                  kSixSigma * operand_unit * std::min(1.0, 1.5 / std::sqrt(static_cast<double>(problem.d)))),
       score_absolute_(8 * kUnit * problem.softcap),
-      exp_relative_(dtype == DType::kF32 ? 4 * kUnit : 4e-6) {}
+      exp_relative_(dtype == DType::kF32 ? 4 * kUnit : 4e-6),
+      operand_unit_(operand_unit) {}
 
 double ForwardTolerance::SumRelative(int64_t row) const {
   const reference::Magnitudes& m = exact_.magnitudes;
@@ -33,7 +36,8 @@ double ForwardTolerance::Out(int64_t row, int64_t element) const {
   // A probability below FLT_MIN may be flushed to 0.
   double tolerance = score_unit_ * m.score_out[element] + SumRelative(row) * size +
                      kUnit * (kSixSigma * std::sqrt(m.keys[row]) + 8) * size +
-                     static_cast<double>(FLT_MIN) * m.keys[row] * (1 + m.largest_v[row]);
+                     static_cast<double>(FLT_MIN) * m.keys[row] * (1 + m.largest_v[row]) +
+                     kSixSigma * operand_unit_ * m.rms_out[element];
   if (format_ != reference::Format::kF32) {
     const double unit = reference::UnitRoundoff(format_);
     const double smallest = reference::SmallestError(format_);

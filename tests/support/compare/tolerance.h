@@ -23,7 +23,11 @@ namespace fa::test {
 ///   subnormal p. The output's own rounding is U |O|.
 class ForwardTolerance {
  public:
-  ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype);
+  /// @param operand_unit  the unit roundoff with which operands of both products may be rounded; 0: they are not. A
+  /// sum of D products of total magnitude A is then off by 4 operand_unit sqrt(sum of squares), where the root is
+  /// taken as 1.5 A / sqrt(D), as random numbers have it. For D < 3 it is A.
+  ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype,
+                   double operand_unit = 0);
 
   [[nodiscard]] double Out(int64_t row, int64_t element) const;
   [[nodiscard]] double Max(int64_t row) const;
@@ -38,6 +42,7 @@ class ForwardTolerance {
   double score_unit_;      ///< error of a score of magnitude 1
   double score_absolute_;  ///< error of a score of any magnitude
   double exp_relative_;
+  double operand_unit_;
 };
 
 }  // namespace fa::test

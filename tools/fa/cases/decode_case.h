@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cases/forward_case.h"
@@ -21,14 +22,14 @@ void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
 /// A decode call. `args` points into this object, which therefore stays at its address.
 class DecodeCase {
  public:
-  /// Makes tensors with placeholders for data, which are enough to plan. With --dtype int8 queries are bf16. Throws
-  /// UsageError, Failure.
+  /// Makes tensors with placeholders for data, which are enough to plan. With a compressed --dtype queries are bf16.
+  /// Throws UsageError, Failure.
   explicit DecodeCase(const DecodeCaseFlags& flags);
   DecodeCase(const DecodeCase&) = delete;
   DecodeCase& operator=(const DecodeCase&) = delete;
 
-  bool int8;
-  ForwardCase forward;  ///< the same call on dense keys of the query's type
+  std::optional<DType> compressed;  ///< the type of compressed keys and values
+  ForwardCase forward;              ///< the same call on dense keys of the query's type
   int64_t block_size;
   DecodeAttentionArgs args;
   DecodeAttentionOptions options;

@@ -11,28 +11,59 @@
 namespace fa::tool {
 namespace {
 
-// An int8 value stands for a multiple of this scale, which is exact in bf16.
-constexpr float kInt8Scale = 1.0f / 32;
-
-int8_t ToInt8(double value) {
-  return static_cast<int8_t>(std::clamp(std::lround(value / static_cast<double>(kInt8Scale)), -127L, 127L));
+/// Returns the number of a code of a compressed type. A code of 4 bits is its lower half.
+float NumberOf(DType type, uint8_t code) {
+  if (type == DType::kI8) return static_cast<int8_t>(code);
+  if (type == DType::kI4x8) return static_cast<float>((code & 15) ^ 8) - 8;
+  const int fraction_bits = type == DType::kF8E4M3 ? 3 : 2, bias = type == DType::kF8E4M3 ? 7 : 15;
+  const int exponent = (code & 0x7f) >> fraction_bits, fraction = code & ((1 << fraction_bits) - 1);
+  const int significand = exponent == 0 ? fraction : (1 << fraction_bits) + fraction;
+  const float number = std::ldexp(static_cast<float>(significand), std::max(exponent, 1) - bias - fraction_bits);
+  return code >= 128 ? -number : number;
 }
 
 }  // namespace
 
 DecodeData::DecodeData(const DecodeCase& decode) : case_(decode), dense_(decode.forward) {
   if (case_.paged()) table_ = RandomPages(case_.args.block_table);
-  if (case_.int8) {
+  if (case_.compressed) {
+    MakeCodes();
     scale_ = NewLike(case_.args.antiquant_scale);
-    for (int64_t side = 0; side < 2; ++side) check::StoreElement(scale_.array.bytes(), DType::kF32, side, kInt8Scale);
+    for (int64_t side = 0; side < 2; ++side) check::StoreElement(scale_.array.bytes(), DType::kF32, side, unit_);
   }
-  if (!case_.paged() && !case_.int8) return;
+  if (!case_.paged() && !case_.compressed) return;
   k_ = Rearranged(dense_.key(), case_.args.k[0], case_.forward.d);
   v_ = Rearranged(dense_.value(), case_.args.v[0], case_.forward.dv);
 }
 
-/// Returns the rows of a dense tensor in the form that the call takes. With int8, the dense rows become the numbers
-/// that the int8 rows represent.
+/// Lists the numbers of the codes, which bf16 holds exactly: the largest that random data needs, and no NaN.
+void DecodeData::MakeCodes() {
+  const DType type = *case_.compressed;
+  unit_ = type == DType::kI8 ? 1.0f / 32 : type == DType::kI4x8 ? 0.5f : 1.0f;
+  const int count = type == DType::kI4x8 ? 16 : 256;
+  for (int code = 0; code < count; ++code) {
+    const float number = NumberOf(type, static_cast<uint8_t>(code)) * unit_;
+    if (std::abs(number) <= 16) codes_.emplace_back(number, static_cast<uint8_t>(code));
+  }
+  std::sort(codes_.begin(), codes_.end());
+}
+
+float DecodeData::Compress(float number, std::byte* row, int64_t column) const {
+  auto nearest = std::lower_bound(codes_.begin(), codes_.end(), std::pair(number, uint8_t{0}));
+  if (nearest == codes_.end()) --nearest;
+  if (nearest != codes_.begin() && number - (nearest - 1)->first < nearest->first - number) --nearest;
+  if (case_.compressed == DType::kI4x8) {
+    std::byte& both = row[column / 2];
+    const int shift = static_cast<int>(column % 2) * 4;
+    both = (both & static_cast<std::byte>(0xf0 >> shift)) | static_cast<std::byte>(nearest->second << shift);
+  } else {
+    row[column] = static_cast<std::byte>(nearest->second);
+  }
+  return nearest->first;
+}
+
+/// Returns the rows of a dense tensor in the form that the call takes. With compressed keys, the dense rows become the
+/// numbers that the compressed rows represent.
 Tensor DecodeData::Rearranged(Tensor& dense, const TensorView& like, int64_t d) const {
   const ForwardCase& forward = case_.forward;
   const TensorSizes sizes{.batch = forward.batch, .seq = forward.sk, .heads = forward.heads_kv, .d = d};
@@ -49,15 +80,16 @@ Tensor DecodeData::Rearranged(Tensor& dense, const TensorView& like, int64_t d) 
       for (int64_t n = 0; n < forward.heads_kv; ++n) {
         const int64_t source = b * from.batch + n * from.head + j * from.seq;
         const int64_t target = page * to.batch + n * to.head + row * to.seq;
-        if (!case_.int8) {
+        if (!case_.compressed) {
           std::memcpy(result.array.bytes() + target * element, dense.array.bytes() + source * element,
                       static_cast<size_t>(d * element));
           continue;
         }
+        std::byte* row_bytes = result.array.bytes() + (case_.compressed == DType::kI4x8 ? target / 2 : target);
         for (int64_t c = 0; c < d; ++c) {
-          const int8_t value = ToInt8(check::LoadElement(dense.array.bytes(), dense.dtype, source + c));
-          result.array.bytes()[target + c] = static_cast<std::byte>(value);
-          check::StoreElement(dense.array.bytes(), dense.dtype, source + c, static_cast<float>(value) * kInt8Scale);
+          const double value = check::LoadElement(dense.array.bytes(), dense.dtype, source + c);
+          check::StoreElement(dense.array.bytes(), dense.dtype, source + c,
+                              Compress(static_cast<float>(value), row_bytes, c));
         }
       }
     }
@@ -70,23 +102,25 @@ DecodeAttentionArgs DecodeData::Args() {
   DecodeAttentionArgs args = case_.args;
   args.q = dense.q;
   args.out = dense.out;
-  const bool own = case_.paged() || case_.int8;
+  const bool own = case_.paged() || case_.compressed.has_value();
   k_view_ = own ? k_.View() : dense.k;
   v_view_ = own ? v_.View() : dense.v;
   args.k = {&k_view_, 1};
   args.v = {&v_view_, 1};
   if (case_.paged()) args.block_table = table_.View();
-  if (case_.int8) args.antiquant_scale = scale_.View();
+  if (case_.compressed) args.antiquant_scale = scale_.View();
   return args;
 }
 
 double DecodeData::key_value_bytes() const {
   const double bytes = dense_.key_value_bytes();
-  return case_.int8 ? bytes / static_cast<double>(fa::SizeOf(case_.forward.dtype)) : bytes;
+  if (!case_.compressed) return bytes;
+  const double columns = bytes / static_cast<double>(fa::SizeOf(case_.forward.dtype));
+  return case_.compressed == DType::kI4x8 ? columns / 2 : columns;
 }
 
 std::vector<std::span<const std::byte>> DecodeData::key_value_memory() {
-  const bool own = case_.paged() || case_.int8;
+  const bool own = case_.paged() || case_.compressed.has_value();
   std::vector<std::span<const std::byte>> memory;
   for (Tensor* tensor : {own ? &k_ : &dense_.key(), own ? &v_ : &dense_.value()}) {
     memory.emplace_back(tensor->array.bytes(), tensor->array.size_bytes());

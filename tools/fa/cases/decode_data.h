@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cases/decode_case.h"
@@ -29,12 +30,17 @@ class DecodeData {
   void CheckRows() const { dense_.CheckRows(); }
 
  private:
+  void MakeCodes();
+  /// Stores the nearest code of a number, and returns the number that it stands for.
+  [[nodiscard]] float Compress(float number, std::byte* row, int64_t column) const;
   [[nodiscard]] Tensor Rearranged(Tensor& dense, const TensorView& like, int64_t d) const;
 
   const DecodeCase& case_;
   ForwardData dense_;
   Tensor table_, scale_;
-  Tensor k_, v_;  // keys and values in pages or int8; if empty, the call takes the keys and values of dense_
+  std::vector<std::pair<float, uint8_t>> codes_;  // the numbers that compressed elements may have, ascending
+  float unit_ = 1;                                // the scale of compressed elements
+  Tensor k_, v_;  // keys and values in pages or compressed; if empty, the call takes dense_'s
   TensorView k_view_, v_view_;
 };
 

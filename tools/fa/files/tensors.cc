@@ -51,8 +51,11 @@ ElementType ElementTypeOf(DType dtype) {
     case DType::kF16: return ElementType::kF16;
     case DType::kBF16: return ElementType::kU16;
     case DType::kI8: return ElementType::kI8;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
     case DType::kU8: return ElementType::kU8;
     case DType::kBool: return ElementType::kBool;
+    case DType::kI4x8:
     case DType::kI32: return ElementType::kI32;
     case DType::kI64: return ElementType::kI64;
     case DType::kU64: return ElementType::kU64;

@@ -19,7 +19,7 @@ from transformers import masking_utils
 
 from .._torch.padding import kept_interval
 from .model_mask import ModelMask
-from .ops import rows_inside
+from .ops import causal_rows, rows_inside
 
 
 class Unlisted(Exception):
@@ -196,9 +196,8 @@ def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tenso
     ends of the interval around each row's own place by evaluating the function. This needs a mask with one interval per
     row, which every mask that transformers makes itself has."""
     if function is masking_utils.causal_mask_function:
-        ends = torch.arange(size.rows) + (size.q_offset + 1 - size.kv_offset)
-        rows = torch.stack((torch.zeros_like(ends), ends.clamp(0, size.keys)), -1).to(torch.int32)
-        rows = rows[None, None].expand(size.batch, 1, size.rows, 2)
+        rows = causal_rows(size.rows, size.keys, size.q_offset - size.kv_offset)
+        rows = rows.expand(size.batch, 1, size.rows, 2)
         return rows if padding is None else rows_inside(rows, padding)
     batch = torch.arange(size.batch)[:, None, None, None]
     head = torch.zeros((1, 1, 1, 1), dtype=torch.int64)

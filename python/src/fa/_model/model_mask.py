@@ -42,8 +42,7 @@ class ModelMask(Tensor):
         """Returns the tensor that eager attention would get."""
         kept, zero = self.held, torch.zeros((), dtype=self.dtype, device=self.held.device)
         if kept.dtype != torch.bool:
-            places = torch.arange(self.shape[3], device=kept.device)
-            kept = (kept[..., :1] <= places) & (places < kept[..., 1:])
+            kept = pairs_of_rows(kept, self.shape[3])
         return torch.where(kept, zero, torch.finfo(self.dtype).min).expand(self.shape)
 
     def of_layer(self, query: Tensor, key: Tensor) -> Tensor:
@@ -86,6 +85,12 @@ class ModelMask(Tensor):
             return result
         _check_unchanged(function, arguments, keywords)
         return function(*tree_map(_scores, arguments), **tree_map(_scores, keywords))
+
+
+def pairs_of_rows(rows: Tensor, keys: int) -> Tensor:
+    """Returns bool [..., Sq, keys], True for the keys in each row's interval; rows is [..., Sq, 2]."""
+    places = torch.arange(keys, device=rows.device)
+    return (rows[..., :1] <= places) & (places < rows[..., 1:])
 
 
 def _scores(value: Any) -> Any:

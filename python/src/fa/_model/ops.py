@@ -20,6 +20,7 @@ from .._torch.engine import attend, attend_backward, compute, possible
 from .._torch.operators import operator, schema_of, tensors_of
 from .._torch.padding import kept_interval
 from .._torch.shapes import inverted
+from . import selection
 
 # The library's argument names, and the names of fa.transformers.
 NAMES = {
@@ -49,8 +50,13 @@ class ModelCall(NamedTuple):
     """float32 [N]: the score of a virtual key whose value is 0."""
     dropout_state: Optional[Tensor] = None
     """int64 [2]: seed and offset, given if keep_prob is below 1."""
+    lists: Optional[Tensor] = None
+    """int32 or int64 [B, H, Sq, K], H a divisor of Nkv: row i looks only at the keys or blocks in lists[b, h, i]."""
+    block: int = 0
+    """If 0, lists name keys. If not, they name blocks of so many keys, and negative entries name none."""
     is_causal: bool = False
-    """Whether row i looks only at keys j <= i, counted from the first row and the first key. Not together with rows."""
+    """Whether row i looks only at keys j <= i, counted from the first row and the first key. Not together with rows or
+    lists."""
     statistics: bool = False
     """Whether a backward follows. If not, softmax_max and softmax_sum have no elements."""
     scale: Optional[float] = None
@@ -114,10 +120,49 @@ def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple[Tensor | None, ...]:
     """Returns the inputs in the order that `engine.attend` takes."""
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
+    if call.lists is not None:
+        others = selection.unlisted(call.lists, call.block, key.shape[2])
+        dropped = others if dropped is None else dropped | others
     return query, key, value, dropped, call.pse, call.sink
 
 
 def _without_statistics(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
+    if call.lists is None:
+        return _of_pairs(query, key, value, call)
+    selection.check_lists(call.lists, call.block, key.shape[2])
+    groups = selection.groups(call, query.shape[1], key.shape[1])
+    return _joined([_selected(query[:, q], key[:, kv], value[:, kv], own) for q, kv, own in groups], 2)
+
+
+def _joined(parts: list[Tensor], dimension: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dimension)
+
+
+def _joined_heads(parts: list[Tensor]) -> Tensor:
+    """Joins tensors [B, N, S, D], which lie in memory as [B, S, N, D], by their heads."""
+    return _joined([part.transpose(1, 2) for part in parts], 2).transpose(1, 2)
+
+
+def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
+    """Computes the call of heads that share their lists."""
+    rows = query.shape[2]
+    if call.dropout_state is not None:
+        return _of_pairs(query, key, value, call)
+    if rows <= _ROWS_OF_DECODE and selection.is_short(call, query, key):
+        return _decode(*selection.gathered(query, key, value, call)).view(-1, rows, query.shape[1], value.shape[3])
+    out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
+    for slab in selection.slabs(query.shape[0], rows, key.shape[2]):
+        out[:, slab] = _of_pairs(query[:, :, slab], key, value, _cut(call, slab))
+    return out
+
+
+def _cut(call: ModelCall, slab: slice) -> ModelCall:
+    """Returns the call of some query rows."""
+    of_rows = {name: getattr(call, name) for name in ("rows", "dense_mask", "pse", "lists")}
+    return call._replace(**{name: t[:, :, slab] for name, t in of_rows.items() if t is not None})
+
+
+def _of_pairs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
     rows = query.shape[2]
     decodes = 0 < rows <= _ROWS_OF_DECODE and call.dropout_state is None and not (call.is_causal and rows > 1)
     if decodes:
@@ -167,13 +212,17 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need
 )
 def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
     """Returns dq, dk, dv, dpse and dsink. Gradients that are not asked for have no elements."""
-    call = ModelCall(*rest)
     results, d_out = (out.transpose(1, 2), softmax_max, softmax_sum), d_out.transpose(1, 2)
-    options = call.options(query)
-    with own_names(NAMES):
-        inputs = _inputs(query, key, value, call)
-        gradients = attend_backward(inputs, results, d_out, options, True, need_dpse, need_dsink)
-    return tuple(gradients.get(name, query.new_empty(0)) for name in ("dq", "dk", "dv", "dpse", "dsink"))
+    parts = []
+    for q, kv, call in selection.groups(ModelCall(*rest), query.shape[1], key.shape[1]):
+        options, of_group = call.options(query), tuple(t[:, q] for t in results)
+        with own_names(NAMES):
+            inputs = _inputs(query[:, q], key[:, kv], value[:, kv], call)
+            parts.append(attend_backward(inputs, of_group, d_out[:, q], options, True, need_dpse, need_dsink))
+    every = {name: [part[name] for part in parts] for name in parts[0]}
+    of_rows = (_joined_heads(every[name]) for name in ("dq", "dk", "dv"))
+    biases = (("dpse", 1), ("dsink", 0))
+    return *of_rows, *(_joined(every[name], axis) if name in every else query.new_empty(0) for name, axis in biases)
 
 
 def _fake_attention(query, key, value, *arguments):
@@ -196,10 +245,24 @@ def attention_of_layer(query, key, value, *arguments):
     if not call.statistics:
         none = (query.new_empty(0, dtype=torch.float32) for _ in range(2))
         return _without_statistics(query, key, value, call), *none
-    options = call.options(query)
-    with own_names(NAMES):
-        out, *statistics = attend(*_inputs(query, key, value, call), options, "by row", True)
-    return out.transpose(1, 2), *statistics
+    if call.lists is not None:
+        selection.check_lists(call.lists, call.block, key.shape[2])
+    parts = []
+    for q, kv, own in selection.groups(call, query.shape[1], key.shape[1]):
+        options = own.options(query)
+        with own_names(NAMES):
+            inputs = _inputs(query[:, q], key[:, kv], value[:, kv], own)
+            parts.append(attend(*inputs, options, "by row", True))
+    out, *statistics = map(list, zip(*parts, strict=True))
+    return _joined_heads(out).transpose(1, 2), *(_joined(s, 1) for s in statistics)
+
+
+def causal_rows(rows: int, keys: int, first: int | Tensor = 0, window: int | None = None) -> Tensor:
+    """Returns the intervals of a causal rule, int32 [1, 1, Sq, 2]. Row 0 stands at the key `first`. With a window, a row
+    keeps its own key and the window - 1 keys before."""
+    ends = torch.arange(1, rows + 1) + first
+    begins = torch.zeros_like(ends) if window is None else (ends - window).clamp(0, keys)
+    return torch.stack((begins, ends.clamp(0, keys)), -1).to(torch.int32)[None, None]
 
 
 def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, window: int | None) -> Tensor:

@@ -48,6 +48,48 @@ def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
             raise ValueError(f'{text} Use attn_implementation="eager"')
 
 
+def check_batching(lists: Tensor | None, sinks: Tensor | None) -> None:
+    """Raises ValueError for arguments that continuous batching does not serve."""
+    for given, what in ((lists, "sparse selection"), (sinks, "sinks of rows")):
+        if given is not None:
+            raise ValueError(f'"fa" serves no {what} in continuous batching')
+
+
+def selection_of(
+    module: Module, query: Tensor, key: Tensor, indices: Tensor | None, block_indices: Tensor | None
+) -> tuple[Tensor | None, int]:
+    """Returns lists [B, H, Sq, K] of keys or of blocks, and the size of a block, or 0 for lists of keys. H divides N. It
+    divides Nkv, or is a multiple of it.
+
+    Raises:
+        ValueError: an argument has another shape or type, both are given, or the module has no size of blocks.
+    """
+    if indices is not None and block_indices is not None:
+        raise ValueError("invalid argument: block_indices: given together with indices, want one of them")
+    (batch, heads, rows), heads_kv = query.shape[:3], key.shape[1]
+    if indices is not None:
+        _check_lists("indices", indices, [batch, rows])
+        return indices[:, None], 0
+    if block_indices is not None:
+        own = block_indices.shape[1] if block_indices.dim() == 4 else 0
+        fits = own > 0 and heads % own == 0 and 0 in (own % heads_kv, heads_kv % own)
+        _check_lists("block_indices", block_indices, [batch, own if fits else heads_kv, rows])
+        block = getattr(getattr(module, "indexer", None), "block_size", None)
+        if not isinstance(block, int) or block < 1:
+            name = f"{type(module).__name__}.indexer.block_size"
+            raise ValueError(f"invalid argument: {name}={block}, want an integer >= 1")
+        return block_indices, block
+    return None, 0
+
+
+def _check_lists(name: str, lists: Tensor, sizes: list[int]) -> None:
+    if lists.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"invalid argument: {name}.dtype={lists.dtype}, want torch.int32 or torch.int64")
+    if list(lists.shape[:-1]) != sizes:
+        want = f"[{', '.join(map(str, sizes))}, K]"
+        raise ValueError(f"invalid argument: {name}.shape={list(lists.shape)}, want {want} (query and key)")
+
+
 def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Raises TypeError for a number or a tensor that is something else. All but REQUIRED may be None."""
     for name, value in (numbers | tensors).items():

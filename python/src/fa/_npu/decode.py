@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from .._torch import ops as _torch_ops
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
 
@@ -360,47 +357,3 @@ def _npu_paged_attention(
         raise ValueError(f"invalid argument: out.dtype={out.dtype}, want {result.dtype}")
     with torch.no_grad():
         out.copy_(result.reshape(out.shape))
-
-
-def npu_attention_update(
-    lse: Sequence[Tensor], local_out: Sequence[Tensor], update_type: int
-) -> tuple[Tensor, Tensor | None]:
-    """Merges partial results of attention over disjoint sets of keys by their lse.
-
-    Args:
-        lse: float32 [T] for every part. An infinite lse marks a row for which the part has no keys.
-        local_out: [T,D] for every part; float32, bfloat16 or float16.
-        update_type: 1 returns the lse of the merged result too, 0 returns None in its place.
-
-    Returns:
-        out, [T,D] of local_out's type, summed in float32 and rounded once, and lse, float32 [T].
-
-    Raises:
-        ValueError: an argument is wrong.
-    """
-    if update_type not in (0, 1):
-        raise ValueError(f"invalid argument: update_type={update_type}, want 0 or 1")
-    if not lse or len(lse) != len(local_out):
-        raise ValueError(f"invalid argument: local_out has {len(local_out)} tensors, want {max(len(lse), 1)} (lse)")
-    merged = None
-    for i, (part_lse, part) in enumerate(zip(lse, local_out, strict=True)):
-        _check_part(i, part_lse, part, local_out[0])
-        absent = torch.isinf(part_lse)
-        top = torch.where(absent, 0.0, part_lse)
-        statistics = top.unsqueeze(-1), torch.where(absent, 0.0, 1.0).unsqueeze(-1)
-        current = part.detach().float().unsqueeze(1), *(t.detach() for t in statistics)
-        merged = current if merged is None else _torch_ops.merge(*merged, *current, None, "TND", False)
-    out, top, total = merged
-    nothing = (total == 0) | (total == torch.finfo(torch.float32).max)
-    out = torch.where(nothing.unsqueeze(-1), 0.0, out).squeeze(1).to(local_out[0].dtype)
-    whole = torch.where(nothing, -torch.inf, top + total.log()).squeeze(-1)
-    return out, whole if update_type == 1 else None
-
-
-def _check_part(i: int, lse: Tensor, out: Tensor, first: Tensor) -> None:
-    if out.dim() != 2 or out.shape != first.shape or out.dtype != first.dtype:
-        got, want = f"{out.dtype} of {list(out.shape)}", f"{first.dtype} of {list(first.shape)}"
-        raise ValueError(f"invalid argument: local_out[{i}]: {got}, want two dimensions, and {want} (local_out[0])")
-    if lse.dtype != torch.float32 or tuple(lse.shape) != tuple(out.shape[:1]):
-        got = f"{lse.dtype} of {list(lse.shape)}"
-        raise ValueError(f"invalid argument: lse[{i}]: {got}, want torch.float32 of {list(out.shape[:1])}")

@@ -8,7 +8,7 @@ namespace {
 
 #include "core/kernels/vec/vec_avx2.h"
 // The kernels below use the functions of the vec_*.h files above.
-#include "core/kernels/few_row_attend.inc"
+#include "core/kernels/few_row_floats.inc"
 #include "core/kernels/levels/f32_level.inc"
 
 }  // namespace

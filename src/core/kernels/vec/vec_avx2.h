@@ -224,3 +224,34 @@ FA_INLINE F JoinGroups(F x, const Join& join) {
   if constexpr (R == 1) x = join(x, _mm256_permute_ps(x, 0xb1));
   return x;
 }
+/// Lane i of the result is p[i / R], for n <= 8 / R numbers. Further lanes are 0.
+template <int R>
+FA_INLINE F SpreadKeys(const float* p, int64_t n) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  constexpr int kShift = R == 8 ? 3 : R / 2;
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_permutevar8x32_ps(LoadN(p, n), _mm256_srli_epi32(lane, kShift));
+}
+
+// The next functions load 8 columns of compressed rows.
+
+/// LoadE4M3 returns numbers divided by this power of 2.
+inline constexpr float kE4M3Unit = 256.0f;
+/// Returns the numbers as 16-bit floats, whose exponent and fraction are those of e4m3.
+FA_INLINE F LoadE4M3(const uint8_t* p) {
+  const __m128i words = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i x = _mm_and_si128(_mm_slli_epi16(words, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+  const __m128i magnitude = _mm_and_si128(words, _mm_set1_epi16(0x7f));
+  return _mm256_cvtph_ps(_mm_or_si128(x, _mm_srli_epi16(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f)), 1)));
+}
+FA_INLINE F LoadE5M2(const uint8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), bytes));
+}
+/// Loads 8 numbers of 4 bits from 4 bytes. The lower half of a byte comes first.
+FA_INLINE F LoadI4(const uint8_t* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  const __m256i place = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(word), place), 28));
+}

@@ -186,3 +186,59 @@ FA_INLINE F LanesFrom(F x) {
   const __m512i bits = _mm512_castps_si512(x);
   return _mm512_castsi512_ps(_mm512_maskz_alignr_epi32(static_cast<M>((1u << N) - 1u), bits, bits, First));
 }
+
+// The next functions take vectors of 16 / R keys by R rows, where R is 1, 2, 4 or 8.
+
+/// Lane i of the result is lane i % R of x.
+template <int R>
+FA_INLINE F RepeatLanes(F x) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  if constexpr (R == 8) return _mm512_shuffle_f32x4(x, x, 0x44);
+  x = _mm512_shuffle_f32x4(x, x, 0x00);
+  return R == 4 ? x : _mm512_permute_ps(x, R == 2 ? 0x44 : 0x00);
+}
+/// Lane i of the result combines all lanes of its row by `join`, which takes two operands.
+template <int R, typename Join>
+FA_INLINE F JoinGroups(F x, const Join& join) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  x = join(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  if constexpr (R <= 4) x = join(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  if constexpr (R <= 2) x = join(x, _mm512_permute_ps(x, 0x4e));
+  if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
+  return x;
+}
+/// Lane i of the result is p[i / R], for n <= 16 / R numbers. Further lanes are 0.
+template <int R>
+FA_INLINE F SpreadKeys(const float* p, int64_t n) {
+  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
+  constexpr int kShift = R == 8 ? 3 : R / 2;
+  const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(lane, kShift), LoadN(p, n));
+}
+
+// The next functions load 16 columns of compressed rows.
+
+/// Returns halves of 16-bit floats whose exponent and fraction are those of e4m3. The floats are 2^-8 of the numbers.
+FA_INLINE __m256i WidenE4M3(__m128i bytes) {
+  const __m256i words = _mm256_cvtepi8_epi16(bytes);
+  const __m256i x = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+  const __m128i magnitude = _mm_and_si128(bytes, _mm_set1_epi8(0x7f));
+  const __mmask16 nan = _mm_cmpeq_epi8_mask(magnitude, _mm_set1_epi8(0x7f));
+  return _mm256_mask_mov_epi16(x, nan, _mm256_set1_epi16(0x7e00));
+}
+/// LoadE4M3 returns numbers divided by this power of 2.
+inline constexpr float kE4M3Unit = 256.0f;
+FA_INLINE F LoadE4M3(const uint8_t* p) {
+  return _mm512_cvtph_ps(WidenE4M3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+FA_INLINE F LoadE5M2(const uint8_t* p) {
+  const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtph_ps(_mm256_slli_epi16(words, 8));
+}
+/// Loads 16 numbers of 4 bits from 8 bytes. The lower half of a byte comes first.
+FA_INLINE F LoadI4(const uint8_t* p) {
+  const F number = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i halves = _mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4));
+  return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(halves), number);  // the permutation uses four bits of each lane
+}

@@ -102,26 +102,6 @@ FA_INLINE void FromUnpackedOrder(F& a, F& b) {
   b = _mm512_shuffle_f32x4(high, high, 0xd8);
 }
 
-// The next functions take vectors of 16 / R keys by R rows: lane i belongs to row i % R. R is 1, 2, 4 or 8.
-
-/// Lane i of the result is lane i % R of x.
-template <int R>
-FA_INLINE F RepeatLanes(F x) {
-  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
-  if constexpr (R == 8) return _mm512_shuffle_f32x4(x, x, 0x44);
-  x = _mm512_shuffle_f32x4(x, x, 0x00);
-  return R == 4 ? x : _mm512_permute_ps(x, R == 2 ? 0x44 : 0x00);
-}
-/// Lane i of the result is join of all lanes of x that belong to row i % R. `join` takes two operands.
-template <int R, typename Join>
-FA_INLINE F JoinGroups(F x, const Join& join) {
-  static_assert(R == 1 || R == 2 || R == 4 || R == 8);
-  x = join(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-  if constexpr (R <= 4) x = join(x, _mm512_shuffle_f32x4(x, x, 0xb1));
-  if constexpr (R <= 2) x = join(x, _mm512_permute_ps(x, 0x4e));
-  if constexpr (R == 1) x = join(x, _mm512_permute_ps(x, 0xb1));
-  return x;
-}
 /// Splits the keys of a and b, which follow each other, into the vector of the even keys and the vector of the odd
 /// keys.
 template <int R>

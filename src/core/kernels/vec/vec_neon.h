@@ -143,6 +143,7 @@ FA_INLINE uint32_t NonZeroBytes(const uint8_t* p, int64_t n) {
 
 /// Does nothing, because FMLA takes its operands from registers only.
 FA_INLINE void KeepInRegister(F& /*x*/) {}
+FA_INLINE void AddProduct(F x, F y, F& sum) { sum = Fma(x, y, sum); }
 
 /// Multiplies f by 2^(r/2) and then by 2^(r - r/2). With these two steps a subnormal result is rounded only once.
 FA_INLINE F ScaleByPowerOfTwo(F f, F r) {
@@ -204,3 +205,5 @@ FA_INLINE F LanesFrom(F x) {
   const F moved = vextq_f32(x, Zero(), First);
   return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(moved), FirstLanes(N)));
 }
+
+#include "core/kernels/vec/vec_four_lanes.h"

@@ -23,6 +23,7 @@ FA_INLINE To BitCast(From x) {
   return y;
 }
 
+FA_INLINE M FirstLanes(int64_t n) { return I{0, 1, 2, 3} < static_cast<int32_t>(n < 4 ? n : 4); }
 FA_INLINE F Load(const float* p) {
   F x;
   __builtin_memcpy(&x, p, sizeof x);
@@ -204,3 +205,5 @@ FA_INLINE F LanesFrom(F x) {
   for (int i = 0; i < N; ++i) moved[i] = x[First + i];
   return moved;
 }
+
+#include "core/kernels/vec/vec_four_lanes.h"

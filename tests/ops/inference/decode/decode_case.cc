@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "ops/inference/decode/compressed_number.h"
 #include "support/cases/random_values.h"
 #include "support/compare/agrees.h"
 #include "support/compare/tolerance.h"
@@ -45,19 +46,15 @@ DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vect
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   return out << "keys " << static_cast<int>(c.keys) << " page_rows " << c.page_rows << " order " << c.page_order
              << " spare " << c.spare_q << "," << c.spare_k << " quantization " << static_cast<int>(c.quantization)
-             << " offset " << c.antiquant_offset << (c.int8_out ? " int8" : "") << " " << c.dense;
+             << (c.combined ? " combined " : " apart ") << static_cast<int>(c.format) << " times " << c.scale_factor
+             << " numbers " << static_cast<int>(c.antiquant_dtype) << " offset " << c.antiquant_offset
+             << (c.int8_out ? " int8" : "") << " " << c.dense;
 }
 
 DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : case_(c), values_(std::move(values)) {
   const ForwardCase& d = c.dense;
   if (c.keys == KeyForm::kPages || c.keys == KeyForm::kPagesOfHeads) MakeTable();
-  if (c.quantization != Quantization::kNone) {
-    const int64_t columns = c.quantization == Quantization::kPerToken ? d.max_sk() + c.spare_k : d.d;
-    const int64_t rows = c.quantization == Quantization::kPerToken ? d.batch() : d.heads_kv;
-    const Dims shape = c.quantization == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns};
-    scale_ = Tensor(c.antiquant_dtype, shape, {}, d.placement);
-    if (c.antiquant_offset) offset_ = Tensor(c.antiquant_dtype, shape, {}, d.placement);
-  }
+  if (c.quantization != Quantization::kNone) MakeNumbers();
   for (const Part part : {Part::kKey, Part::kRope, Part::kValue}) {
     if (part == Part::kRope && d.d_rope == 0) continue;
     MakeKeys(part);
@@ -143,8 +140,9 @@ const std::vector<HeadTensor>& DecodeProblem::TensorsOf(Part part) const {
 
 void DecodeProblem::MakeKeys(Part part) {
   const ForwardCase& d = case_.dense;
-  const DType dtype = case_.quantization != Quantization::kNone ? DType::kI8 : d.dtype;
-  HeadSizes sizes{.heads = d.heads_kv, .size = ColumnsOf(part)};
+  const DType dtype = case_.quantization != Quantization::kNone ? case_.format : d.dtype;
+  const int64_t columns = ColumnsOf(part);
+  HeadSizes sizes{.heads = d.heads_kv, .size = dtype == DType::kI4x8 ? columns / 8 : columns};
   std::vector<HeadTensor>& tensors = part == Part::kKey ? k_ : part == Part::kRope ? k_rope_ : v_;
   switch (case_.keys) {
     case KeyForm::kOneTensor:
@@ -197,35 +195,99 @@ void DecodeProblem::PlaceKeys(Part part) {
   }
 }
 
-/// Draws int8 keys or values, scales and offsets. The reference gets the f32 numbers that they represent, as
-/// documented.
+/// Makes the tensors of scales and offsets.
+void DecodeProblem::MakeNumbers() {
+  const ForwardCase& d = case_.dense;
+  const Quantization kind = case_.quantization;
+  const bool paged = !pages_.empty();
+  const bool token = kind == Quantization::kPerToken || kind >= Quantization::kPerTokenAndHead;
+  const auto make = [&](const Dims& shape, int side) {
+    // Numbers of k_scale lie apart.
+    Dims stride = DenseStride(shape);
+    for (int dim = 0; !case_.combined && dim < shape.rank(); ++dim) stride[dim] *= 2;
+    scale_[side] = Tensor(case_.antiquant_dtype, shape, stride, d.placement);
+    if (case_.antiquant_offset) offset_[side] = Tensor(case_.antiquant_dtype, shape, stride, d.placement);
+  };
+  if (case_.combined) {
+    const int64_t columns = token ? d.max_sk() + case_.spare_k : d.d, rows = token ? d.batch() : d.heads_kv;
+    return make(kind == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns}, 0);
+  }
+  const bool head = kind != Quantization::kPerTensor && kind != Quantization::kPerToken;
+  for (const int side : {0, 1}) {
+    const int64_t columns = side == 0 ? d.d : d.dv;
+    const int64_t groups = kind == Quantization::kPerChannel ? columns
+                           : kind == Quantization::kPerGroup || kind == Quantization::kPerTokenAndGroup
+                               ? columns / std::gcd(columns, int64_t{16})
+                               : 1;
+    const int64_t pages = std::accumulate(pages_.begin(), pages_.end(), int64_t{3},
+                                          [](int64_t sum, const auto& of) { return sum + std::ssize(of); });
+    make({!token  ? 1
+          : paged ? pages
+                  : d.batch(),
+          head ? d.heads_kv : 1,
+          !token  ? 1
+          : paged ? case_.page_rows
+                  : d.max_sk() + case_.spare_k,
+          groups},
+         side);
+  }
+}
+
+int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, int64_t x) const {
+  const Tensor& scale = scale_[values && !case_.combined ? 1 : 0];
+  const Dims &shape = scale.shape(), &stride = scale.stride();
+  if (case_.combined) {
+    const int64_t side = values ? stride[0] : 0;
+    if (shape.rank() == 1) return side;
+    return case_.quantization == Quantization::kPerToken ? side + b * stride[1] + j : side + n * stride[1] + x;
+  }
+  const bool paged = !pages_.empty();
+  const int64_t columns = values ? case_.dense.dv : case_.dense.d;
+  const int64_t at[] = {paged && shape[2] > 1 ? pages_[b][j / case_.page_rows] : b, n, paged ? j % case_.page_rows : j,
+                        x / (columns / shape[3])};
+  int64_t offset = 0;
+  for (int dim = 0; dim < 4; ++dim) offset += shape[dim] == 1 ? 0 : at[dim] * stride[dim];
+  return offset;
+}
+
+/// Draws compressed keys or values, scales and offsets. The reference gets the numbers that they represent.
 void DecodeProblem::Quantize(bool values) {
   const ForwardCase& d = case_.dense;
   const int64_t size = values ? d.dv : d.d;
   std::vector<double>& reference = values ? values_.v : values_.k;
   const Tag tag = values ? Tag::kV : Tag::kK;
-  const int64_t side = values ? 1 : 0;
+  const Tensor& scales = scale_[values && !case_.combined ? 1 : 0];
+  const Tensor& offsets = offset_[values && !case_.combined ? 1 : 0];
+  // The largest numbers of 8-bit floats are larger than 127.
+  const double unit = case_.scale_factor * (case_.format == DType::kF8E4M3   ? 0.25
+                                            : case_.format == DType::kF8E5M2 ? 1.0 / 512
+                                            : case_.format == DType::kI4x8   ? 16
+                                                                             : 1);
   size_t next = 0;
   for (int64_t b = 0; b < d.batch(); ++b) {
     for (int64_t n = 0; n < d.heads_kv; ++n) {
       for (int64_t j = 0; j < d.lengths.sk[b]; ++j) {
         const Place place = PlaceOf(values ? Part::kValue : Part::kKey, b, n, j);
         for (int64_t x = 0; x < size; ++x) {
-          const bool token = case_.quantization == Quantization::kPerToken;
-          const bool channel = case_.quantization == Quantization::kPerChannel;
-          const int64_t row = token ? d.first_sequence + b : channel ? n : 0, column = token ? j : channel ? x : 0;
-          const int64_t at = side * scale_.stride()[0] + (token     ? b * scale_.stride()[1] + column
-                                                          : channel ? n * scale_.stride()[1] + column
-                                                                    : 0);
-          const double uniform = RandomUniform(d.seed, Tag::kSlopes, {side, row, column});
-          const double scale = RoundTo(case_.antiquant_dtype, 0.005 + 0.02 * uniform);
-          const double offset = RoundTo(case_.antiquant_dtype, 30 * uniform - 11);
-          scale_.Set(at, scale);
-          if (case_.antiquant_offset) offset_.Set(at, offset);
-          const auto byte = static_cast<int8_t>(RandomBits(d.seed, tag, {d.first_sequence + b, n, j, x}) % 256);
-          *place.tensor->Address(place.offset + x) = static_cast<std::byte>(byte);
-          const float shifted = static_cast<float>(byte) + static_cast<float>(case_.antiquant_offset ? offset : 0);
-          reference[next++] = static_cast<double>(shifted * static_cast<float>(scale));
+          const int64_t at = NumberAt(values, b, n, j, x);
+          // The numbers follow from their place without pages, so that every form of keys has the same numbers.
+          const bool token =
+              case_.quantization == Quantization::kPerToken || case_.quantization >= Quantization::kPerTokenAndHead;
+          const bool head =
+              case_.quantization != Quantization::kPerTensor && case_.quantization != Quantization::kPerToken;
+          const int64_t groups =
+              case_.combined ? (case_.quantization == Quantization::kPerChannel ? size : 1) : scales.shape()[3];
+          const double uniform = RandomUniform(
+              d.seed, Tag::kSlopes,
+              {values, token ? d.first_sequence + b : 0, head ? n : 0, token ? j : 0, x / (size / groups)});
+          const double scale = RoundTo(case_.antiquant_dtype, (0.005 + 0.02 * uniform) * unit);
+          const double offset = case_.antiquant_offset ? RoundTo(case_.antiquant_dtype, (30 * uniform - 11)) : 0;
+          scales.Set(at, scale);
+          if (case_.antiquant_offset) offsets.Set(at, offset);
+          auto code = static_cast<uint8_t>(RandomBits(d.seed, tag, {d.first_sequence + b, n, j, x}) % 256);
+          if (!std::isfinite(CompressedNumber(case_.format, code))) code = 0x80;
+          StoreCode(case_.format, place.tensor->Address(place.offset), x, code);
+          reference[next++] = (CompressedNumber(case_.format, code) + offset) * scale;
         }
       }
     }
@@ -280,8 +342,15 @@ DecodeAttentionArgs DecodeProblem::args() const {
   args.lengths_kv = case_.dense.lengths.sk;
   args.lengths_q = case_.dense.lengths.sq;
   args.block_table = table_.view();
-  args.antiquant_scale = scale_.view();
-  args.antiquant_offset = offset_.view();
+  if (case_.combined) {
+    args.antiquant_scale = scale_[0].view();
+    args.antiquant_offset = offset_[0].view();
+  } else {
+    args.k_scale = scale_[0].view();
+    args.v_scale = scale_[1].view();
+    args.k_offset = offset_[0].view();
+    args.v_offset = offset_[1].view();
+  }
   args.pse = pse_.view();
   args.dense_mask = mask_.view();
   args.sink = sink_.view();
@@ -300,7 +369,7 @@ DecodeAttentionOptions DecodeProblem::options() const {
   options.scale = dense.scale;
   options.mask = dense.mask;
   CopyNumbers(dense, options);
-  if (case_.quantization == Quantization::kPerToken) options.antiquant = Antiquant::kPerToken;
+  if (case_.combined && case_.quantization == Quantization::kPerToken) options.antiquant = Antiquant::kPerToken;
   return options;
 }
 
@@ -323,8 +392,8 @@ ForwardOutputs DecodeProblem::Outputs() const {
 
 Snapshot DecodeProblem::TakeSnapshot() const {
   Snapshot snapshot;
-  for (const Tensor* tensor : {&q_.tensor, &q_rope_.tensor, &table_, &scale_, &offset_, &pse_, &mask_, &sink_,
-                               &output_scales_.scale(), &output_scales_.offset()}) {
+  for (const Tensor* tensor : {&q_.tensor, &q_rope_.tensor, &table_, &scale_[0], &scale_[1], &offset_[0], &offset_[1],
+                               &pse_, &mask_, &sink_, &output_scales_.scale(), &output_scales_.offset()}) {
     snapshot.Add(*tensor);
   }
   for (const HeadTensor& tensor : k_) snapshot.Add(tensor.tensor);
@@ -338,7 +407,9 @@ Snapshot DecodeProblem::TakeSnapshot() const {
 AssertionResult MatchesReference(const DecodeProblem& problem, const reference::ForwardResult& want) {
   const DecodeCase& c = problem.decode_case();
   const ForwardOutputs got = problem.Outputs();
-  const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype);
+  // With queries of bf16, operands of compressed products may be rounded to 16 bits.
+  const bool rounds = c.quantization != Quantization::kNone && c.dense.dtype == DType::kBF16;
+  const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype, rounds ? 0x1p-9 : 0);
   const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {
     if (Agrees(is, wanted, allowed)) return AssertionSuccess();
     return AssertionFailure() << what << "[" << at << "] = " << is << ", want " << wanted << " +- " << allowed << "\n "

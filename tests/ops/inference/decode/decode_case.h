@@ -15,7 +15,17 @@
 namespace fa::test {
 
 enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
-enum class Quantization : uint8_t { kNone, kPerTensor, kPerChannel, kPerToken };
+/// What has a scale of its own. A group is some neighbouring columns of a head.
+enum class Quantization : uint8_t {
+  kNone,
+  kPerTensor,
+  kPerChannel,
+  kPerToken,
+  kPerHead,
+  kPerGroup,
+  kPerTokenAndHead,
+  kPerTokenAndGroup,
+};
 
 /// The description of one decode call. A case gives the same numbers in every form of its keys.
 struct DecodeCase {
@@ -26,6 +36,9 @@ struct DecodeCase {
   int64_t spare_q = 0, spare_k = 0;  ///< rows of the query and key tensors past the longest batch element
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
+  bool combined = true;  ///< whether scales lie in antiquant_scale, which has the first three kinds; else in k_scale
+  DType format = DType::kI8;  ///< of compressed keys and values
+  double scale_factor = 1;    ///< multiplies the scales
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
   std::optional<OutputScaleForm> int8_out = {};  ///< without a value the output has the type of q
@@ -66,7 +79,10 @@ class DecodeProblem {
   void MakeKeys(Part part);
   void MakeTable();
   void PlaceKeys(Part part);
+  void MakeNumbers();
   void Quantize(bool values);
+  /// Returns the element of a scale for column x of key j.
+  [[nodiscard]] int64_t NumberAt(bool values, int64_t b, int64_t n, int64_t j, int64_t x) const;
   void PlaceMask();
   void PlacePse();
   [[nodiscard]] Place PlaceOf(Part part, int64_t b, int64_t n, int64_t j) const;
@@ -80,7 +96,8 @@ class DecodeProblem {
   std::vector<TensorView> k_views_, k_rope_views_, v_views_;
   std::vector<std::vector<int32_t>> pages_;
   HeadTensor q_, q_rope_, out_, lse_;
-  Tensor table_, scale_, offset_, pse_, mask_, sink_;
+  Tensor table_, pse_, mask_, sink_;
+  Tensor scale_[2], offset_[2];  ///< of keys and of values; combined: the first is for both
   OutputScales output_scales_;
 };
 

@@ -38,7 +38,19 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
     if (random->Pick(0, 2) == 0) c->dense.d_rope = random->OneOf<int64_t>({1, 7, 32, 64});
     return;
   }
-  c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken});
+  c->format = random->OneOf({DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8});
+  c->combined = random->Pick(0, 2) == 0;
+  if (c->combined) {
+    c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken});
+  } else {
+    c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
+                                     Quantization::kPerHead, Quantization::kPerGroup, Quantization::kPerTokenAndHead,
+                                     Quantization::kPerTokenAndGroup});
+  }
+  if (c->format == DType::kI4x8) {
+    c->dense.d = (c->dense.d + 7) / 8 * 8;
+    c->dense.dv = (c->dense.dv + 7) / 8 * 8;
+  }
   if (c->quantization == Quantization::kPerChannel) c->dense.dv = c->dense.d;
   c->antiquant_offset = random->Pick(0, 1) == 0;
   c->antiquant_dtype = random->OneOf({DType::kF32, DType::kF16, DType::kBF16});

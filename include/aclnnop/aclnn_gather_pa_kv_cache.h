@@ -1,0 +1,30 @@
+#ifndef FA_ACLNNOP_ACLNN_GATHER_PA_KV_CACHE_H_
+#define FA_ACLNNOP_ACLNN_GATHER_PA_KV_CACHE_H_
+
+/// Reads the rows of sequences out of paged caches, one sequence after another.
+///
+/// With cacheMode "Norm" caches are [pages,rows,N,D], keyRef and valueRef [T,N,D]. With "PA_NZ" caches are
+/// [pages,N*D/L,rows,L], keyRef and valueRef [T,N*D]. blockTables, seqLens and seqOffset are int32 or int64, [B,n], [B]
+/// and [B]; if isSeqLensCumsum, seqLens is [B+1], from 0 on. A seqOffset must be a multiple of a page's rows. A row is
+/// 0 where the table ends or names no page. Rows past T are dropped; rows past the last sequence stay as they are.
+/// Lengths and offsets are checked when the stream reaches the operator, before anything is written.
+/// @return 161001 if a required pointer is null, 161002 for every other mistake. aclGetRecentErrMsg() names the
+/// argument.
+#include "aclnn/aclnn_base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+ACL_FUNC_VISIBILITY aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(
+    const aclTensor* keyCache, const aclTensor* valueCache, const aclTensor* blockTables, const aclTensor* seqLens,
+    aclTensor* keyRef, aclTensor* valueRef, const aclTensor* seqOffsetOptional, char* cacheMode, bool isSeqLensCumsum,
+    uint64_t* workspaceSize, aclOpExecutor** executor);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnGatherPaKvCache(void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                                                     aclrtStream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // FA_ACLNNOP_ACLNN_GATHER_PA_KV_CACHE_H_

@@ -1,0 +1,94 @@
+#ifndef FA_CACHE_ROWS_H_
+#define FA_CACHE_ROWS_H_
+
+/// @file
+/// Moves rows of keys and values into a paged cache and out of it.
+/// @code{.cpp}
+/// // Three tokens of 2 heads go to rows 5, 6 and 9 of a cache of 4 pages of 8 rows.
+/// std::vector<uint16_t> key(3 * 2 * 64), cache(4 * 8 * 2 * 64);
+/// const std::vector<int32_t> slots = {5, 6, 9};
+/// fa::ScatterRowsArgs args;
+/// args.key = fa::View(key, fa::DType::kBF16, {3, 2, 64});
+/// args.slot_mapping = fa::View(slots, {3});
+/// args.key_cache = fa::View(cache, fa::DType::kBF16, {4, 8, 2, 64});
+/// return fa::ScatterRows(args, {});
+/// @endcode
+
+#include <cstdint>
+
+#include "fa/context.h"
+#include "fa/export.h"
+#include "fa/plan.h"
+#include "fa/status.h"
+#include "fa/tensor.h"
+
+namespace fa {
+
+/// How the dimensions of a paged cache lie: pages (Bn), rows of a page (Bs), heads (N), head size (D).
+enum class CacheForm : uint8_t {
+  kBnBsND,  ///< [Bn, Bs, N, D]
+  kBnNBsD,  ///< [Bn, N, Bs, D]
+  kNZ,      ///< [Bn, N, D/L, Bs, L] or [Bn, N*D/L, Bs, L]: columns in chunks of L, any divisor of D
+};
+
+/// Returns "BnBsND", "BnNBsD" or "NZ".
+[[nodiscard]] FA_API const char* Name(CacheForm form);
+
+/// Rows that go into a cache. Key and value, each with its cache, may differ in D and type. Elements have any type and
+/// any strides; their bytes are copied unchanged.
+struct ScatterRowsArgs {
+  TensorView key;           ///< [T, N, D]
+  TensorView value;         ///< [T, N, Dv], or absent together with value_cache
+  TensorView slot_mapping;  ///< i32 or i64 [T]: the place of row t, page * Bs + row; a negative place skips the row
+  /// i32 or i64 [T]: place t gets row source_rows[t] of key and value, which may then have any number of rows. Absent:
+  /// row t.
+  TensorView source_rows;
+  MutableTensorView key_cache;    ///< the form's shape, type of key
+  MutableTensorView value_cache;  ///< the form's shape with Dv, type of value
+};
+
+/// The form of both caches.
+struct ScatterRowsOptions {
+  CacheForm form = CacheForm::kBnBsND;
+};
+
+/// Copies rows to their places; the rest of the caches stays as it is. If several rows have one place, the last one
+/// remains. All places are checked before anything is written.
+/// @return kInvalidArgument with the name of the tensor or of its entry. Caches must not overlap each other or an
+/// input. The function is re-entrant and follows ScatterPaKvCache of CANN.
+FA_API Status ScatterRows(const ScatterRowsArgs& args, const ScatterRowsOptions& options, Context* context = nullptr);
+
+/// Plans the same call. The function reads shapes, strides, types and which tensors are present.
+FA_API Result<PlanFor<ScatterRowsArgs>> PlanScatterRows(const ScatterRowsArgs& args, const ScatterRowsOptions& options,
+                                                        Context* context = nullptr);
+
+/// Sequences that are read from a cache, one after another.
+struct GatherRowsArgs {
+  TensorView key_cache;     ///< the form's shape, any type
+  TensorView value_cache;   ///< the form's shape; may differ from key_cache in D and type
+  TensorView block_table;   ///< i32 or i64 [B, n]: the pages of each sequence
+  TensorView seq_lens;      ///< i32 or i64 [B]: rows per sequence. Cumulative: [B + 1], from 0 on, not decreasing
+  TensorView seq_offset;    ///< i32 or i64 [B], or absent: rows to leave out in front, a multiple of Bs
+  MutableTensorView key;    ///< [T, N, D], type of key_cache; for NZ of rank 4 also [T, N*D]
+  MutableTensorView value;  ///< [T, N, Dv], type of value_cache
+};
+
+struct GatherRowsOptions {
+  CacheForm form = CacheForm::kBnBsND;
+  bool cumulative = false;  ///< seq_lens holds prefix sums
+};
+
+/// Copies the rows of all sequences in order. A row is 0 where the table ends or has an id that is no page. Rows past T
+/// are dropped, and rows of `key` and `value` past the last sequence stay as they are. Lengths and offsets are checked
+/// before anything is written.
+/// @return kInvalidArgument with the name of the tensor or of its entry. Outputs must not overlap each other or an
+/// input. The function is re-entrant and follows GatherPaKvCache of CANN.
+FA_API Status GatherRows(const GatherRowsArgs& args, const GatherRowsOptions& options, Context* context = nullptr);
+
+/// Plans the same call. The function reads shapes, strides, types and which tensors are present.
+FA_API Result<PlanFor<GatherRowsArgs>> PlanGatherRows(const GatherRowsArgs& args, const GatherRowsOptions& options,
+                                                      Context* context = nullptr);
+
+}  // namespace fa
+
+#endif  // FA_CACHE_ROWS_H_

@@ -1,0 +1,158 @@
+"""Merging partial results by their lse, and rows that go into a paged cache or come out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _fa
+from ._attention import DescribedArray, check_arrays, compute, empty_like_of
+from ._context import chosen_context
+from ._decode import listed, shape_of
+from ._fa import Context
+
+
+def merge_by_lse(lse: Any, local_out: Any, *, return_lse: bool = False, context: Context | None = None) -> Any:
+    """Merges any number of partial results of attention, over disjoint sets of keys, by their lse.
+
+    Args:
+        lse: a list of one array per part, float32 [M]. -inf or +inf says that the part has no keys for the row.
+        local_out: a list of one array per part, [M, D]; float32, bfloat16 or float16, all of one type.
+        return_lse: whether to return the lse over all keys too, -inf for a row without keys.
+
+    Returns:
+        The output [M, D], summed in float32 and rounded once, or (output, lse). A row without keys is 0.
+
+    Raises:
+        The same errors as `flash_attention`.
+    """
+    parts, statistics = listed("local_out", local_out), listed("lse", lse)
+    first = parts[0] if isinstance(parts, list) and parts else parts
+    if isinstance(first, list):
+        raise ValueError("invalid argument: local_out has 0 tensors, want at least one")
+    empty = empty_like_of(first)
+    out = empty(shape_of(parts), first.dtype)
+    lse_out = empty(shape_of(parts)[:1], None) if return_lse else None
+    arrays = {"out": out, "lse_out": lse_out, "lse": statistics, "local_out": parts}
+    compute(_fa.merge_by_lse, arrays, False, chosen_context(context, first))
+    return (out, lse_out) if return_lse else out
+
+
+def scatter_rows(
+    key: Any,
+    value: Any,
+    slot_mapping: Any,
+    key_cache: Any,
+    value_cache: Any = None,
+    *,
+    source_rows: Any = None,
+    form: str = "BnBsND",
+    context: Context | None = None,
+) -> tuple[Any, Any]:
+    """Writes rows of keys and values into paged caches, in place. All places are checked before anything is written.
+
+    Args:
+        key, value: [T, N, D] and [T, N, Dv], of any type; value may be None.
+        slot_mapping: int32 or int64 [T], the place of each row: page * page size + row. A negative place skips its
+            row. If several rows have one place, the last one remains.
+        key_cache, value_cache: arrays of key's and value's types, in `form`.
+        source_rows: int32 or int64 [T]; place t gets row source_rows[t] of key and value. None means row t.
+        form: "BnBsND" for [pages, page size, N, D], "BnNBsD" for [pages, N, page size, D], or "NZ" for [pages, N,
+            D / L, page size, L] or [pages, N * D / L, page size, L].
+
+    Returns:
+        key_cache and value_cache.
+
+    Raises:
+        The same errors as `flash_attention`.
+    """
+    check_arrays(
+        key=key,
+        slot_mapping=slot_mapping,
+        key_cache=key_cache,
+        optional={"value": value, "value_cache": value_cache, "source_rows": source_rows},
+    )
+    arrays = {
+        "key": key,
+        "value": value,
+        "slot_mapping": slot_mapping,
+        "source_rows": source_rows,
+        "key_cache": key_cache,
+        "value_cache": value_cache,
+    }
+    compute(_fa.scatter_rows, arrays, form, chosen_context(context, key))
+    return key_cache, value_cache
+
+
+def gather_rows(
+    key_cache: Any,
+    value_cache: Any,
+    block_table: Any,
+    seq_lens: Any,
+    *,
+    seq_offset: Any = None,
+    cumulative: bool = False,
+    rows: int | None = None,
+    form: str = "BnBsND",
+    context: Context | None = None,
+) -> tuple[Any, Any]:
+    """Reads the rows of sequences out of paged caches, one sequence after another.
+
+    Args:
+        key_cache, value_cache: arrays of any type, in `form` (see `scatter_rows`).
+        block_table: int32 or int64 [B, n], the pages of each sequence.
+        seq_lens: int32 or int64 [B], the rows of each sequence; cumulative [B + 1], from 0 on.
+        seq_offset: int32 or int64 [B], rows that are left out in front, a multiple of the page size.
+        rows: T; None means the rows of all sequences. A plan of shapes needs it.
+
+    Returns:
+        key [T, N, D] and value [T, N, Dv]. A row is 0 where the table ends or names no page, and past the last
+        sequence.
+
+    Raises:
+        The same errors as `flash_attention`.
+    """
+    check_arrays(
+        key_cache=key_cache,
+        value_cache=value_cache,
+        block_table=block_table,
+        seq_lens=seq_lens,
+        optional={"seq_offset": seq_offset},
+    )
+    described = isinstance(key_cache, DescribedArray)
+    total = 0 if described else _total(seq_lens, block_table.shape[:1], cumulative)
+    count = total if rows is None else rows
+    empty = empty_like_of(key_cache)
+    key, value = (empty(_rows_shape(cache.shape, count, form), cache.dtype) for cache in (key_cache, value_cache))
+    if not described:
+        for output in (key, value):
+            output[total:] = 0
+    arrays = {
+        "key_cache": key_cache,
+        "value_cache": value_cache,
+        "block_table": block_table,
+        "seq_lens": seq_lens,
+        "seq_offset": seq_offset,
+        "key": key,
+        "value": value,
+    }
+    compute(_fa.gather_rows, arrays, form, cumulative, chosen_context(context, key_cache))
+    return key, value
+
+
+def _total(seq_lens: Any, sequences: tuple[int, ...], cumulative: bool) -> int:
+    """Returns the number of rows of all sequences, and 0 for lengths that the library refuses."""
+    wanted = tuple(size + cumulative for size in sequences)
+    if tuple(seq_lens.shape) != wanted or wanted == (0,) or not str(seq_lens.dtype).endswith(("int32", "int64")):
+        return 0
+    return max(int(seq_lens[-1] if cumulative else seq_lens.sum()), 0)
+
+
+def _rows_shape(cache: Any, rows: int, form: str) -> tuple[int, ...]:
+    """Returns the shape of rows of a cache. A shape that does not fit the form gives one that the library refuses."""
+    if len(cache) == 5:
+        return rows, cache[1], cache[2] * cache[4]
+    if len(cache) != 4:
+        return rows, 1, 1
+    if form == "NZ":
+        return rows, cache[1] * cache[3]
+    return (rows, cache[2] if form == "BnBsND" else cache[1], cache[3])

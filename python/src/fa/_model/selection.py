@@ -1,0 +1,127 @@
+"""Lists of keys per query row, as some models select them: as a mask of pairs, or as keys gathered for few rows.
+
+`lists` is an integer tensor [B, H, Sq, K]. If `block` is 0, an entry names a key. If it is not, an entry names a block
+of so many keys, and a negative entry names none. Order and repetitions of entries change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_PAIRS = 1 << 22  # the most pairs of a mask: its bytes stay in the cache between their making and their reading
+_ROWS = 128  # tiles of the engine have so many rows
+
+
+def check_lists(lists: Tensor, block: int, keys: int) -> None:
+    """Raises ValueError for an entry that names a key or block which does not exist."""
+    if lists.numel() == 0:
+        return
+    name, least, number = ("block_indices", -1, _blocks(block, keys)) if block else ("indices", 0, keys)
+    for entry in map(int, lists.aminmax()):
+        if not least <= entry < number:
+            raise ValueError(f"invalid argument: {name}: an entry is {entry}, want {least}..{number - 1}")
+
+
+def unlisted(lists: Tensor, block: int, keys: int) -> Tensor:
+    """Returns bool [B, H, Sq, keys], True for a key that is not listed."""
+    number = _blocks(block, keys) if block else keys
+    dropped = lists.new_ones((*lists.shape[:3], number + 1), dtype=torch.bool)
+    for of_rows, places in zip(dropped.split(_ROWS, 2), lists.split(_ROWS, 2), strict=True):
+        places = places.long()
+        of_rows.scatter_(-1, places.where(places >= 0, number) if block else places, False)
+    dropped = dropped[..., :number]
+    return dropped.repeat_interleave(block, -1)[..., :keys] if block else dropped
+
+
+def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice, Any]]:
+    """Cuts a call into calls whose heads share their lists: heads of query, heads of key and value, and the call."""
+    number = 1 if call.lists is None else call.lists.shape[1]
+    if number == 1:
+        yield slice(None), slice(None), call
+        return
+    for group in range(number):
+        q, kv = (slice(group * size // number, (group + 1) * size // number) for size in (heads, heads_kv))
+        state, mask = call.dropout_state, call.dense_mask
+        yield (
+            q,
+            kv,
+            call._replace(
+                lists=call.lists[:, group : group + 1],
+                dense_mask=mask if mask is None or mask.shape[1] == 1 else mask[:, q],
+                pse=None if call.pse is None else call.pse[:, q],
+                sink=None if call.sink is None else call.sink[q],
+                dropout_state=None if state is None else state + torch.tensor([group, 0]),  # another seed
+            ),
+        )
+
+
+def slabs(batch: int, rows: int, keys: int) -> Iterator[slice]:
+    """Cuts query rows such that a mask of their pairs is small."""
+    step = max(_PAIRS // max(batch * keys, 1) // _ROWS, 1) * _ROWS
+    return (slice(begin, min(begin + step, rows)) for begin in range(0, rows, step))
+
+
+def is_short(call: Any, query: Tensor, key: Tensor) -> bool:
+    """Whether the listed keys of all rows together are less than a quarter of the keys. Gathering reads and writes a
+    listed key before attention reads it. With more of them one pass over all keys is faster (measured on Zen 4)."""
+    return 4 * query.shape[2] * call.lists.shape[3] * max(call.block, 1) < key.shape[2]
+
+
+def gathered(query: Tensor, key: Tensor, value: Tensor, call: Any) -> tuple[Tensor, Tensor, Tensor, Any]:
+    """Returns query, key, value and call in which every row is a sequence of its own, whose keys are the listed ones.
+    `call` is a ModelCall with one list for all heads."""
+    batch, _, rows, _ = query.shape
+    places, seen = _places(call.lists[:, 0], call.block, key.shape[2])
+    if call.rows is not None:
+        begins, ends = call.rows[:, 0].split(1, -1)
+        seen = seen & (begins <= places) & (places < ends)
+    seen = seen[:, None]
+    if call.dense_mask is not None:
+        seen = seen & _of_pairs(call.dense_mask, places)
+    call = call._replace(
+        rows=None,
+        dense_mask=None if bool(seen.all()) else _rows_apart(seen),
+        pse=None if call.pse is None else _rows_apart(_of_pairs(call.pse, places)),
+        lists=None,
+    )
+    return _rows_apart(query), _listed(key, places), _listed(value, places), call
+
+
+def _blocks(block: int, keys: int) -> int:
+    return -(-keys // block)
+
+
+def _places(lists: Tensor, block: int, keys: int) -> tuple[Tensor, Tensor]:
+    """Returns the listed keys of each row in ascending order, int64 [B, Sq, L], and which of these count."""
+    named = lists.long().sort(-1).values
+    seen = named >= 0
+    seen[..., 1:] &= named[..., 1:] != named[..., :-1]
+    if block:
+        named = (named[..., None] * block + torch.arange(block)).flatten(-2)
+        seen = seen.repeat_interleave(block, -1) & (named < keys)
+    return named.clamp(0, keys - 1), seen
+
+
+def _of_pairs(tensor: Tensor, places: Tensor) -> Tensor:
+    """Returns the elements [B, H, Sq, L] of a tensor [B|1, H, Sq, Sk]."""
+    (batch, rows, listed), heads = places.shape, tensor.shape[1]
+    return tensor.expand(batch, -1, -1, -1).gather(-1, places[:, None].expand(batch, heads, rows, listed))
+
+
+def _rows_apart(tensor: Tensor) -> Tensor:
+    """Returns [B, N, Sq, D] as [B Sq, N, 1, D]."""
+    return tensor.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+
+
+def _listed(tensor: Tensor, places: Tensor) -> Tensor:
+    """Returns the rows of tensor [B, N, Sk, D] that places [B, Sq, L] name, as [B Sq, N, L, D]."""
+    _, heads, _, size = tensor.shape
+    result = tensor.new_empty(*places.shape, heads, size)
+    for of_sequence, chosen, out in zip(tensor.transpose(1, 2), places, result, strict=True):
+        for row, out_of_row in zip(chosen, out, strict=True):
+            torch.index_select(of_sequence, 0, row, out=out_of_row)  # much faster than along another dimension
+    return result.flatten(0, 1).transpose(1, 2)

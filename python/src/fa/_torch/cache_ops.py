@@ -1,0 +1,145 @@
+"""PyTorch's operators that merge results by lse, and that move rows into paged caches and out of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _fa
+from .._attention import compute
+from .._cache import scatter_rows
+from .._context import chosen_context
+from .._errors import argument_error
+from . import autograd
+from .operators import operator
+
+# Types of the library by the size of an element. The bytes of types that the library does not have are moved as these.
+_BY_SIZE = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64}
+_OWN = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int32, torch.int64)
+
+
+def stored(name: str, tensor: Tensor | None, like_name: str = "", like: Tensor | None = None) -> Tensor | None:
+    """Returns the tensor with a type of the library whose elements have the same size. Raises ValueError if its type is
+    not the type of `like`, or if there is no such type."""
+    if tensor is None:
+        return None
+    if like is not None and tensor.dtype != like.dtype:
+        raise argument_error(ValueError, name, f"={tensor.dtype}, want {like.dtype} ({like_name})", member=".dtype")
+    if tensor.dtype in _OWN:
+        return tensor
+    if tensor.element_size() not in _BY_SIZE:
+        raise argument_error(ValueError, name, f"={tensor.dtype}, want elements of 1, 2, 4 or 8 bytes", member=".dtype")
+    return tensor.view(_BY_SIZE[tensor.element_size()])
+
+
+def _merged(lse: list[Tensor], local_out: list[Tensor], need_lse: bool) -> tuple[Tensor, Tensor]:
+    first = local_out[0]
+    return first.new_empty(first.shape), first.new_empty(first.shape[:1] if need_lse else 0, dtype=torch.float32)
+
+
+@operator(
+    "merge_by_lse(Tensor[] lse, Tensor[] local_out, bool need_lse) -> (Tensor, Tensor)",
+    fake=_merged,
+    derivative=autograd.none_of_lists,
+)
+def merge_by_lse(lse, local_out, need_lse):
+    """Returns the output and, with need_lse, the lse, +inf for a row without keys."""
+    out, lse_out = _merged(lse, local_out, need_lse)
+    arrays = {"out": out, "lse_out": lse_out if need_lse else None, "lse": list(lse), "local_out": list(local_out)}
+    compute(_fa.merge_by_lse, arrays, True, chosen_context(None, out))
+    return out, lse_out
+
+
+@operator(
+    "scatter_rows(Tensor key, Tensor? value, Tensor slot_mapping, Tensor(a!) key_cache, Tensor(b!)? value_cache, "
+    "str form) -> ()",
+    fake=lambda *_: None,
+)
+def scatter(key, value, slot_mapping, key_cache, value_cache, form):
+    """Writes rows into the caches."""
+    caches = stored("key_cache", key_cache, "key", key), stored("value_cache", value_cache, "value", value)
+    scatter_rows(stored("key", key), stored("value", value), slot_mapping, *caches, form=form)
+
+
+@operator(
+    "gather_rows(Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor seq_lens, Tensor? seq_offset, "
+    "Tensor(a!) key, Tensor(b!) value, str form, bool cumulative) -> ()",
+    fake=lambda *_: None,
+)
+def gather(key_cache, value_cache, block_table, seq_lens, seq_offset, key, value, form, cumulative):
+    """Writes the rows of all sequences to key and value."""
+    arrays = {
+        "key_cache": stored("key_cache", key_cache),
+        "value_cache": stored("value_cache", value_cache),
+        "block_table": block_table,
+        "seq_lens": seq_lens,
+        "seq_offset": seq_offset,
+        "key": stored("key", key, "key_cache", key_cache),
+        "value": stored("value", value, "value_cache", value_cache),
+    }
+    compute(_fa.gather_rows, arrays, form, cumulative, chosen_context(None, key))
+
+
+@operator(
+    "gather_selection(Tensor(a!) selection_k_rope, Tensor(b!) selection_kv_cache, Tensor block_table, "
+    "Tensor(c!) block_status, Tensor topk_indices, Tensor full_k_rope, Tensor full_kv_cache, Tensor full_block_table, "
+    "Tensor full_kv_actual_seq, Tensor full_q_actual_seq, SymInt block_size) -> Tensor",
+    fake=lambda *tensors: tensors[2].new_empty(tensors[2].shape[:1], dtype=torch.int32),
+)
+def gather_selection(
+    k_rope, kv_cache, table, status, indices, full_k_rope, full_kv, full_table, kv_lengths, q_lengths, block_size
+):
+    """Copies the selected blocks of every query into its pages, and returns how many rows each query has."""
+    lists = indices.reshape(table.shape[0], -1).long()  # [B·S·H, K]
+    batch, heads = full_table.shape[0], indices.shape[-2]
+    queries = lists.shape[0] // max(batch * heads, 1)
+    b = torch.arange(batch).repeat_interleave(queries * heads)
+    s = torch.arange(queries).repeat_interleave(heads).repeat(batch)
+    keys = torch.where(s < q_lengths[b], kv_lengths[b] - (q_lengths[b] - 1 - s), 0).clamp(min=0).long()
+    listed = (lists >= 0).long().cumprod(1).bool()  # entries after the first negative one do not exist
+    kept = listed & (lists * block_size < keys[:, None])
+    place = kept.long().cumsum(1) - 1
+    row = torch.arange(block_size)
+    key = lists[..., None] * block_size + row
+    used = kept[..., None] & (key < keys[:, None, None])
+    query = torch.arange(lists.shape[0])[:, None, None].expand_as(key)[used]
+    sources = _slots("full_kv_block_table", full_table, b[query], key[used], full_kv.shape)
+    to = (place[..., None] * block_size + row).expand_as(key)[used]
+    slots = _slots("selection_kv_block_table", table, query, to, kv_cache.shape)
+    lengths = used.sum((1, 2), dtype=torch.int32)
+    rope = full_k_rope.numel() > 0
+    scatter_rows(
+        _rows(stored("full_kv_cache", full_kv)),
+        _rows(stored("full_k_rope", full_k_rope)) if rope else None,
+        slots,
+        stored("selection_kv_cache", kv_cache, "full_kv_cache", full_kv).unsqueeze(2),
+        stored("selection_k_rope", k_rope, "full_k_rope", full_k_rope).unsqueeze(2) if rope else None,
+        source_rows=sources,
+    )
+    states = torch.full((*lists.shape[:1], lists.shape[1] + 1), -1, dtype=torch.int64)
+    entry = torch.arange(lists.shape[0])[:, None].expand_as(lists)
+    states[entry[kept], place[kept]] = lists[kept]
+    states[:, -1] = lengths
+    status.copy_(states.view(status.shape))
+    return lengths
+
+
+def _rows(cache: Tensor) -> Tensor:
+    """Returns the rows of a cache [pages, page size, D] as [rows, 1, D]."""
+    return cache.flatten(0, 1).unsqueeze(1)
+
+
+def _slots(name: str, table: Tensor, lists: Tensor, rows: Tensor, cache: tuple[int, ...]) -> Tensor:
+    """Returns the slots of rows whose pages stand in these lists of a table. Raises ValueError for a page that the
+    table or the cache does not have."""
+    pages, page_size = cache[:2]
+    column = rows // max(page_size, 1)
+    if column.numel() > 0 and int(column.max()) >= table.shape[1]:
+        raise argument_error(ValueError, name, f"={table.shape[1]}, want > {int(column.max())}", member=".shape[1]")
+    page = table[lists, column].long()
+    wrong = ((page < 0) | (page >= pages)).nonzero()
+    if wrong.numel() > 0:
+        at = int(wrong[0])
+        index = f"[{int(lists[at])}][{int(column[at])}]"
+        raise argument_error(ValueError, name, f"={int(page[at])}, want 0..{pages - 1}", index=index)
+    return page * page_size + rows % page_size

@@ -1,0 +1,27 @@
+#ifndef FA_ACLNN_CACHE_TYPES_H_
+#define FA_ACLNN_CACHE_TYPES_H_
+
+#include "acl/acl.h"
+#include "aclnn/runtime/operands.h"
+#include "fa/cache_rows.h"
+#include "fa/status.h"
+
+namespace fa::aclnn {
+
+/// Returns the form that cacheMode "Norm" or "PA_NZ" names. Null stands for "Norm".
+[[nodiscard]] Result<CacheForm> CacheFormOf(const char* cache_mode);
+
+/// Returns what the tensor of a cache may be.
+[[nodiscard]] inline Operands::Form CacheOperandForm(CacheForm form) {
+  return form == CacheForm::kNZ ? Operands::Form::kChunks : Operands::Form::kBytes;
+}
+
+/// Checks that two tensors have one type, also if the library does not know that type.
+[[nodiscard]] Status CheckSameType(const char* name, const aclTensor* tensor, const char* other_name,
+                                   const aclTensor* other);
+
+[[nodiscard]] bool HasElements(const aclTensor* tensor);
+
+}  // namespace fa::aclnn
+
+#endif  // FA_ACLNN_CACHE_TYPES_H_

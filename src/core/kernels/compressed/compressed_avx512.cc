@@ -1,0 +1,16 @@
+#include "core/kernels/levels/kernel_level.h"
+
+#define FA_KERNELS_OF_AVX512
+
+namespace fa::core::kernels::avx512 {
+namespace {
+
+#include "core/kernels/vec/vec_avx512.h"
+// These kernels are written in the vocabulary that is included above.
+#include "core/kernels/compressed/compressed_level.inc"
+
+}  // namespace
+
+void SetCompressed(KernelSet& set) noexcept { SetCompressedFloats(set); }
+
+}  // namespace fa::core::kernels::avx512

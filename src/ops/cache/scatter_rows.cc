@@ -1,0 +1,229 @@
+// Copies rows to their places in a paged cache. The memory traffic is the rows themselves, read once and written once.
+// Rows may share a place, and the last of them remains. So a task does not get a range of rows, but a share of the
+// places: each task reads all places and copies the rows of its share, in order.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/run/executor.h"
+#include "core/run/guarded_call.h"
+#include "fa/cache_rows.h"
+#include "ops/bind/argument_error.h"
+#include "ops/bind/planned_tensors.h"
+#include "ops/cache/bind_pages.h"
+#include "ops/cache/index_tensor.h"
+#include "ops/cache/row_copy.h"
+#include "ops/plan/plan_impl.h"
+#include "ops/plan/plan_machine.h"
+#include "tiling/plan_text.h"
+#include "tiling/rows_plan.h"
+#include "tiling/workspace_plan.h"
+
+namespace fa {
+namespace {
+
+// A share of the places has at least this many bytes, so that copying them takes longer than starting a task.
+constexpr int64_t kShareBytes = 1 << 16;
+// Neighbouring places belong to one task, because in a cache in chunks they share cache lines.
+constexpr int64_t kNeighbours = 16;
+
+struct BoundScatter {
+  int64_t rows = 0;
+  ops::BoundPages key, value;
+  bool has_value = false;
+  DType dtype = DType::kF32;  ///< of key
+  CacheForm form = CacheForm::kBnBsND;
+  std::vector<ops::PlannedTensor> planned;
+
+  [[nodiscard]] int64_t bytes() const { return rows * (key.row_bytes + (has_value ? value.row_bytes : 0)); }
+};
+
+/// Returns whether an optional tensor is given. An empty one may have null data.
+bool IsGiven(const TensorView& tensor) {
+  return tensor.data != nullptr || std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
+}
+
+Status BindTensors(const ScatterRowsArgs& args, const ScatterRowsOptions& options, BoundScatter* bound) {
+  FA_RETURN_IF_ERROR(ops::CheckForm(options.form));
+  auto key = ops::BindPages({"key", args.key}, {"key_cache", args.key_cache}, options.form, /*from_cache=*/false);
+  if (!key.ok()) return key.status();
+  bound->key = *key;
+  bound->has_value = IsGiven(args.value) || IsGiven(args.value_cache);
+  if (bound->has_value) {
+    if (!IsGiven(args.value)) return Status::InvalidArgument(ops::Arg("value").Says("missing"));
+    if (!IsGiven(args.value_cache)) return Status::InvalidArgument(ops::Arg("value_cache").Says("missing"));
+    auto value =
+        ops::BindPages({"value", args.value}, {"value_cache", args.value_cache}, options.form, /*from_cache=*/false);
+    if (!value.ok()) return value.status();
+    bound->value = *value;
+    FA_RETURN_IF_ERROR(ops::CheckSize("value", args.value, 0, bound->key.rows, {"key", 0}));
+  }
+  FA_RETURN_IF_ERROR(ops::CheckIndexTensor("slot_mapping", args.slot_mapping, 1));
+  bound->rows = args.slot_mapping.shape[0];
+  if (args.source_rows.data == nullptr) {
+    return ops::CheckSize("slot_mapping", args.slot_mapping, 0, bound->key.rows, {"key", 0});
+  }
+  FA_RETURN_IF_ERROR(ops::CheckIndexTensor("source_rows", args.source_rows, 1));
+  return ops::CheckSize("source_rows", args.source_rows, 0, bound->rows, {"slot_mapping", 0});
+}
+
+Result<BoundScatter> BindScatter(const ScatterRowsArgs& args, const ScatterRowsOptions& options) {
+  BoundScatter bound;
+  bound.dtype = args.key.dtype;
+  bound.form = options.form;
+  FA_RETURN_IF_ERROR(BindTensors(args, options, &bound));
+  bound.planned = ops::KeepPlanned(ops::TensorsOf(args));
+  return bound;
+}
+
+ops::IndexTensor Indices(const TensorView& tensor) { return {tensor.data, tensor.dtype, tensor.shape, tensor.stride}; }
+
+/// Returns the number of places of a cache. All sizes below 2^60 are exact.
+int64_t PlacesOf(const ops::BoundPages& cache) {
+  int64_t places = 0;
+  return __builtin_mul_overflow(cache.pages, cache.page_rows, &places) ? INT64_MAX : places;
+}
+
+Status CheckPlaces(const char* cache, const ops::BoundPages& pages, const ops::IndexTensor& slots, int64_t most) {
+  const int64_t places = PlacesOf(pages);
+  if (most < places) return Status::Ok();
+  int64_t t = 0;
+  while (slots[t] < places) ++t;
+  return Status::InvalidArgument(ops::Arg("slot_mapping", {}, ops::At(t)).Is(std::to_string(slots[t])) +
+                                 ", want less than " + std::to_string(places) + " (" + ops::Arg(cache) + ")");
+}
+
+Status CheckSourceRows(const ops::IndexTensor& sources, int64_t count, int64_t rows) {
+  for (int64_t t = 0; t < count; ++t) {
+    if (sources[t] >= 0 && sources[t] < rows) continue;
+    return Status::InvalidArgument(ops::Arg("source_rows", {}, ops::At(t)).Is(std::to_string(sources[t])) +
+                                   ", want 0.." + std::to_string(rows - 1) + " (" + ops::Arg("key", ".shape[0]") + ")");
+  }
+  return Status::Ok();
+}
+
+Status CheckRun(const BoundScatter& bound, const ScatterRowsArgs& args) {
+  const auto tensors = ops::TensorsOf(args);
+  FA_RETURN_IF_ERROR(ops::CheckAllPlanned(tensors, bound.planned));
+  FA_RETURN_IF_ERROR(ops::CheckAllApart(tensors, bound.planned));
+  if (bound.rows == 0) return Status::Ok();
+  const ops::IndexTensor slots = Indices(args.slot_mapping);
+  const int64_t most = slots.Max(bound.rows);
+  FA_RETURN_IF_ERROR(CheckPlaces("key_cache", bound.key, slots, most));
+  if (bound.has_value) {
+    FA_RETURN_IF_ERROR(CheckPlaces("value_cache", bound.value, slots, most));
+  }
+  return args.source_rows.data == nullptr ? Status::Ok()
+                                          : CheckSourceRows(Indices(args.source_rows), bound.rows, bound.key.rows);
+}
+
+/// Copies the rows [row, row + count) to the places [slot, slot + count).
+void CopyRun(const ops::BoundPages& pages, const TensorView& rows, const MutableTensorView& cache, int64_t row,
+             int64_t slot, int64_t count) {
+  const auto* from = static_cast<const std::byte*>(rows.data);
+  auto* to = static_cast<std::byte*>(cache.data);
+  while (count > 0) {
+    const int64_t page = slot / pages.page_rows, in_page = slot % pages.page_rows;
+    const int64_t together = std::min(count, pages.page_rows - in_page);
+    ops::CopyRows(pages.copy, {from + row * pages.row_stride, to + pages.PlaceOf(page, in_page), together});
+    row += together;
+    slot += together;
+    count -= together;
+  }
+}
+
+/// Returns which of the shares a place belongs to. The factor spreads places over the shares, however pages follow one
+/// another; it is 2^32 divided by the golden ratio.
+int64_t ShareOf(int64_t slot, int64_t shares) {
+  const auto mixed = static_cast<uint32_t>(static_cast<uint64_t>(slot / kNeighbours) * 0x9E3779B9u);
+  return static_cast<int64_t>((static_cast<uint64_t>(mixed) * static_cast<uint64_t>(shares)) >> 32);
+}
+
+void ScatterShare(const BoundScatter& bound, const ScatterRowsArgs& args, int64_t share, int64_t shares) {
+  const ops::IndexTensor slots = Indices(args.slot_mapping);
+  const ops::IndexTensor sources = args.source_rows.data == nullptr ? ops::IndexTensor() : Indices(args.source_rows);
+  int64_t row = 0, slot = 0, count = 0;  // rows that follow one another, as do their places; not copied yet
+  const auto copy_run = [&] {
+    CopyRun(bound.key, args.key, args.key_cache, row, slot, count);
+    if (bound.has_value) CopyRun(bound.value, args.value, args.value_cache, row, slot, count);
+  };
+  for (int64_t t = 0; t < bound.rows; ++t) {
+    const int64_t to = slots[t];
+    if (to < 0 || (shares > 1 && ShareOf(to, shares) != share)) continue;
+    const int64_t from = sources.absent() ? t : sources[t];
+    if (from == row + count && to == slot + count && count > 0) {
+      ++count;
+      continue;
+    }
+    copy_run();
+    row = from;
+    slot = to;
+    count = 1;
+  }
+  copy_run();
+}
+
+class ScatterPlanImpl final : public Plan::ImplFor<ScatterRowsArgs> {
+ public:
+  ScatterPlanImpl(Context& context, BoundScatter bound)
+      : ImplFor(context), bound_(std::move(bound)), shares_(SharesOf(context)) {
+    plan_ = tiling::MakeRowsPlan(shares_, 1, context.threads());
+    workspace_.Book("run state", core::RunStateBytes(plan_.graph));
+  }
+
+  [[nodiscard]] const tiling::WorkspacePlan& workspace() const override { return workspace_; }
+  [[nodiscard]] tiling::PlanFacts Facts() const override {
+    tiling::PlanText problem, tasks;
+    problem.AddLine("scatter, %s: %lld rows of %lld bytes to %lld pages of %lld rows (%s)", Name(bound_.dtype),
+                    tiling::Wide(bound_.rows),
+                    tiling::Wide(bound_.key.row_bytes + (bound_.has_value ? bound_.value.row_bytes : 0)),
+                    tiling::Wide(bound_.key.pages), tiling::Wide(bound_.key.page_rows), Name(bound_.form));
+    tasks.AddLine("tasks: %lld: %s", tiling::Wide(plan_.graph.task_count), kReason);
+    const std::vector<double> load = plan_.Load();
+    return {.op = "scatter",
+            .machine = ops::MachineOf(context(), ops::KernelsOf(context(), DType::kF32)),
+            .kernels = {"copy_rows"},
+            .reason = kReason,
+            .graph = plan_.graph,
+            .load = load,
+            .efficiency = tiling::MeanLoad(load),
+            .problem = problem.Take(),
+            .tasks = tasks.Take(),
+            .loads = {},
+            .tiles = {}};
+  }
+
+  [[nodiscard]] Status Run(const ScatterRowsArgs& args, std::byte* workspace) const override {
+    FA_RETURN_IF_ERROR(CheckRun(bound_, args));
+    auto scatter_task = [&](int32_t task, int /*worker*/) { ScatterShare(bound_, args, task, plan_.graph.task_count); };
+    return RunGraph(plan_.graph, core::TaskFunction(scatter_task), workspace);
+  }
+
+ private:
+  static constexpr const char* kReason = "each task copies the rows of a share of the places";
+
+  [[nodiscard]] int64_t SharesOf(const Context& context) const {
+    if (bound_.rows == 0) return 0;
+    return std::clamp<int64_t>(bound_.bytes() / kShareBytes, 1, context.threads());
+  }
+
+  BoundScatter bound_;
+  int64_t shares_;
+  tiling::RowsPlan plan_;
+  tiling::WorkspacePlan workspace_;
+};
+
+}  // namespace
+
+Result<PlanFor<ScatterRowsArgs>> PlanScatterRows(const ScatterRowsArgs& args, const ScatterRowsOptions& options,
+                                                 Context* context) {
+  return ops::MakePlan<ScatterPlanImpl>(context, [&] { return BindScatter(args, options); });
+}
+
+Status ScatterRows(const ScatterRowsArgs& args, const ScatterRowsOptions& options, Context* context) {
+  auto plan = PlanScatterRows(args, options, context);
+  return plan.ok() ? plan->Run(args) : plan.status();
+}
+
+}  // namespace fa

@@ -1,0 +1,356 @@
+// The device's interface of AttentionUpdate and of the operators that move rows of caches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "aclnn/calls/face_call.h"
+#include "aclnnop/aclnn_attention_update.h"
+#include "aclnnop/aclnn_gather_pa_kv_cache.h"
+#include "aclnnop/aclnn_scatter_pa_cache.h"
+#include "aclnnop/aclnn_scatter_pa_kv_cache.h"
+
+namespace fa::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+char* Text(const char* text) { return const_cast<char*>(text); }
+
+/// Runs both phases of an operator, whose first phase is `plan`.
+template <typename Plan, typename Execute>
+aclError RunPhases(Plan plan, Execute execute) {
+  uint64_t size = 0;
+  aclOpExecutor* executor = nullptr;
+  if (const aclnnStatus status = plan(&size, &executor); status != ACLNN_SUCCESS) return status;
+  std::vector<unsigned char> workspace(size);
+  if (const aclnnStatus status = execute(workspace.data(), size, executor, nullptr); status != 0) return status;
+  return aclrtSynchronizeStream(nullptr);
+}
+
+class AttentionUpdate : public ::testing::Test {
+ protected:
+  aclError Run(int64_t update_type = 1) {
+    // Destroying a list destroys its tensors.
+    const auto tensor = [](std::vector<float>& values, const std::vector<int64_t>& shape) {
+      return aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(),
+                             shape.size(), values.data());
+    };
+    const aclTensor* const lses[] = {tensor(lse_[0], {3}), tensor(lse_[1], {3})};
+    const aclTensor* const outs[] = {tensor(parts_[0], {3, 2}), tensor(parts_[1], second_shape_)};
+    aclTensorList* lse = aclCreateTensorList(lses, 2);
+    aclTensorList* parts = aclCreateTensorList(outs, 2);
+    aclTensor* out = handles_.Tensor(out_.data(), ACL_FLOAT, {3, 2});
+    aclTensor* lse_out = with_lse_ ? handles_.Tensor(lse_out_.data(), ACL_FLOAT, {3}) : nullptr;
+    const aclError status = RunPhases(
+        [&](uint64_t* size, aclOpExecutor** executor) {
+          return aclnnAttentionUpdateGetWorkspaceSize(no_list_ ? nullptr : lse, parts, update_type, out, lse_out, size,
+                                                      executor);
+        },
+        aclnnAttentionUpdate);
+    aclDestroyTensorList(lse);
+    aclDestroyTensorList(parts);
+    return status;
+  }
+
+  Handles handles_;
+  std::vector<std::vector<float>> lse_ = {{0, INFINITY, -INFINITY}, {1, 2, INFINITY}};
+  std::vector<std::vector<float>> parts_ = {{1, 2, NAN, NAN, NAN, NAN}, {3, 4, 5, 6, NAN, NAN}};
+  std::vector<float> out_ = std::vector<float>(6, -7), lse_out_ = std::vector<float>(3, -7);
+  std::vector<int64_t> second_shape_ = {3, 2};
+  bool with_lse_ = true, no_list_ = false;
+};
+
+TEST_F(AttentionUpdate, MergesAndGivesRowsWithoutKeysAnLseOfInfinity) {
+  ASSERT_EQ(Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
+  const double weight = 1 / (1 + std::exp(-1.0));  // of the second part in row 0
+  EXPECT_NEAR(out_[0], 1 + 2 * weight, 16 * 0x1p-24);
+  EXPECT_NEAR(lse_out_[0], 1 + std::log(1 + std::exp(-1.0)), 16 * 0x1p-24);
+  EXPECT_EQ(std::vector<float>(out_.begin() + 2, out_.end()), (std::vector<float>{5, 6, 0, 0}));
+  EXPECT_EQ(lse_out_[1], 2.0F);
+  EXPECT_EQ(lse_out_[2], INFINITY);
+}
+
+TEST_F(AttentionUpdate, LseOutIsNullExactlyWithType0) {
+  EXPECT_EQ(Run(0), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lseOut: given"));
+  EXPECT_EQ(Run(2), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("updateType=2, want 0 or 1"));
+  with_lse_ = false;
+  EXPECT_EQ(Run(1), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lseOut: missing"));
+  EXPECT_EQ(out_, std::vector<float>(6, -7));
+  EXPECT_EQ(Run(0), ACL_SUCCESS) << aclGetRecentErrMsg();
+}
+
+TEST_F(AttentionUpdate, NamesTheIndexOfAPartThatDoesNotFit) {
+  second_shape_ = {2, 3};
+  EXPECT_EQ(Run(), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("localOut[1].shape[0]=2, want 3 (localOut[0].shape[0])"));
+  no_list_ = true;
+  EXPECT_EQ(Run(), ACLNN_ERR_PARAM_NULLPTR);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lse: null"));
+}
+
+/// A scatter of 3 rows of 2 heads of 4 columns, whose parts a test replaces.
+class ScatterPaKvCache : public ::testing::Test {
+ protected:
+  ScatterPaKvCache() {
+    std::iota(key_.begin(), key_.end(), uint16_t{1});
+    std::iota(value_.begin(), value_.end(), uint16_t{101});
+  }
+
+  aclError Run(const char* cache_mode, const char* scatter_mode = nullptr) {
+    aclTensor* key = handles_.Tensor(key_.data(), dtype_, key_shape_);
+    aclTensor* value = handles_.Tensor(value_.data(), dtype_, value_shape_);
+    aclTensor* key_cache = Cache(key_cache_);
+    aclTensor* value_cache = value_shape_ == std::vector<int64_t>{0} ? handles_.Tensor(value_cache_.data(), dtype_, {0})
+                                                                     : Cache(value_cache_);
+    aclTensor* slots = handles_.Tensor(slots_.data(), ACL_INT64, {3});
+    return RunPhases(
+        [&](uint64_t* size, aclOpExecutor** executor) {
+          return aclnnScatterPaKvCacheGetWorkspaceSize(key, key_cache, slots, value, value_cache, compress_lens_,
+                                                       nullptr, nullptr, Text(cache_mode), Text(scatter_mode), strides_,
+                                                       offsets_, size, executor);
+        },
+        aclnnScatterPaKvCache);
+  }
+
+  aclTensor* Cache(std::vector<uint16_t>& cache) {
+    tensors_.push_back(aclCreateTensor(cache_shape_.data(), cache_shape_.size(), dtype_, nullptr, 0, format_,
+                                       cache_shape_.data(), cache_shape_.size(), cache.data()));
+    return tensors_.back();
+  }
+  void TearDown() override {
+    for (const aclTensor* tensor : tensors_) aclDestroyTensor(tensor);
+  }
+
+  /// Returns a cache of 2 pages of 2 rows that has row t at slots_[t], where place(page, row, head, column) is the
+  /// element's offset.
+  template <typename Place>
+  [[nodiscard]] std::vector<uint16_t> Want(const std::vector<uint16_t>& rows, Place place) const {
+    std::vector<uint16_t> want(32, 7);
+    for (int64_t t = 0; t < 3; ++t) {
+      for (int64_t x = 0; x < 8 && slots_[t] >= 0; ++x) {
+        want[place(slots_[t] / 2, slots_[t] % 2, x / 4, x % 4)] = rows[t * 8 + x];
+      }
+    }
+    return want;
+  }
+
+  Handles handles_;
+  std::vector<aclTensor*> tensors_;
+  std::vector<uint16_t> key_ = std::vector<uint16_t>(24), value_ = key_;
+  std::vector<uint16_t> key_cache_ = std::vector<uint16_t>(32, 7), value_cache_ = key_cache_;
+  std::vector<int64_t> slots_ = {3, -1, 0};
+  std::vector<int64_t> key_shape_ = {3, 2, 4}, value_shape_ = key_shape_, cache_shape_ = {2, 2, 2, 4};
+  aclDataType dtype_ = ACL_BF16;
+  aclFormat format_ = ACL_FORMAT_ND;
+  const aclTensor* compress_lens_ = nullptr;
+  const aclIntArray *strides_ = nullptr, *offsets_ = nullptr;
+};
+
+int64_t NormPlace(int64_t page, int64_t row, int64_t n, int64_t d) { return ((page * 2 + row) * 2 + n) * 4 + d; }
+
+TEST_F(ScatterPaKvCache, SceneTwoOfAnyTypeOfTwoBytes) {
+  for (const aclDataType dtype : {ACL_BF16, ACL_FLOAT16, ACL_INT16, ACL_UINT16}) {
+    dtype_ = dtype;
+    key_cache_.assign(32, 7);
+    for (const char* mode : {static_cast<const char*>(nullptr), "Norm"}) {
+      ASSERT_EQ(Run(mode, "None"), ACL_SUCCESS) << aclGetRecentErrMsg();
+      EXPECT_EQ(key_cache_, Want(key_, NormPlace));
+      EXPECT_EQ(value_cache_, Want(value_, NormPlace));
+    }
+  }
+}
+
+TEST_F(ScatterPaKvCache, SceneOneHasChunks) {
+  format_ = ACL_FORMAT_FRACTAL_NZ;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2, 2, 2, 2}, {2, 4, 2, 2}}) {
+    cache_shape_ = shape;
+    key_cache_.assign(32, 7);
+    ASSERT_EQ(Run("PA_NZ"), ACL_SUCCESS) << aclGetRecentErrMsg();
+    EXPECT_EQ(key_cache_, Want(key_, [](int64_t page, int64_t row, int64_t n, int64_t d) {
+                return (((page * 2 + n) * 2 + d / 2) * 2 + row) * 2 + d % 2;
+              }));
+  }
+  cache_shape_ = {2, 2, 2, 4};
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyCacheRef: aclFormat 29"));
+}
+
+TEST_F(ScatterPaKvCache, SceneSevenHasHeadsFirst) {
+  ASSERT_EQ(Run("Norm", "NHSD"), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_cache_, Want(key_, [](int64_t page, int64_t row, int64_t n, int64_t d) {
+              return ((page * 2 + n) * 2 + row) * 4 + d;
+            }));
+}
+
+TEST_F(ScatterPaKvCache, SceneSixWritesKeysOnly) {
+  value_shape_ = {0};
+  ASSERT_EQ(Run("Norm"), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_cache_, Want(key_, NormPlace));
+  EXPECT_EQ(value_cache_, std::vector<uint16_t>(32, 7));
+}
+
+TEST_F(ScatterPaKvCache, NctReadsRowsFromAFusedTensor) {
+  // Rows of 8 elements of key and value alternate in one buffer of 48 elements.
+  std::vector<uint16_t> fused(48);
+  for (size_t x = 0; x < 24; ++x) {
+    fused[x / 8 * 16 + x % 8] = key_[x];
+    fused[x / 8 * 16 + 8 + x % 8] = value_[x];
+  }
+  const std::vector<uint16_t> key = key_, value = value_;
+  key_ = value_ = fused;
+  strides_ = handles_.Array({16, 16});
+  offsets_ = handles_.Array({0, 8});
+  EXPECT_EQ(Run("Norm", "Nct"), ACLNN_ERR_PARAM_INVALID) << "the tensors claim 24 elements";
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("strides[0]=16, want rows inside the 24 elements of key"));
+  const std::vector<int64_t> storage = {48}, shape = {3, 2, 4};
+  const auto tensor = [&](std::vector<uint16_t>& memory) {
+    tensors_.push_back(
+        aclCreateTensor(shape.data(), 3, ACL_BF16, nullptr, 0, ACL_FORMAT_ND, storage.data(), 1, memory.data()));
+    return tensors_.back();
+  };
+  ASSERT_EQ(RunPhases(
+                [&](uint64_t* size, aclOpExecutor** executor) {
+                  return aclnnScatterPaKvCacheGetWorkspaceSize(
+                      tensor(key_), Cache(key_cache_), handles_.Tensor(slots_.data(), ACL_INT64, {3}), tensor(value_),
+                      Cache(value_cache_), nullptr, nullptr, nullptr, nullptr, Text("Nct"), strides_, offsets_, size,
+                      executor);
+                },
+                aclnnScatterPaKvCache),
+            ACL_SUCCESS)
+      << aclGetRecentErrMsg();
+  EXPECT_EQ(key_cache_, Want(key, NormPlace));
+  EXPECT_EQ(value_cache_, Want(value, NormPlace));
+  offsets_ = handles_.Array({-1, 8});
+  EXPECT_EQ(Run("Norm", "Nct"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("offsets[0]=-1"));
+}
+
+TEST_F(ScatterPaKvCache, RefusesCompressedHeadsByName) {
+  for (const char* mode : {"Alibi", "Rope", "Omni"}) {
+    EXPECT_EQ(Run("Norm", mode), ACLNN_ERR_PARAM_INVALID);
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr(std::string("scatterMode=\"") + mode + "\" is not served"));
+  }
+  key_shape_ = {3, 1, 2, 4};
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("key: a tensor of 4 dimensions is not served"));
+  key_shape_ = {3, 2, 4};
+  compress_lens_ = handles_.Tensor(slots_.data(), ACL_INT64, {3});
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("compressLens is not served"));
+}
+
+TEST_F(ScatterPaKvCache, NamesModesAndTensors) {
+  EXPECT_EQ(Run("NZ"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("cacheMode=\"NZ\", want \"Norm\" or \"PA_NZ\""));
+  EXPECT_EQ(Run("PA_NZ", "NHSD"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("scatterMode=\"NHSD\""));
+  cache_shape_ = {2, 2, 4, 2};
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyCacheRef.shape[2]=4, want 2 (key.shape[1])"));
+  EXPECT_EQ(key_cache_, std::vector<uint16_t>(32, 7));
+}
+
+TEST_F(ScatterPaKvCache, BadPlacesAreFoundOnTheStreamAndNothingIsWritten) {
+  slots_ = {0, 1, 4};
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("slotMapping[2]=4, want less than 4 (keyCacheRef)"));
+  EXPECT_EQ(key_cache_, std::vector<uint16_t>(32, 7));
+  EXPECT_EQ(value_cache_, key_cache_);
+}
+
+TEST_F(ScatterPaKvCache, TypesThatTheLibraryDoesNotHaveMustBeEqual) {
+  const std::vector<int64_t> shape = {3, 2, 4};
+  aclTensor* key = handles_.Tensor(key_.data(), ACL_FLOAT8_E5M2, shape);
+  dtype_ = ACL_FLOAT8_E4M3FN;
+  uint64_t size = 0;
+  aclOpExecutor* executor = nullptr;
+  EXPECT_EQ(aclnnScatterPaCacheGetWorkspaceSize(key, Cache(key_cache_), handles_.Tensor(slots_.data(), ACL_INT64, {3}),
+                                                nullptr, nullptr, nullptr, Text("Norm"), &size, &executor),
+            ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyCacheRef"));
+}
+
+TEST_F(ScatterPaKvCache, ScatterPaCacheWritesOneCacheOfBytes) {
+  dtype_ = ACL_FLOAT8_E5M2;
+  std::vector<uint8_t> key(24), cache(32, 7);
+  std::iota(key.begin(), key.end(), uint8_t{1});
+  ASSERT_EQ(RunPhases(
+                [&](uint64_t* size, aclOpExecutor** executor) {
+                  return aclnnScatterPaCacheGetWorkspaceSize(handles_.Tensor(key.data(), dtype_, key_shape_),
+                                                             handles_.Tensor(cache.data(), dtype_, cache_shape_),
+                                                             handles_.Tensor(slots_.data(), ACL_INT64, {3}), nullptr,
+                                                             nullptr, nullptr, Text("Norm"), size, executor);
+                },
+                aclnnScatterPaCache),
+            ACL_SUCCESS)
+      << aclGetRecentErrMsg();
+  EXPECT_TRUE(std::equal(key.begin(), key.begin() + 8, cache.begin() + 24));
+  EXPECT_TRUE(std::equal(key.begin() + 16, key.end(), cache.begin()));
+}
+
+class GatherPaKvCache : public ::testing::Test {
+ protected:
+  GatherPaKvCache() { std::iota(cache_.begin(), cache_.end(), 0.0F); }
+
+  aclError Run(const char* mode, bool cumulative) {
+    aclTensor* cache = handles_.Tensor(cache_.data(), ACL_FLOAT, cache_shape_);
+    return RunPhases(
+        [&](uint64_t* size, aclOpExecutor** executor) {
+          return aclnnGatherPaKvCacheGetWorkspaceSize(
+              cache, cache, handles_.Tensor(table_.data(), ACL_INT32, {2, 2}),
+              handles_.Tensor(lengths_.data(), ACL_INT32, {static_cast<int64_t>(lengths_.size())}),
+              handles_.Tensor(key_.data(), ACL_FLOAT, row_shape_),
+              handles_.Tensor(value_.data(), ACL_FLOAT, row_shape_),
+              offsets_.empty() ? nullptr : handles_.Tensor(offsets_.data(), ACL_INT32, {2}), Text(mode), cumulative,
+              size, executor);
+        },
+        aclnnGatherPaKvCache);
+  }
+
+  Handles handles_;
+  std::vector<float> cache_ = std::vector<float>(24), key_ = std::vector<float>(20, -7), value_ = key_;
+  std::vector<int32_t> table_ = {2, 0, 1, -1}, lengths_ = {3, 1}, offsets_;
+  std::vector<int64_t> cache_shape_ = {3, 2, 1, 4}, row_shape_ = {5, 1, 4};
+};
+
+TEST_F(GatherPaKvCache, ReadsSequencesInOrder) {
+  const std::vector<float> want = {16, 17, 18, 19, 20, 21, 22, 23, 0, 1, 2, 3, 8, 9, 10, 11, -7, -7, -7, -7};
+  ASSERT_EQ(Run("Norm", false), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_, want);
+  EXPECT_EQ(value_, want);
+  key_.assign(20, -7);
+  lengths_ = {0, 3, 4};
+  ASSERT_EQ(Run("Norm", true), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_, want);
+}
+
+TEST_F(GatherPaKvCache, ReadsChunksIntoFlatRows) {
+  cache_shape_ = {3, 2, 2, 2};  // two chunks of two columns, two rows per page
+  row_shape_ = {5, 4};
+  ASSERT_EQ(Run("PA_NZ", false), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(std::vector<float>(key_.begin(), key_.begin() + 8), (std::vector<float>{16, 17, 20, 21, 18, 19, 22, 23}));
+}
+
+TEST_F(GatherPaKvCache, BadContentsAreFoundOnTheStreamAndNothingIsWritten) {
+  offsets_ = {0, 1};
+  EXPECT_EQ(Run("Norm", false), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("seqOffset[1]=1, want a multiple of 2"));
+  offsets_.clear();
+  lengths_ = {0, 3, 2};
+  EXPECT_EQ(Run("Norm", true), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("seqLens[2]=2, want >= 3"));
+  EXPECT_EQ(Run("Alibi", true), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("cacheMode=\"Alibi\""));
+  EXPECT_EQ(key_, std::vector<float>(20, -7));
+}
+
+}  // namespace
+}  // namespace fa::test

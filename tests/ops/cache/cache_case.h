@@ -1,0 +1,100 @@
+#ifndef FA_TESTS_OPS_CACHE_CACHE_CASE_H_
+#define FA_TESTS_OPS_CACHE_CACHE_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <vector>
+
+#include "fa/cache_rows.h"
+#include "support/tensor.h"
+
+namespace fa::test {
+
+/// What scatter and gather have in common. `seed` also decides the strides of every tensor.
+struct CacheCase {
+  uint64_t seed = 1;
+  CacheForm form = CacheForm::kBnBsND;
+  bool flat = false;  ///< NZ: the cache has rank 4, not 5
+  DType key_type = DType::kF16, value_type = DType::kF16, index_type = DType::kI32;
+  int64_t rows = 5, heads = 2, key_size = 8, value_size = 8, chunk = 4;
+  int64_t pages = 3, page_rows = 4;
+  bool any_strides = false;  ///< dimensions lie in any order, with gaps
+  Placement placement = {};
+};
+
+struct ScatterCase : CacheCase {
+  bool has_value = true;
+  int64_t source_rows = -1;  ///< rows of key and value if there is a list of source rows, else -1
+};
+
+struct GatherCase : CacheCase {
+  bool flat_rows = false;  ///< NZ of rank 4: the outputs are [T, N*D]
+  bool cumulative = false, has_offset = false;
+  int64_t sequences = 2, table_columns = 3;
+};
+
+std::ostream& operator<<(std::ostream& out, const ScatterCase& c);
+std::ostream& operator<<(std::ostream& out, const GatherCase& c);
+/// These functions return a valid case that depends on the seed alone.
+[[nodiscard]] ScatterCase RandomScatterCase(uint64_t seed);
+[[nodiscard]] GatherCase RandomGatherCase(uint64_t seed);
+
+/// Rows [T, N, D] or [T, N*D], and a cache, with the place of each element.
+struct CachedRows {
+  Tensor rows, cache;
+  int64_t heads = 1, size = 1, chunk = 1;
+  CacheForm form = CacheForm::kBnBsND;
+
+  [[nodiscard]] std::byte* RowElement(int64_t t, int64_t n, int64_t d) const;
+  [[nodiscard]] std::byte* CacheElement(int64_t page, int64_t row, int64_t n, int64_t d) const;
+};
+
+/// A scatter of random bytes in guarded buffers. Some rows have no place, and some share one.
+class ScatterProblem {
+ public:
+  explicit ScatterProblem(const ScatterCase& c);
+  ScatterProblem(const ScatterProblem&) = delete;
+  ScatterProblem& operator=(const ScatterProblem&) = delete;
+
+  [[nodiscard]] ScatterRowsArgs args() const;
+  [[nodiscard]] ScatterRowsOptions options() const { return {.form = case_.form}; }
+  [[nodiscard]] Snapshot TakeSnapshot() const;
+  /// Writes the bytes that the caches hold before the call.
+  void RestoreInputs() const;
+  /// Compares every byte of the caches.
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
+
+ private:
+  ScatterCase case_;
+  CachedRows key_, value_;
+  Tensor slots_, sources_;
+  std::vector<int64_t> slot_values_, source_values_;
+};
+
+/// A gather of random bytes in guarded buffers. Some pages of the table do not exist.
+class GatherProblem {
+ public:
+  explicit GatherProblem(const GatherCase& c);
+  GatherProblem(const GatherProblem&) = delete;
+  GatherProblem& operator=(const GatherProblem&) = delete;
+
+  [[nodiscard]] GatherRowsArgs args() const;
+  [[nodiscard]] GatherRowsOptions options() const { return {.form = case_.form, .cumulative = case_.cumulative}; }
+  [[nodiscard]] Snapshot TakeSnapshot() const;
+  /// Writes the bytes that the outputs hold before the call.
+  void RestoreInputs() const;
+  /// Compares every byte of the outputs.
+  [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
+
+ private:
+  GatherCase case_;
+  CachedRows key_, value_;
+  Tensor table_, lengths_, offsets_;
+  std::vector<int64_t> length_values_;
+};
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_CACHE_CACHE_CASE_H_

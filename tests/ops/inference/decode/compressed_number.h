@@ -1,0 +1,18 @@
+#ifndef FA_TESTS_OPS_DECODE_COMPRESSED_NUMBER_H_
+#define FA_TESTS_OPS_DECODE_COMPRESSED_NUMBER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fa/tensor.h"
+
+namespace fa::test {
+
+/// Returns the number of a code of i8, f8e4m3, f8e5m2, or of i4x8, which uses the lower four bits.
+[[nodiscard]] double CompressedNumber(DType format, uint8_t code);
+/// Stores the code of a column of a row.
+void StoreCode(DType format, std::byte* row, int64_t column, uint8_t code);
+
+}  // namespace fa::test
+
+#endif  // FA_TESTS_OPS_DECODE_COMPRESSED_NUMBER_H_

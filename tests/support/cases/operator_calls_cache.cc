@@ -1,0 +1,55 @@
+// Small calls of the operators that merge by lse or move rows of caches.
+#include <array>
+#include <span>
+
+#include "fa/operators.h"
+#include "support/cases/operator_calls.h"
+
+namespace fa::test {
+namespace {
+
+constexpr int64_t kParts = 3, kRows = 600, kHeads = 4, kSize = 64;
+constexpr int64_t kPages = 40, kPageRows = 16;  // more places than rows
+
+}  // namespace
+
+OperatorCall SmallMergeLseCall(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  struct Lists {
+    std::array<TensorView, kParts> lse, local_out;
+  };
+  const auto lists = std::make_shared<Lists>();
+  for (TensorView& lse : lists->lse) lse = tensors->Input({kRows});
+  for (TensorView& local_out : lists->local_out) local_out = tensors->Input({kRows, kSize});
+  MergeByLseArgs args;
+  args.lse = lists->lse;
+  args.local_out = lists->local_out;
+  args.out = tensors->Output({kRows, kSize});
+  args.lse_out = tensors->Output({kRows});
+  return MakeOperatorCall("MergeLse", tensors, args, MergeByLseOptions(), MergeByLse, PlanMergeByLse, lists);
+}
+
+OperatorCall SmallScatterCall(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  ScatterRowsArgs args;
+  args.key = tensors->Input({kRows, kHeads, kSize});
+  args.value = tensors->Constant({kRows, kHeads, kSize}, 3);
+  args.slot_mapping = tensors->Lists({kRows}, kRows);
+  args.key_cache = tensors->Output({kPages, kPageRows, kHeads, kSize});
+  args.value_cache = tensors->Output({kPages, kPageRows, kHeads, kSize});
+  return MakeOperatorCall("Scatter", tensors, args, ScatterRowsOptions(), ScatterRows, PlanScatterRows);
+}
+
+OperatorCall SmallGatherCall(ValueKind kind) {
+  auto tensors = std::make_shared<CallTensors>(kind);
+  GatherRowsArgs args;
+  args.key_cache = tensors->Input({kPages, kPageRows, kHeads, kSize});
+  args.value_cache = tensors->Constant({kPages, kPageRows, kHeads, kSize}, 3);
+  args.block_table = tensors->Lists({1, kPages}, kPages);
+  args.seq_lens = tensors->Lists({2}, 2 * kRows);  // prefix sums: 0, kRows
+  args.key = tensors->Output({kRows, kHeads, kSize});
+  args.value = tensors->Output({kRows, kHeads, kSize});
+  return MakeOperatorCall("Gather", tensors, args, GatherRowsOptions{.cumulative = true}, GatherRows, PlanGatherRows);
+}
+
+}  // namespace fa::test

@@ -1,0 +1,253 @@
+// fa run merge-lse, scatter, gather: reads files and writes files.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "commands/progress.h"
+#include "fa/cache_rows.h"
+#include "fa/merge_by_lse.h"
+#include "files/output_files.h"
+#include "files/tensors.h"
+#include "flags/cache_form.h"
+#include "flags/context_flags.h"
+#include "flags/failure.h"
+#include "flags/flag_values.h"
+
+namespace fa::tool {
+namespace {
+
+struct MergeLseFlags {
+  std::vector<std::string> lse, local_out;
+  std::string dtype, out, lse_out;
+  ContextFlags context;
+};
+
+struct ScatterFlags {
+  std::string form, dtype;
+  std::string key, value, slot_mapping, source_rows, key_cache, value_cache, key_cache_out, value_cache_out;
+  ContextFlags context;
+};
+
+struct GatherFlags {
+  std::string form, dtype;
+  std::string key_cache, value_cache, block_table, seq_lens, seq_offset, key, value;
+  bool cumulative = false;
+  std::optional<int64_t> rows;
+  ContextFlags context;
+};
+
+std::optional<DType> TypeOf(const std::string& flag) {
+  return flag.empty() ? std::optional<DType>() : ParseFloatType(flag);
+}
+
+/// The files of a command, as tensors that stay where they are.
+class LoadedTensors {
+ public:
+  explicit LoadedTensors(const std::string& dtype) : dtype_(TypeOf(dtype)) {}
+
+  /// Returns the tensor of a file, or an absent one without a path.
+  TensorView Load(const char* flag, const std::string& path) {
+    if (path.empty()) return {};
+    tensors_.push_back(LoadTensor(flag, path, dtype_));
+    return tensors_.back().View();
+  }
+  std::vector<TensorView> LoadAll(const char* flag, const std::vector<std::string>& paths) {
+    std::vector<TensorView> views;
+    for (const std::string& path : paths) views.push_back(Load(flag, path));
+    return views;
+  }
+  /// Returns the tensor that the last call of Load read.
+  [[nodiscard]] Tensor& last() { return tensors_.back(); }
+
+ private:
+  std::optional<DType> dtype_;
+  std::deque<Tensor> tensors_;
+};
+
+std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape.begin(), view.shape.end()}; }
+
+void RunMergeLse(const MergeLseFlags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  LoadedTensors files(flags.dtype);
+  const std::vector<TensorView> lse = files.LoadAll("--lse", flags.lse);
+  const std::vector<TensorView> local_out = files.LoadAll("--local-out", flags.local_out);
+  OutputFiles outputs;
+  const size_t out_file = outputs.Add("--out", flags.out);
+  Tensor out = NewTensor(local_out[0].dtype, ShapeOf(local_out[0]));
+  MergeByLseArgs args{.lse = lse, .local_out = local_out, .out = out.MutableView(), .lse_out = {}};
+  Tensor lse_out;
+  if (!flags.lse_out.empty()) {
+    lse_out = NewTensor(DType::kF32, ShapeOf(lse[0]));
+    args.lse_out = lse_out.MutableView();
+    outputs.Set(outputs.Add("--lse-out", flags.lse_out), lse_out.array);
+  }
+  {
+    const Progress progress("fa run merge-lse");
+    ThrowUnlessOk(MergeByLse(args, {}, context.get()));
+  }
+  outputs.Set(out_file, out.array);
+  outputs.Commit();
+}
+
+void RunScatter(const ScatterFlags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  if (flags.value.empty() != flags.value_cache.empty() || flags.value.empty() != flags.value_cache_out.empty()) {
+    throw UsageError("--value, --value-cache and --value-cache-out: want all or none");
+  }
+  LoadedTensors files(flags.dtype);
+  ScatterRowsArgs args;
+  args.key = files.Load("--key", flags.key);
+  args.value = files.Load("--value", flags.value);
+  args.slot_mapping = files.Load("--slot-mapping", flags.slot_mapping);
+  args.source_rows = files.Load("--source-rows", flags.source_rows);
+  OutputFiles outputs;
+  const auto cache = [&](const char* flag, const std::string& path, const char* out_flag, const std::string& out) {
+    if (path.empty()) return MutableTensorView();
+    files.Load(flag, path);
+    outputs.Set(outputs.Add(out_flag, out), files.last().array);
+    return files.last().MutableView();
+  };
+  args.key_cache = cache("--key-cache", flags.key_cache, "--key-cache-out", flags.key_cache_out);
+  args.value_cache = cache("--value-cache", flags.value_cache, "--value-cache-out", flags.value_cache_out);
+  {
+    const Progress progress("fa run scatter");
+    ThrowUnlessOk(ScatterRows(args, {.form = ParseCacheForm(flags.form)}, context.get()));
+  }
+  outputs.Commit();
+}
+
+/// Returns the rows of all sequences. The library checks the lengths later.
+int64_t RowsOf(const Tensor& lengths, bool cumulative) {
+  const auto wide = lengths.dtype == DType::kI64 ? lengths.array.as<int64_t>() : std::span<const int64_t>();
+  const auto narrow = lengths.dtype == DType::kI32 ? lengths.array.as<int32_t>() : std::span<const int32_t>();
+  std::vector<int64_t> values(wide.begin(), wide.end());
+  values.insert(values.end(), narrow.begin(), narrow.end());
+  int64_t rows = 0;
+  for (const int64_t value : values) {
+    if (__builtin_add_overflow(cumulative ? 0 : rows, std::max<int64_t>(value, 0), &rows)) return 0;
+  }
+  return rows;
+}
+
+/// Returns the shape of rows of a cache. The library refuses it if the cache does not fit its form.
+std::vector<int64_t> RowsShape(const TensorView& cache, int64_t rows, CacheForm form) {
+  const Dims& shape = cache.shape;
+  if (shape.rank() == 5) return {rows, shape[1], shape[2] * shape[4]};
+  if (shape.rank() != 4) return {rows, 1, 1};
+  if (form == CacheForm::kNZ) return {rows, shape[1] * shape[3]};
+  return {rows, shape[form == CacheForm::kBnBsND ? 2 : 1], shape[3]};
+}
+
+void RunGather(const GatherFlags& flags) {
+  const std::unique_ptr<Context> context = MakeContext(flags.context);
+  if (flags.rows && *flags.rows < 0) throw UsageError(fmt::format("--rows: {}, want at least 0", *flags.rows));
+  LoadedTensors files(flags.dtype);
+  const GatherRowsOptions options{.form = ParseCacheForm(flags.form), .cumulative = flags.cumulative};
+  GatherRowsArgs args;
+  args.key_cache = files.Load("--key-cache", flags.key_cache);
+  args.value_cache = files.Load("--value-cache", flags.value_cache);
+  args.block_table = files.Load("--block-table", flags.block_table);
+  args.seq_offset = files.Load("--seq-offset", flags.seq_offset);
+  args.seq_lens = files.Load("--seq-lens", flags.seq_lens);
+  const int64_t rows = flags.rows ? *flags.rows : RowsOf(files.last(), flags.cumulative);
+  OutputFiles outputs;
+  const auto output = [&](const char* flag, const std::string& path, const TensorView& cache, Tensor& tensor) {
+    const size_t file = outputs.Add(flag, path);
+    tensor = NewTensor(cache.dtype, RowsShape(cache, rows, options.form));
+    std::memset(tensor.array.bytes(), 0, tensor.array.size_bytes());
+    outputs.Set(file, tensor.array);
+    return tensor.MutableView();
+  };
+  Tensor key, value;
+  args.key = output("--key", flags.key, args.key_cache, key);
+  args.value = output("--value", flags.value, args.value_cache, value);
+  {
+    const Progress progress("fa run gather");
+    ThrowUnlessOk(GatherRows(args, options, context.get()));
+  }
+  outputs.Commit();
+}
+
+/// Adds flags that name files, and the flags that all three commands have.
+class CommandFlags {
+ public:
+  CommandFlags(CLI::App& run, const char* name, const char* text) : command_(run.add_subcommand(name, text)) {}
+
+  void Needed(const char* flag, std::string& path, const char* text) {
+    command_->add_option(flag, path, text)->type_name("NPY")->required();
+  }
+  void Optional(const char* flag, std::string& path, const char* text) {
+    command_->add_option(flag, path, text)->type_name("NPY");
+  }
+  void List(const char* flag, std::vector<std::string>& paths, const char* text) {
+    command_->add_option(flag, paths, text)->type_name("NPY")->required()->expected(1, -1);
+  }
+  void Form(std::string& form) {
+    command_->add_option("--form", form, "Form of the caches; default: BnBsND")->type_name("BnBsND|BnNBsD|NZ");
+  }
+  CLI::App& End(std::string& dtype, ContextFlags& context) {
+    command_->add_option("--dtype", dtype, "bf16: uint16 files are bf16 bits")->type_name("f32|f16|bf16");
+    AddContextFlags(*command_, context);
+    return *command_;
+  }
+  CLI::App& command() { return *command_; }
+
+ private:
+  CLI::App* command_;
+};
+
+}  // namespace
+
+void AddRunMergeLse(CLI::App& run) {
+  const auto flags = std::make_shared<MergeLseFlags>();
+  CommandFlags add(run, "merge-lse", "Merge any number of partial results by their lse");
+  add.List("--lse", flags->lse, "Files of float32 [M], one per part; infinite: the part has no keys for the row");
+  add.List("--local-out", flags->local_out, "Files of [M,D], one per part");
+  add.Needed("--out", flags->out, "Merged output");
+  add.Optional("--lse-out", flags->lse_out, "Merged lse, -inf for a row without keys");
+  add.End(flags->dtype, flags->context).callback([flags] { RunMergeLse(*flags); });
+}
+
+void AddRunScatter(CLI::App& run) {
+  const auto flags = std::make_shared<ScatterFlags>();
+  CommandFlags add(run, "scatter", "Write rows of keys and values into paged caches");
+  add.Form(flags->form);
+  add.Needed("--key", flags->key, "Rows [T,N,D] of any type");
+  add.Optional("--value", flags->value, "Rows [T,N,Dv]");
+  add.Needed("--slot-mapping", flags->slot_mapping, "int32 or int64 [T]: page * page size + row; negative: skipped");
+  add.Optional("--source-rows", flags->source_rows, "int32 or int64 [T]: the row for each place; default: 0,1,2...");
+  add.Needed("--key-cache", flags->key_cache, "Cache in --form");
+  add.Optional("--value-cache", flags->value_cache, "Cache in --form");
+  add.Needed("--key-cache-out", flags->key_cache_out, "The cache with the new rows");
+  add.Optional("--value-cache-out", flags->value_cache_out, "The cache with the new rows");
+  add.End(flags->dtype, flags->context).callback([flags] { RunScatter(*flags); });
+}
+
+void AddRunGather(CLI::App& run) {
+  const auto flags = std::make_shared<GatherFlags>();
+  CommandFlags add(run, "gather", "Read the rows of sequences out of paged caches");
+  add.Form(flags->form);
+  add.Needed("--key-cache", flags->key_cache, "Cache in --form");
+  add.Needed("--value-cache", flags->value_cache, "Cache in --form");
+  add.Needed("--block-table", flags->block_table, "int32 or int64 [B,n]: the pages of each sequence");
+  add.Needed("--seq-lens", flags->seq_lens, "int32 or int64 [B]: rows of each sequence; --cumulative [B+1], from 0 on");
+  add.Optional("--seq-offset", flags->seq_offset, "int32 or int64 [B]: rows to leave out in front");
+  add.command().add_flag("--cumulative", flags->cumulative, "--seq-lens has prefix sums");
+  add.command()
+      .add_option("--rows", flags->rows, "Rows of the outputs; default: those of all sequences")
+      ->type_name("T");
+  add.Needed("--key", flags->key, "Rows [T,N,D]; NZ caches of 4 dimensions: [T,N*D]");
+  add.Needed("--value", flags->value, "Rows, likewise");
+  add.End(flags->dtype, flags->context).callback([flags] { RunGather(*flags); });
+}
+
+}  // namespace fa::tool
