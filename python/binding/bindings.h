@@ -62,7 +62,6 @@ void RunUnlocked(const Call& call) {
 
 /// Runs a call on `arrays`. If an input must be copied, or an output has no memory, `check` runs before the copies are
 /// made.
-///
 /// @param make_args makes the arguments from `arrays`
 /// @param check plans or checks the call in the library, without reading the arrays' memory
 template <typename MakeArgs, typename Check, typename Call>

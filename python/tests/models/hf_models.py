@@ -155,7 +155,7 @@ def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Mo
 
 
 def _listed(module, scores: Tensor, indices: Tensor | None, block_indices: Tensor | None) -> Tensor:
-    """Returns bool [B, N, Sq, Sk], True for keys that a model selects, or for all keys if it selects none."""
+    """Returns bool [B, N, Sq, Sk], True for the keys that a model selects. If it selects none, all keys are True."""
     lists, block = (indices[:, None], 1) if block_indices is None and indices is not None else (block_indices, 0)
     if lists is None:
         return torch.ones(scores.shape, dtype=torch.bool)
