@@ -61,8 +61,7 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
-/// Multiplies *step by `size`. If the product exceeds int64_t, *step becomes its maximum, a number of elements that the
-/// library refuses.
+/// Multiplies *step by `size`. If the product exceeds int64_t, *step becomes its maximum, which the library refuses.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }

@@ -28,8 +28,8 @@ void Raise(const Status& status);
 /// Returns the text by which an error mentions the argument `name`. `name` may be an element of a list, such as "k[1]".
 ErrorText Arg(std::string_view name, std::string_view member = {});
 
-/// Returns the enumerator among `choices` whose fa::Name is `name`, for example "f32". Throws ValueError for any other
-/// name.
+/// Returns the enumerator among `choices` whose fa::Name is `name`, for example "f32". Throws ValueError if there is
+/// none.
 template <typename Enum, typename Choices>
 Enum Named(const char* argument, const std::string& name, const Choices& choices) {
   std::string want;
@@ -75,8 +75,7 @@ class CallArrays {
   /// memory, and Complete will return kOutOfMemory.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
-  /// Returns whether an input still has to be copied or an output has no memory. The call can then be checked, but not
-  /// run.
+  /// Returns whether an input still has to be copied or an output has no memory. The call can then only be checked.
   [[nodiscard]] bool incomplete() const;
   /// Copies the inputs that must be copied. From then on, In and Statistics return views of the copies. Returns
   /// kOutOfMemory if there is no memory for a copy, or if an output has no memory.

@@ -121,8 +121,7 @@ AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& /*opt
   return args;
 }
 
-// The variables are volatile so that the compiler does not move the rounding out of the lines between the two calls of
-// fesetenv.
+// The variables are volatile, so that the compiler keeps the rounding between the two calls of fesetenv.
 float NearestFloat(double number) {
   std::fenv_t callers;
   std::fegetenv(&callers);

@@ -1,5 +1,4 @@
-// fa.Mask as a value in Python: masks have ==, hash and repr. Pickle stores a mask as a call of the static function
-// that makes it.
+// fa.Mask as a value in Python: masks have ==, hash and repr. Pickle stores a mask as a call that makes it.
 #include "fa/mask.h"
 
 #include <nanobind/nanobind.h>

@@ -85,8 +85,7 @@ bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }
 
-/// One rank's part of a call over ranks. The constructor does everything that may fail on one rank while others
-/// succeed.
+/// One rank's part of a call over ranks. The constructor does everything that may fail on one rank alone.
 template <typename Args, auto fill, auto plan>
 class RankedCall {
  public:

@@ -32,7 +32,7 @@ class Views {
 };
 
 // Plans are kept for calls of at most this many rows over all heads and batch elements. Making a plan takes
-// microseconds, and a kept plan takes memory per tile. Calls of more rows take milliseconds, so they gain little from a
+// microseconds, and a kept plan takes memory per tile. Calls of more rows take milliseconds, and gain little from a
 // kept plan.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 

@@ -2,8 +2,7 @@
 
 The functions take NumPy arrays and CPU tensors of any library with DLPack (float32, float16; bfloat16 through PyTorch)
 and share their memory; results are NumPy arrays or PyTorch tensors, as the query is. Bad input raises ValueError with
-the library's message. The GIL is released while the library works, and every function may be called from many threads
-at once.
+the library's message. The GIL is released while the library works, and many threads may call every function at once.
 
 `fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` has the functions of torch_npu, and
 `fa.flash_attn` has the functions of flash_attn. All of them have autograd.

@@ -17,8 +17,7 @@ from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
 _DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
-# Environment variables that change speed or results: {name: (their effect, the values that have it)}. None stands for
-# every value.
+# Environment variables that change speed or results: {name: (effect, values that have it)}. None means every value.
 _SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
     "FA_FORCE_ISA": ("every call runs at this level", None),
@@ -152,8 +151,7 @@ def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_cores(allowed: int, cpus: int, load: float, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yields findings about cores and threads. `load` is the number of threads, of all programs, that run or wait for a
-    CPU."""
+    """Yields findings about cores and threads. `load` is the number of threads, of all programs, that run or wait."""
     if allowed < cpus:
         yield f"affinity: the process may use {allowed} of {cpus} hardware threads"
     threads = environment.get("OMP_NUM_THREADS", "")
@@ -181,8 +179,7 @@ def _of_pytorch() -> Iterator[str]:
 
 
 def _errors(context: Context) -> dict[str, float]:
-    """Returns, for a causal call, the largest error of each result of forward and backward, as a fraction of its
-    bound."""
+    """Returns the largest error of each result of a causal forward and backward, as a fraction of its bound."""
     rng = np.random.default_rng(0)
     q, k, v, d_out = (rng.standard_normal((1, 2, 70, 24), dtype=np.float32) for _ in range(4))
     mask = Mask.causal()
@@ -198,8 +195,7 @@ def _errors(context: Context) -> dict[str, float]:
 
 
 def _ratio(got: np.ndarray, exact: np.ndarray, naive: np.ndarray) -> float:
-    """Returns the largest error of `got`, divided by three times the largest error of the naive computation in
-    float32."""
+    """Returns the largest error of `got`, divided by three times that of the naive computation in float32."""
     return float(np.abs(got - exact).max() / (3.0 * np.abs(naive - exact).max()))
 
 

@@ -169,8 +169,7 @@ def ring_attention_update(
         head_num: N, for BSH and SBH. 0 takes it from the statistics.
 
     Returns:
-        Arrays of prev_out's kind. If a row has no keys in one partial result, the row of the other one is returned
-        unchanged.
+        Arrays of prev_out's kind. If a row has no keys in one result, the other's row is returned unchanged.
 
     Raises:
         The same errors as `flash_attention`.
@@ -198,11 +197,9 @@ def ring_attention_update(
 def generate_dropout_mask(
     seed: int, offset: int, keep_prob: float, bits: int, *, context: Context | None = None
 ) -> np.ndarray:
-    """Returns the dropout mask of a call with this seed and offset, one bit per pair (1 = keep): uint8, LSB first,
-    ceil(bits / 8) bytes.
+    """Returns a call's dropout mask, one bit per pair (1 = keep): uint8, LSB first, ceil(bits / 8) bytes.
 
-    Bit f belongs to flat element f of [B, N, Sq, Sk]. For TND, the pairs of the sequences follow one another. Raises
-    ValueError.
+    Bit f belongs to flat element f of [B, N, Sq, Sk]. For TND, the sequences follow one another. Raises ValueError.
     """
     bits = integer(bits, "bits")
     if bits < 0:
@@ -213,8 +210,7 @@ def generate_dropout_mask(
 
 
 class DescribedArray:
-    """Stands for an argument of a call that `fa.plan` only describes: a shape and a type, and the array that has them,
-    if any."""
+    """Stands for an argument of a call that `fa.plan` only describes: a shape and a type, and perhaps the array."""
 
     def __init__(self, shape: Iterable[int], dtype: Any, array: Any = None) -> None:
         self.shape, self.dtype, self.array = tuple(shape), dtype, array
@@ -225,8 +221,7 @@ class DescribedArray:
 
 
 class DescribedCall(Exception):
-    """Raised instead of calling the extension with described arrays. It has the function and the arguments of that
-    call."""
+    """Raised instead of calling the extension with described arrays. It has the call's function and arguments."""
 
     def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple, names: dict[str, str]) -> None:
         super().__init__()
@@ -317,8 +312,7 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
 
 @functools.cache
 def _of_pytorch() -> Any:
-    """Returns fa._pytorch, the module of PyTorch's private interfaces. It is imported here because it imports
-    PyTorch."""
+    """Returns fa._pytorch, the module of PyTorch's private interfaces. It is imported late, as it imports PyTorch."""
     from . import _pytorch
 
     return _pytorch
@@ -386,8 +380,8 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """Returns the NumPy type. For a type that NumPy lacks, returns float32, because the library will refuse the array
-    anyway."""
+    """Returns the NumPy type. For a type that NumPy lacks, returns float32, because the library will refuse the
+    array."""
     try:
         return np.dtype("float32" if dtype is None else _dtype_name(dtype))
     except TypeError:

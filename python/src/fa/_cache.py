@@ -103,8 +103,7 @@ def gather_rows(
         block_table: int32 or int64 [B, n], the pages of each sequence.
         seq_lens: int32 or int64 [B], the number of rows of each sequence; with cumulative their prefix sums [B + 1],
             which begin with 0.
-        seq_offset: int32 or int64 [B], how many rows of each sequence to skip at its beginning, a multiple of the page
-            size.
+        seq_offset: int32 or int64 [B], how many rows to skip at each sequence's beginning, a multiple of the page size.
         rows: T; None means the sum of the sequences' rows. `fa.plan` needs it if arrays are given as shapes.
 
     Returns:

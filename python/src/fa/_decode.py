@@ -70,8 +70,7 @@ def decode_attention(
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).
-        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists with one [1, Nkv, S_b, D] per batch
-            element;
+        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists of one [1, Nkv, S_b, D] per element;
             or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
             [pages, page size, Nkv, D]. N is a multiple of Nkv.
         query_rope, key_rope: second parts of queries and keys, [B, N, Sq, Drope] and in the form of k. Scores are then

@@ -193,17 +193,15 @@ def use_torch(
     empty_like: Callable[..., Any],
     float32: Any,
 ) -> bool:
-    """Passes the parts of PyTorch that the extension uses. Returns False if this PyTorch lacks DLPack's C exchange
-    API."""
+    """Passes the parts of PyTorch that the extension uses. Returns False if PyTorch lacks DLPack's C exchange API."""
 
 # The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results and keep the plans
 # of small calls. They return None, without effect, for shapes and types that do not fit, for tensors that would have to
 # be copied, and for objects of other classes. `order` says how the output lies in memory: "by row" as [B, S, N, Dv],
-# "dense" in the order of its shape, "as query" like torch.empty_like(query) if value has the head size of query, else
-# like "dense".
+# "dense" in the order of its shape, "as query" like torch.empty_like(query) if value and query have equal head sizes,
+# else "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
-    """Returns whether `attend` takes these tensors. With grouped, the heads of query may be a multiple of those of
-    key."""
+    """Returns whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 
 def attend(
     query: Any,

@@ -1,5 +1,4 @@
-"""Shapes of results. If inputs fit no layout, these functions return some shape, and the library then reports the
-error."""
+"""Shapes of results. If inputs fit no layout, these functions return some shape, and the library reports the error."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ ARRAYS = {
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """Returns the type of the output: int8 with quant_scale2, otherwise float16 if q is int8, otherwise the type of
-    q."""
+    """Returns the type of the output: int8 with quant_scale2, else float16 if q is int8, else the type of q."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
@@ -32,8 +31,7 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """Returns the scale, an int64 one as uint64. torch_npu packs the bits of a float32 into int64; the library takes
-    uint64."""
+    """Returns the scale, an int64 one as uint64. torch_npu packs a float32 into int64; the library takes uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)
@@ -75,8 +73,8 @@ def prompt_flash_attention(
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         head_num_kv: Nkv, which is checked if it is > 0.
-        mask: the rule that gives each row its keys. The last row in use is aligned to the last key in use. Sparse modes
-            are 0 to 4.
+        mask: the rule that gives each row its keys. The last row in use is aligned to the last key. Sparse modes are 0
+            to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
         query_rope, key_rope: as in `flash_attention`.

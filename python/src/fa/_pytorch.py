@@ -1,5 +1,4 @@
-"""All uses of PyTorch's private interfaces in `fa`. tests/pytorch/test_private.py says which feature needs each of
-them.
+"""All uses of PyTorch's private interfaces in `fa`. tests/pytorch/test_private.py says what needs each of them.
 
 Every module of `fa` that needs PyTorch imports this one. So a name that only one feature needs is imported inside the
 function that uses it.
@@ -37,8 +36,7 @@ def in_forward_mode() -> bool:
 
 
 def unwatched() -> bool:
-    """Returns whether no compiler, transform or mode observes calls in this thread. Autograd's backward does not
-    count."""
+    """Returns whether no compiler, transform or mode observes calls in this thread. Autograd's backward may."""
     return not (
         is_compiling()
         or transforms_are_active()
@@ -69,8 +67,7 @@ def default_group() -> Any:
 
 
 def script_builtins() -> dict[int, str]:
-    """Returns the table of Python functions that torch.jit.script replaces by operators: {the function's id: the
-    operator}."""
+    """Returns the Python functions that torch.jit.script replaces by operators: {the function's id: the operator}."""
     from torch.jit._builtins import _get_builtin_table
 
     return _get_builtin_table()
@@ -120,8 +117,7 @@ def ragged_axis(nested: Tensor) -> int:
 
 
 def known_lengths(nested: Tensor) -> dict[str, Any]:
-    """Returns the shortest and longest length of a nested tensor's sequences, or None for a length that it has not
-    stored."""
+    """Returns the shortest and longest length of a nested tensor's sequences, or None for one that is not stored."""
     return {"min_seqlen": nested._maybe_min_seqlen, "max_seqlen": nested._maybe_max_seqlen}
 
 

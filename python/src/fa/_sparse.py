@@ -53,7 +53,7 @@ class IndexerGradients(NamedTuple):
 
 
 class IndexerStatistics(NamedTuple):
-    """Maximum and sum of the softmax of the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without
+    """Softmax maximum and sum of the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without
     keys."""
 
     softmax_max_index: Any
@@ -110,8 +110,7 @@ def statistics_shape(q: Any) -> tuple[int, ...]:
 
 
 def row_statistics_shape(q: Any) -> tuple[int, ...]:
-    """Returns the shape of statistics that have one number per token instead of one per token and head: [B, 1, S1]; TND
-    [1, T]."""
+    """Returns the shape of statistics that have one number per token, for all heads: [B, 1, S1]; TND [1, T]."""
     return statistics_shape(q)[:-1]
 
 
@@ -141,8 +140,7 @@ def sparse_flash_attention(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionOutput:
-    """Computes softmax(scale * Q K_sel^T) V_sel: each query token attends to the keys in its own list. All its heads
-    use this list.
+    """Computes softmax(scale * Q K_sel^T) V_sel: each query token attends to the keys in its list.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
@@ -163,8 +161,7 @@ def sparse_flash_attention(
         value_size: Dv if v is None; by default D.
         need_p_head_mean: whether to return the probability of each entry, averaged over the heads, for the indexer's
             loss. It needs block_size 1.
-        check_indices: whether to raise ValueError for an entry that is no block of the sequence. Otherwise it is
-            skipped.
+        check_indices: whether to raise ValueError for an entry that is no block of the sequence. Else it is skipped.
 
     Raises:
         The same errors as `flash_attention`.

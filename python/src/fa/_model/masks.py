@@ -37,8 +37,7 @@ class Size(NamedTuple):
 
 
 class _Interval(NamedTuple):
-    """Row i keeps the keys first[i] <= j <= last[i], counted from the start of the whole sequence. Both tensors are
-    [B|1, Sq]."""
+    """Row i keeps the keys first[i] <= j <= last[i], as positions in the whole sequence. Both are [B|1, Sq]."""
 
     first: Tensor
     last: Tensor
@@ -72,8 +71,7 @@ _CODES = _codes()
 
 
 def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
-    """Returns the kind of a mask function, and the variables in its closure. Raises Unlisted for a function of no known
-    kind."""
+    """Returns the kind of a mask function, and the variables in its closure. Raises Unlisted for any other function."""
     code = getattr(function, "__code__", None)
     kind = _CODES.get(code)
     if kind is None:
@@ -128,8 +126,7 @@ def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
 
 def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
     """Returns, for each row, a rule's interval (the first part) joined with the row's block (the second part). Raises
-    Unlisted for any other parts, for a block that is not one run of positions, and if the block and the rule's interval
-    leave a gap."""
+    Unlisted for any other parts, for a block that is not one run of positions, and for a gap between the two."""
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted

@@ -88,8 +88,7 @@ class ModelMask(Tensor):
 
 
 def pairs_of_rows(rows: Tensor, keys: int) -> Tensor:
-    """Returns bool [..., Sq, keys], True for the keys in each row's interval. `rows` are the intervals, [..., Sq,
-    2]."""
+    """Returns bool [..., Sq, keys], True for the keys in each row's interval in `rows` [..., Sq, 2]."""
     places = torch.arange(keys, device=rows.device)
     return (rows[..., :1] <= places) & (places < rows[..., 1:])
 

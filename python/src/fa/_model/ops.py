@@ -119,8 +119,8 @@ def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple[Tensor | None, ...]:
-    """Returns the tensors that `engine.attend` takes, in its order. The keys that call.lists leaves out are dropped by
-    the mask."""
+    """Returns the tensors that `engine.attend` takes, in its order. The mask drops the keys that call.lists leaves
+    out."""
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
     if call.lists is not None:
         others = selection.unlisted(call.lists, call.block, key.shape[2])
@@ -242,8 +242,8 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def attention_of_layer(query, key, value, *arguments):
-    """Returns out [B,Sq,N,Dv], and softmax_max and softmax_sum [B,N,Sq]. Without call.statistics, these two have no
-    elements."""
+    """Returns out [B,Sq,N,Dv], and softmax_max and softmax_sum [B,N,Sq]. Without call.statistics, the last two are
+    empty."""
     call = ModelCall(*arguments)
     if not call.statistics:
         none = (query.new_empty(0, dtype=torch.float32) for _ in range(2))

@@ -37,7 +37,7 @@ _NAMES = NAMES | {"q": "query", "k": "key", "v": "value", "sink": "s_aux", "mask
 
 
 def replace(undo: contextlib.ExitStack) -> None:
-    """Registers the functions of this module and a check of positions with transformers. `undo` will restore what was
+    """Registers the functions of this module and a check of positions with transformers. `undo` restores what was
     there."""
     before = masking_utils._preprocess_mask_arguments
     undo.callback(setattr, masking_utils, "_preprocess_mask_arguments", before)

@@ -39,8 +39,7 @@ def unlisted(lists: Tensor, block: int, keys: int) -> Tensor:
 
 
 def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice, Any]]:
-    """Divides a call into calls whose heads share their lists. Yields (heads of query, heads of key and value, the
-    call)."""
+    """Divides a call into calls whose heads share their lists. Yields (heads of query, heads of key, the call)."""
     number = 1 if call.lists is None else call.lists.shape[1]
     if number == 1:
         yield slice(None), slice(None), call

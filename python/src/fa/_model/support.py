@@ -62,8 +62,7 @@ def selection_of(
     Nkv or is a multiple of Nkv.
 
     Raises:
-        ValueError: an argument has another shape or type, both are given, or the module does not say how large blocks
-            are.
+        ValueError: an argument has another shape or type, both are given, or the module has no block size.
     """
     if indices is not None and block_indices is not None:
         raise ValueError("invalid argument: block_indices: given together with indices, want one of them")

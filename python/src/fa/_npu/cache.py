@@ -1,5 +1,4 @@
-"""torch_npu's functions that merge partial results by their lse, and those that move rows into paged caches and out of
-them."""
+"""torch_npu's functions that merge results by their lse, and those that move rows into paged caches and out of them."""
 
 from __future__ import annotations
 
@@ -114,8 +113,7 @@ def npu_scatter_pa_kv_cache_functional(
     seq_lens: Tensor | None = None,
     cache_mode: str | None = "PA_NZ",
 ) -> tuple[Tensor, Tensor]:
-    """Calls `npu_scatter_pa_kv_cache` with copies of key_cache and value_cache, for rows [T,N,D], and returns the
-    copies.
+    """Calls `npu_scatter_pa_kv_cache` for rows [T,N,D] with copies of the two caches, and returns the copies.
 
     Raises:
         ValueError: as `npu_scatter_pa_kv_cache`.
@@ -180,8 +178,7 @@ def npu_gather_pa_kv_cache(
             [B+1], which begin with 0.
         key, value: [T,N,D] and [T,N,Dv], or [T,N*D] and [T,N*Dv]. Rows past T are dropped; rows past the last sequence
             stay as they are. A row is 0 where the table ends or names no page.
-        seq_offset: int32 or int64 [B], how many rows of each sequence to skip at its beginning, a multiple of the page
-            size.
+        seq_offset: int32 or int64 [B], how many rows to skip at each sequence's beginning, a multiple of the page size.
 
     Raises:
         ValueError: an argument is wrong. Nothing has been written then.

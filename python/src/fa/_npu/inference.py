@@ -1,5 +1,4 @@
-"""torch_npu's functions for inference. This module chooses the library's operator for a call, and the operator's mask
-and lengths."""
+"""torch_npu's functions for inference. This module chooses a call's operator, mask and lengths."""
 
 from __future__ import annotations
 
@@ -211,8 +210,7 @@ _verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # checke
 
 
 def _check_triangle(call: Inference) -> None:
-    """Raises ValueError unless the mask is the compressed one of modes 2, 3 and 4: [2048, 2048], ones strictly above
-    the diagonal."""
+    """Raises ValueError unless the mask is the compressed one: [2048, 2048], ones strictly above the diagonal."""
     mask = call.dense_mask
     if tuple(mask.shape[-2:]) != (2048, 2048) or mask.numel() != 2048 * 2048:
         raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [2048,2048] (sparse_mode {call.sparse_mode})")
@@ -266,8 +264,7 @@ def _unlimited(tokens: int) -> int:
 
 
 def _decode(call: Inference, packed: bool = False) -> tuple[Tensor, Tensor]:
-    """Computes the call by the decode operator. `packed` says that the rows come from packed sequences, which have been
-    padded."""
+    """Computes the call by the decode operator. `packed` says that the rows are padded packed sequences."""
     rows_axis = _ROWS_AXIS[call.layout]
     rows = call.query.shape[rows_axis] if call.query.dim() > rows_axis else 1
     masking = _masking(call, rows, call.query.shape[0], packed)

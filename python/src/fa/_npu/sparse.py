@@ -32,8 +32,7 @@ _LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
 
 
 def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
-    """Returns the layout of the queries. Raises ValueError unless keys have this layout, or PA_BSND with a
-    block_table."""
+    """Returns the layout of the queries. Raises ValueError unless keys have it too, or PA_BSND with a block_table."""
     layout = _check_layout("layout_query", layout_query)
     want = layout if block_table is None else "PA_BSND"
     if layout_kv.upper() != want:
@@ -101,8 +100,7 @@ def npu_sparse_flash_attention(
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
         key, value: [B,S2,1,D], or in layout_kv "PA_BSND" pages [blocks,block size,1,D]. value may be key or None.
-        sparse_indices: int32 [B,S1,1,K]. Each number names a block of sparse_block_size keys. A list ends at its first
-            -1.
+        sparse_indices: int32 [B,S1,1,K]. Each names a block of sparse_block_size keys. A list ends at its first -1.
         actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64, how many rows are in use. For TND they are
             inclusive prefix sums.
         sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
@@ -332,8 +330,7 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes `npu_sparse_lightning_indexer_grad_kl_loss` over all keys that sparse_mode allows, in place of a
-    selection.
+    """Computes `npu_sparse_lightning_indexer_grad_kl_loss` over all keys that sparse_mode allows.
 
     Args:
         query, key: [B,S1,N,D] and [B,S2,Nkv,D].

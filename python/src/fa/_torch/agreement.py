@@ -57,8 +57,7 @@ def process_group(group: Any) -> dist.ProcessGroup:
 
 
 def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
-    """Returns the tensors `mine` of all ranks, which must have one shape and type. All ranks must call this
-    function."""
+    """Returns `mine` of all ranks. It must have one shape and type, and all ranks must call this function."""
     parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
     group.allgather([parts], [mine.contiguous()]).wait()
     return parts
@@ -69,8 +68,7 @@ def agree(group: dist.ProcessGroup, call: str, prepare: Callable[[], Proposal]) 
 
     Args:
         call: the name of the called function, which must be the same on all ranks.
-        prepare: does everything in the call that may fail on one rank while others succeed. Its exception is raised on
-            every rank.
+        prepare: does everything in the call that may fail on one rank alone. Its exception is raised on every rank.
 
     Raises:
         The exception of `prepare` on the lowest rank where it fails, with the rank's number in the text. ValueError:
@@ -96,8 +94,8 @@ _FAILED, _DIGEST, _LENGTH, _NUMBER, _RECORD = range(5)
 
 
 class _Told:
-    """What a rank sends to the others: a record of fixed size and, if another rank needs them, its failure and facts as
-    text."""
+    """What a rank sends to the others: a record of fixed size and, if another rank needs them, its failure and
+    facts."""
 
     def __init__(self, error: Exception | None, facts: dict[str, str], numbers: Sequence[int]) -> None:
         failure = None

@@ -87,8 +87,7 @@ def none(what: str) -> Derivative:
 
 
 def constant(operator: Any) -> Callable:
-    """Returns the derivative of an operator whose results need no gradient, because autograd treats them as
-    constants."""
+    """Returns the derivative of an operator whose results are constants to autograd, so they need no gradient."""
 
     def setup_context(ctx, inputs, output):
         ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))

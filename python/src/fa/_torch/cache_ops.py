@@ -89,8 +89,7 @@ def gather(key_cache, value_cache, block_table, seq_lens, seq_offset, key, value
 def gather_selection(
     k_rope, kv_cache, table, status, indices, full_k_rope, full_kv, full_table, kv_lengths, q_lengths, block_size
 ):
-    """Copies the blocks that each query has selected into the query's pages. Returns how many rows each query has
-    there."""
+    """Copies the blocks that each query has selected into the query's pages. Returns each query's number of rows."""
     lists = indices.reshape(table.shape[0], -1).long()  # [B·S·H, K]
     batch, heads = full_table.shape[0], indices.shape[-2]
     queries = lists.shape[0] // max(batch * heads, 1)

@@ -62,8 +62,7 @@ def attend_plainly(
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
     """Computes attention with a mask where no gradient is recorded. Returns None if a gradient is recorded, because
     autograd must see how the mask broadcasts. Returns None for a mask of padding in a large call, which the operator
-    turns into a rule. Returns None for a mask that is not contiguous, because its inverse would need memory for every
-    element."""
+    turns into a rule. Returns None for a mask that is not contiguous, because its inverse would take more memory."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool

@@ -1,5 +1,4 @@
-"""Support of DTensors. The shardings are registered with the first DTensor, because importing their modules takes
-long."""
+"""Support of DTensors. The shardings are registered with the first DTensor, because their import takes long."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ with torch.inference_mode():
 # The sets of dispatch keys of plain tensors. Tensors with other keys have no memory, or wrap other tensors, such as
 # those of is_grads_batched.
 _PLAIN_KEYS = {dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
-# False with PyTorch before 2.10. The extension then reads tensors as DLPack capsules, and its functions on tensors
-# return None.
+# False before PyTorch 2.10. The extension then reads DLPack capsules, and its functions on tensors return None.
 _READ_IN_PLACE = _fa.use_torch(
     _PLAIN, dispatch_keys, sorted(_PLAIN_KEYS), torch.empty_strided, torch.empty_like, torch.float32
 )

@@ -1,5 +1,4 @@
-"""Context managers that replace functions while they are active. If a program forgets the `with`, they give a
-warning."""
+"""Context managers that replace functions while they are active. They warn if a program forgets the `with`."""
 
 from __future__ import annotations
 

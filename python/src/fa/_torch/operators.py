@@ -92,8 +92,8 @@ def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...
 
 
 def _check_samples_are_written_apart(operator: Any, in_dims: tuple) -> None:
-    """Raises RuntimeError if the operator writes into a tensor that all samples share, as PyTorch's own operators do
-    under vmap."""
+    """Raises RuntimeError, as PyTorch's own operators do, if the operator writes into a tensor that all samples
+    share."""
     for (argument, written), dim in zip(written_arguments(operator), in_dims, strict=True):
         if written and dim is None:
             raise RuntimeError(f"vmap: {operator.name()} writes {argument.name} in place, which all samples share")

@@ -26,8 +26,7 @@ def _expanded_statistics(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def by_sequence(rows: Tensor, cu_q: list[int]) -> Tensor:
-    """Returns statistics [T,N,8] in the device's order. Sequence b has a block [N,Sq_b,8], and the blocks follow one
-    another."""
+    """Returns statistics [T,N,8] in the device's order. Each sequence b has a block [N,Sq_b,8], one after another."""
     blocks = torch.empty_like(rows)
     begin = 0
     for end in cu_q:
@@ -139,8 +138,7 @@ def attention(query, key, value, *arguments):
 
 
 def _copies(statistics: Tensor) -> Tensor:
-    """Returns each number 8 times, in a new last dimension. (Tensor.repeat takes more than twice as long for few
-    numbers.)"""
+    """Returns each number 8 times, in a new last dimension. (For few numbers, Tensor.repeat takes twice as long.)"""
     return statistics.unsqueeze(-1).expand(*statistics.shape, _COPIES).contiguous()
 
 
@@ -176,8 +174,7 @@ def _fold_merge(operator, info, in_dims, *arguments):
     derivative=autograd.none("gradient"),
 )
 def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
-    """Returns out, softmax_max and softmax_sum. For statistics by sequence, `cu_q` has prefix sums that begin with
-    0."""
+    """Returns out, softmax_max and softmax_sum. For statistics by sequence, `cu_q` has prefix sums from 0 on."""
     statistics = prev_max, prev_sum, cur_max, cur_sum
     lengths = []
     if by_sequence_:

@@ -1,5 +1,4 @@
-"""Attention over the ranks of a process group. Each rank calls the library on its own rows. The call has a
-derivative."""
+"""Attention over the ranks of a process group. Each rank calls the library on its own rows. Autograd is supported."""
 
 from __future__ import annotations
 
@@ -218,8 +217,7 @@ class _Ranked(torch.autograd.Function):
 
 class Traffic(NamedTuple):
     """Bytes of tensors that the calls of this process have sent to and received from other ranks, counted message by
-    message, and the bytes that the plans of these calls predicted. Both are equal. A call that failed counts in
-    neither."""
+    message, and the bytes that the plans of these calls predicted. Both are equal. A failed call is in neither."""
 
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -232,8 +230,8 @@ _traffic_lock = threading.Lock()
 
 
 def traffic() -> Traffic:
-    """Returns the bytes that attention over ranks has moved since the process began, without those of `shard` and
-    `unshard`."""
+    """Returns the bytes that attention over ranks has moved since the process began. `shard` and `unshard` do not
+    count."""
     return _traffic
 
 
@@ -252,8 +250,7 @@ def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
 
 @contextlib.contextmanager
 def _told(renamed: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Raises the library's errors with the caller's argument names, and keeps their cause. Other errors pass
-    unchanged."""
+    """Raises the library's errors with the caller's argument names, and keeps their cause. Others pass unchanged."""
     try:
         yield
     except ERRORS as error:

@@ -90,8 +90,7 @@ def _or_else(own: Callable, pytorchs: Callable) -> Callable:
 
 
 def _give_scripts(attention: Callable, multi_head_attention_forward: Callable, pytorchs: Callable) -> None:
-    """Makes torch.jit.script compile PyTorch's own functions where it finds their replacements, because it compiles
-    source text."""
+    """Makes torch.jit.script, which compiles source text, use PyTorch's own functions in place of the replacements."""
     register_script_builtin(attention, "aten::scaled_dot_product_attention")
     # torch.jit.script_if_tracing uses these attributes to say what to compile in place of a function.
     own = {"__script_if_tracing_wrapper": True, "__original_fn": pytorchs}

@@ -1,5 +1,4 @@
-"""scaled_dot_product_attention after the check that its arguments are tensors: shapes, types, and the operator's
-call."""
+"""scaled_dot_product_attention after a check that its arguments are tensors: shapes, types, and the operator."""
 
 from __future__ import annotations
 

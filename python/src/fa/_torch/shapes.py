@@ -1,5 +1,4 @@
-"""Shapes and types of scaled_dot_product_attention: PyTorch's broadcasting, and the four dimensions that the operator
-takes."""
+"""Shapes and types of scaled_dot_product_attention: PyTorch's broadcasting, and the operator's four dimensions."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 def keys_side_by_side(bias: Tensor) -> Tensor:
     """Returns the bias, copied if its last dimension is not contiguous. In T5's bias the heads are contiguous instead,
-    so each head would read every cache line. Broadcast dimensions stay broadcast unless the bias requires a
-    gradient."""
+    so each head would read every cache line. Broadcast dimensions stay so unless it requires a gradient."""
     if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return bias
     if bias.requires_grad:
@@ -190,7 +188,7 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> T
 
 
 def inverted(mask: Tensor) -> Tensor:
-    """Returns ~mask. Broadcast dimensions stay broadcast, except the innermost one, so that the result takes no more
+    """Returns ~mask. Broadcast dimensions stay broadcast, except the innermost, so that the result takes no more
     memory."""
     steps = mask.stride()[:-1]
     if all(step != 0 for step in steps):

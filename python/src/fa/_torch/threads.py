@@ -17,8 +17,8 @@ _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*")
 
 
 def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
-    """Returns which of the `files` that the process has mapped is PyTorch's OpenMP runtime. Returns None if that is not
-    certain."""
+    """Returns which of the `files` that the process has mapped is PyTorch's OpenMP runtime. Returns None if that is
+    unclear."""
     runtimes = {file for file in files if _RUNTIME.fullmatch(os.path.basename(file))}
     if len(runtimes) > 1:
         # Other packages may have brought their own runtimes.

@@ -18,8 +18,7 @@ class Fold(NamedTuple):
     size: int
 
     def stacked(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
-        """Returns the tensor with the vmapped dimension moved to `axis`. A tensor without this dimension is repeated
-        along it."""
+        """Returns the tensor with the vmapped dimension moved to `axis`. A tensor without it is repeated."""
         if dim is not None:
             return tensor.movedim(dim, axis)
         return tensor.unsqueeze(axis).expand(*tensor.shape[:axis], self.size, *tensor.shape[axis:])
@@ -65,8 +64,7 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
 
 
 def _without_contents(tensor: Any, dim: Any) -> Any:
-    """Returns a tensor with the shape and type of one sample, but no contents. Returns an argument that is no tensor as
-    it is."""
+    """Returns a tensor with the shape and type of one sample, but no contents. Any other argument is returned."""
     if isinstance(tensor, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_without_contents(t, d) for t, d in zip(tensor, dim, strict=True)]
     if not isinstance(tensor, Tensor):

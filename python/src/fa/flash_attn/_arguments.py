@@ -39,8 +39,7 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
     """Returns the error with the caller's names. `names` maps the names in the error to them.
 
-    parts_at: the dimension of the caller's tensor along which its parts, such as k and v, lie. The parts lack this
-    dimension.
+    parts_at: the dimension of the caller's tensor along which its parts, such as k and v, lie. The parts lack it.
     """
 
     def axis(name: str, member: str, index: str) -> str:
@@ -131,8 +130,7 @@ def check_integers(name: str, tensor: Tensor | None, shape: str, dtypes=(torch.i
 
 
 def check_none(**arguments: Any) -> None:
-    """Raises ValueError for the first argument that is not None. These arguments need 8-bit floating point, which CPUs
-    lack."""
+    """Raises ValueError for the first argument that is not None. They need 8-bit floating point, which CPUs lack."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want None: there is no 8-bit floating point here")

@@ -1,5 +1,4 @@
-"""flash_attn_with_kvcache of both generations, and packed queries over pages, with the generations' arguments under one
-name."""
+"""flash_attn_with_kvcache of both generations, and packed queries over pages, with all arguments under common names."""
 
 from __future__ import annotations
 

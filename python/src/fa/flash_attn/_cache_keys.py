@@ -52,8 +52,7 @@ def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_t
 
 
 def bias_of(slopes: Tensor, pieces: list[Piece], keys: Keys, back: int) -> Tensor:
-    """Returns the biases -slope * |distance| of the row that lies `back` keys before the last key, float32 [B, N, 1,
-    width]."""
+    """Returns the biases -slope * |distance| of the row `back` keys before the last key, float32 [B, N, 1, width]."""
     own = slopes.expand(len(pieces), -1) if slopes.dim() == 1 else slopes[[piece.owner for piece in pieces]]
     place = torch.tensor(keys.lengths)[:, None] - 1 - back
     distance = (place - torch.arange(keys.width)).abs().float()

@@ -132,8 +132,7 @@ def _attend(
 
 
 def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:
-    """Computes a run of sequences, which have equal numbers of rows. query and out are [B, S, N, D], lse is [B, S, N]
-    or None."""
+    """Computes sequences with equal numbers of rows. query and out are [B, S, N, D], lse is [B, S, N] or None."""
     rows = query.shape[1]
     if call.slopes is None:
         return _decode(query, keys, None, mask_of(call.left, call.right), call, out, lse)

@@ -68,8 +68,7 @@ def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> N
 def append(
     caches: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], places: Places, block_table: Tensor | None
 ) -> None:
-    """Writes the rows [total, Nkv, D] of new keys and of new values into the caches, after the keys of their
-    sequences."""
+    """Writes new keys and new values [total, Nkv, D] into the caches, after the keys of their sequences."""
     runs = list(zip(places.slots, places.lengths, places.added, strict=True))
     slot = torch.tensor([slot for slot, _, count in runs for _ in range(count)], dtype=torch.int64)
     at = torch.tensor([length + i for _, length, count in runs for i in range(count)], dtype=torch.int64)

@@ -124,8 +124,8 @@ TENSORS = tensors_of(FlashCall)
 
 
 def mask_of(left: int, right: int, back: int = 0) -> Mask:
-    """Returns the mask of a window, where -1 means no limit on that side. `back` is how many keys lie after the last
-    row's place."""
+    """Returns the mask of a window, where -1 means no limit on that side. `back` keys lie after the last row's
+    place."""
     if left == -1 and right == -1:
         return Mask.none()
     if left == -1 and right == back == 0:
@@ -186,8 +186,7 @@ def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list
 
 
 def compacted(pieces: list[Piece]) -> tuple[list[Piece], Tensor, Tensor]:
-    """Returns the pieces moved together so that no gaps are left, and the numbers of the rows of q and of k that they
-    had before."""
+    """Returns the pieces moved together without gaps, and the numbers that their rows of q and of k had before."""
     moved, q, k = [], 0, 0
     for piece in pieces:
         rows, keys = piece.q_end - piece.q_begin, piece.k_end - piece.k_begin

@@ -11,8 +11,7 @@ from ._arguments import at, invalid
 
 
 class Piece(NamedTuple):
-    """Rows [q_begin, q_end) of q, which look at rows [k_begin, k_end) of k. The last row has the place of the last
-    key."""
+    """Rows [q_begin, q_end) of q, which look at rows [k_begin, k_end) of k. The last row is at the last key."""
 
     owner: int  # the number of the sequence
     q_begin: int

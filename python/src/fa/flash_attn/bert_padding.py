@@ -78,8 +78,7 @@ def unpad_input_for_concatenated_sequences(
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """Returns packed rows [total, ...] as [batch, seqlen, ...], with zeros for padding. It is the reverse of
-    unpad_input."""
+    """Returns packed rows [total, ...] as [batch, seqlen, ...], with zeros for padding: the reverse of unpad_input."""
     return index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
 
 

@@ -217,8 +217,8 @@ def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """Returns the options that are among a function's arguments, after a check of the two names of the sink and of the
-    chunk."""
+    """Returns the options that are among a function's arguments. Raises ValueError if the sink is given twice or the
+    chunk is wrong."""
     sink, s_aux, chunk = (given[name] for name in ("learnable_sink", "s_aux", "attention_chunk"))
     if sink is not None and s_aux is not None:
         raise ValueError("invalid argument: s_aux: given together with learnable_sink, want one of them")

@@ -43,8 +43,7 @@ def scaled_dot_product_attention(
 
     Args:
         query: [..., N, L, E]; float32, bfloat16 or float16, on the CPU.
-        key, value: [..., N, S, E] and [..., N, S, Ev]. The dimensions before the last two broadcast with those of
-            query.
+        key, value: [..., N, S, E] and [..., N, S, Ev]. Dimensions before the last two broadcast with query's.
         attn_mask: a tensor that broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or
             float32, added to the scores. It may require a gradient. Or a mask of torch.nn.attention.bias:
             causal_upper_left means is_causal, and causal_lower_right lets row i look at keys j <= i + S - L.
@@ -95,8 +94,7 @@ def can_use(
     *,
     debug: bool = False,
 ) -> bool:
-    """Returns whether `scaled_dot_product_attention` takes query [..., N, L, E] and the other arguments. Nothing is
-    computed.
+    """Returns whether `scaled_dot_product_attention` takes query [..., N, L, E] and the others. Nothing is computed.
 
     Args:
         debug: whether to warn, with the reason, if the call is not taken, as

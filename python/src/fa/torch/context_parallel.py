@@ -154,8 +154,7 @@ def _check_plain(**tensors: Tensor) -> None:
 
 
 def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]:
-    """Returns the rule that says which keys a row sees, and the sizes of a mask of torch.nn.attention.bias, which has
-    them."""
+    """Returns the rule that says which keys a row sees, and the sizes of a mask of torch.nn.attention.bias."""
     if attn_mask is None:
         return (CAUSAL_TOP_LEFT if is_causal else EVERY_KEY), None
     if is_causal:

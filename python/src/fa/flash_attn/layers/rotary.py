@@ -20,8 +20,7 @@ def apply_rotary_emb(
     cu_seqlens: Tensor | None = None,
     max_seqlen: int | None = None,
 ) -> Tensor:
-    """Rotates each pair of numbers among the first rotary_dim numbers of a head, by an angle for the position of the
-    row.
+    """Rotates each pair of numbers among the first rotary_dim numbers of a head, by an angle for the row's position.
 
     Args:
         x: [B, S, N, D]; with cu_seqlens [total, N, D].
