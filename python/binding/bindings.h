@@ -62,8 +62,8 @@ void RunUnlocked(const Call& call) {
 
 /// Runs a call on `arrays`. If an input must be copied, or an output has no memory, `check` runs before the copies are
 /// made.
-/// @param make_args makes the arguments from `arrays`
-/// @param check plans or checks the call in the library, without reading the arrays' memory
+/// @param make_args  makes the arguments from `arrays`
+/// @param check  plans or checks the call in the library, without reading the arrays' memory
 template <typename MakeArgs, typename Check, typename Call>
 void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& check, const Call& call) {
   auto args = make_args();

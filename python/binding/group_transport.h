@@ -22,7 +22,7 @@ namespace fa::python {
 /// destroyed.
 class GroupTransport final : public Transport {
  public:
-  /// @param first_tag first of the kTags consecutive tags that belong to this call alone
+  /// @param first_tag  first of the kTags consecutive tags that belong to this call alone
   GroupTransport(nanobind::object group, int first_tag);
 
   [[nodiscard]] int rank() const override { return rank_; }

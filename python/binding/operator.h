@@ -20,7 +20,7 @@ struct PlanDescription {
 /// Adds the functions NAME and plan_NAME to the module, both with parameters (arrays, options, lengths_q, lengths_kv,
 /// context). NAME runs the operator with `run`. plan_NAME takes arrays or shapes, and describes the plan that `plan`
 /// makes.
-/// @param make_args makes the operator's arguments from (arrays, options, lengths_q, lengths_kv)
+/// @param make_args  makes the operator's arguments from (arrays, options, lengths_q, lengths_kv)
 template <typename Options, auto plan, auto run, typename MakeArgs>
 void DefineOperator(nanobind::module_& module, const char* name, MakeArgs make_args) {
   namespace nb = nanobind;

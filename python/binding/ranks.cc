@@ -43,7 +43,7 @@ SequenceShards::Strategy StrategyOf(const std::string& name) {
   return {};
 }
 
-/// @param cut the name of a cut, or "intervals" if `intervals` has the intervals of each rank
+/// @param cut  the name of a cut, or "intervals" if `intervals` has the intervals of each rank
 SequenceShards MakeShards(const std::string& cut, const std::vector<Intervals>& intervals, int64_t sq, int64_t sk,
                           const std::string& strategy) {
   SequenceShards shards;

@@ -80,7 +80,7 @@ SparseIndexerLossOptions MakeSparseLossOptions(const std::string& layout, std::o
           .check_indices = check_indices};
 }
 
-// Fills the members that the arguments of attention, of its gradients and of the losses have under the same names.
+// Fills the members that have the same names in the arguments of attention, its gradients and the losses.
 template <typename Args>
 void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   args->q = arrays.In("q");

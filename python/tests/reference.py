@@ -165,8 +165,8 @@ def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> N
     assert got.shape == want.shape, name
     assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
-    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. The whole
-    # number is allowed here.
+    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. This allows
+    # twice as much.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps
     assert off.numel() == 0 or off.max().item() <= smallest, f"{name}: {off.max().item():.3e} past its bound"
 

@@ -1,5 +1,5 @@
-"""Tensors that claim more elements than any memory holds (their strides are 0), and lengths beyond all tensors. Every
-function refuses them in an error that states a number."""
+"""Tensors that claim more elements than any memory holds (their strides are 0), and lengths that exceed every tensor.
+Every function refuses them in an error that states a number."""
 
 import re
 

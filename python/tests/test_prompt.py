@@ -32,7 +32,8 @@ INT8_SCALES = {"deq_scale1": 0.01, "quant_scale1": 100.0, "deq_scale2": 0.02}
 
 
 def int8_reference(q, k, v):
-    """Computes the int8 formula of fa/prompt.h in float64. P is relative to the maximum of the whole row."""
+    """Computes the int8 formula of fa/prompt_flash_attention.h in float64. P is relative to the maximum of the whole
+    row."""
     q, k, v = (t.double().repeat_interleave(N // t.shape[1], 1) for t in (q, k, v))
     scores = q @ k.transpose(-2, -1) * INT8_SCALES["deq_scale1"] * SCALE
     p = torch.exp(scores - scores.amax(-1, keepdim=True))

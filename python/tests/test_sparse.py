@@ -350,8 +350,8 @@ def loss_and_gradients(inputs, dtype):
 
 
 def loss_bound(inputs):
-    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. An error in the scores can
-    change it twice as much per softmax."""
+    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. Each of its two softmaxes
+    changes it by at most twice the error of the scores."""
     query, key, *index, _, _, _ = (t.double() for t in inputs)
     size = torch.einsum("bthd,bsd->bths", query.abs(), key[:, :, 0].abs()).max().item() * 0.25
 
@@ -368,7 +368,7 @@ def test_loss_and_its_gradients(given):
     keywords = {"p_head_mean": p_head_mean} if given == "p_head_mean" else {}
     got = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=0.25, **keywords)
     want, naive = loss_and_gradients(inputs, torch.float64), loss_and_gradients(inputs, torch.float32)
-    # The gradient y - p holds if p adds up to 1, which is true except for rounding.
+    # y - p is the gradient if p adds up to 1, which is true except for rounding.
     for name, g, w, n in zip(got._fields[:3], got, want, naive, strict=False):
         assert_no_worse_than_naive(g, w, n, 3, name)
     bound = loss_bound(inputs)

@@ -519,7 +519,7 @@ def test_ring_update_names_torch_npu_s_arguments():
     for place, name in enumerate(names):
         tensors = [ROWS] * 6
         tensors[place] = WRONG_ROWS if place % 3 else ROWS[:2]
-        first = "(prev_softmax_max|cur_attn_out)" if place == 0 else name  # what the error names
+        first = "(prev_softmax_max|cur_attn_out)" if place == 0 else name  # the argument that the error names
         for layout in ("", "TND"):
             with pytest.raises(ValueError, match=f"^invalid argument: {first}.shape"):
                 torch_npu.npu_ring_attention_update(*tensors, **keywords, input_softmax_layout=layout)

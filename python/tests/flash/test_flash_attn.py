@@ -151,7 +151,7 @@ def test_dropout_drops_as_often_as_it_says_and_by_pytorchs_generator():
 
 @pytest.mark.parametrize("slopes", [None, torch.rand(2), torch.rand(0, 2)])
 def test_nothing(slopes):
-    """Calls without sequences, calls without rows, and calls without keys."""
+    """Computes calls without sequences, calls without rows, and calls without keys."""
     options = {"alibi_slopes": slopes, "return_attn_probs": True}
     q, k = torch.randn(0, 4, 2, 8, requires_grad=True), torch.randn(0, 5, 2, 8)
     out, lse, s_dmask = flash_attn_func(q, k, k, 0.1, **options)

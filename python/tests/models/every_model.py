@@ -1,7 +1,7 @@
-"""Lists of the model types of transformers 5.23.0 that have something special in test_every_model.py, with the reason
-for each list.
+"""The model types of transformers 5.23.0 that test_every_model.py does not run, that fa refuses, or that get a warning.
+Each list has one reason.
 
-The test does not run some of the types. Their lists may only shrink, because the test fails if such a type runs.
+The lists of types that are not run may only shrink, because the test fails if such a type runs.
 """
 
 # Not run: the code of these models imports a package that the tests do not install.

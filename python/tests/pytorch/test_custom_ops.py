@@ -1,4 +1,4 @@
-"""PyTorch's view of the registered operators: opcheck, fake tensors, torch.compile."""
+"""The registered operators under opcheck, with fake tensors and under torch.compile."""
 
 import pytest
 import torch

@@ -224,8 +224,7 @@ def with_masks(**shapes):
     return {name: (lambda shape=shape: torch.rand(shape) < 0.3) for name, shape in shapes.items()}
 
 
-# Calls of one sample by name: the layout, functions that make the fields of Call that are tensors, and the values of
-# its other fields.
+# Calls of one sample by name: (layout, functions that make those fields of Call that are tensors, its other fields).
 CALLS = {
     "BNSD": ("BNSD", {}, {}),
     "BSND": ("BSND", {}, {"statistics": "rows"}),

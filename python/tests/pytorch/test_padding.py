@@ -25,8 +25,8 @@ def mask_of(side, lengths=(S, 300, 0)):
 
 
 def masks_in_memory(monkeypatch):
-    """Returns a list. Each later forward call of the engine appends its mask to it, or None if the call has no mask in
-    memory."""
+    """Returns a list. Each later forward call of the engine appends its mask to the list, or None if the mask became a
+    rule."""
     seen, attend = [], direct.attend
     monkeypatch.setattr(direct, "attend", lambda *given: (seen.append(given[3]), attend(*given))[1])
     return seen

@@ -210,8 +210,8 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
 
 
 def test_kept_plans_are_of_their_calls():
-    """Runs calls that differ in one argument in turn, so that one plan could serve a wrong call. Each call must give
-    the result that it gives with a new context."""
+    """Runs many calls in turn that differ in one argument. Each must give the result that it gives with a new context,
+    so no call may run with another call's plan."""
     q, k, v = qkv(rows=S)
     calls = [
         lambda i=i, scale=scale, causal=causal: scaled_dot_product_attention(

@@ -125,7 +125,8 @@ def rules_of_other_lengths(rank, ranks):
 
 
 def shapes_and_scales(rank, ranks):
-    """Tensors of three and five dimensions that broadcast, nn.Parameter, views that are read in place, and autocast."""
+    """Computes calls with broadcast tensors of three and five dimensions, nn.Parameter, views read in place, and
+    autocast."""
     q, k, v = inputs(sq=300, sk=300)
     for query, key, value in ((q[0], k[0, :1], v[0, :1]), (q[None].repeat(2, 1, 1, 1, 1), k[:, :1], v[:, :1])):
         want = scaled_dot_product_attention(query, key, value, scale=0.3)
@@ -321,7 +322,7 @@ def npu_gradients(rank, ranks):
 
 
 def npu_biases_of_all_queries(rank, ranks):
-    """A bias of one row for all queries, whose gradient is a sum over all rows on every rank; and a bias of 1024
+    """Computes calls with one bias row for all queries, whose gradient sums over all rows on every rank, or with 1024
     rows."""
     for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
         tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
@@ -346,7 +347,8 @@ def npu_biases_of_all_queries(rank, ranks):
 
 
 def masks_in_memory(rank, ranks):
-    """A mask has its rank's own rows and all keys: bool, float with gradients, and one row that holds for all rows."""
+    """Computes calls with masks of own rows and all keys: bool, float with gradients, and one row that holds for all
+    rows."""
     sq, sk = 600, 500
     tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
     d_out = torch.randn(2, N, sq, DV)
@@ -409,8 +411,8 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """Splits the linear layers of the process that computes alone into the blocks of rows that the ranks hold. Products
-    of other sizes may have other bits."""
+    """For the call without ranks, makes linear layers compute the rows of each rank in a product of their own, because
+    products of other sizes may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))
@@ -428,7 +430,8 @@ def products_by_rank(length, cut, ranks):
 
 
 def modules(rank, ranks):
-    """PyTorch's own layers. They look up scaled_dot_product_attention at each call, so they find the replacement."""
+    """Runs PyTorch's own layers, which look up scaled_dot_product_attention at each call and so find the
+    replacement."""
     torch.manual_seed(11)
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True).eval()
     x = torch.randn(2, 600, 32)
@@ -540,7 +543,7 @@ def chunks():
 
 
 def own_masks_of_a_model(model, tokens, ranks):
-    """Masks of four dimensions that the caller makes: a bool mask, and a float mask that is added to the scores."""
+    """Runs a model with masks of four dimensions that the caller makes: a bool mask, and a float mask that is added."""
     rows = tokens.shape[1]
     kept = torch.rand(rows, rows, generator=torch.Generator().manual_seed(3)) < 0.7
     kept = (kept.tril() | torch.eye(rows, dtype=torch.bool))[None, None]

@@ -27,7 +27,7 @@ def mesh(request):
 
 
 def shard(mesh, tensor, placement):
-    """Returns a tensor that every rank has as a DTensor, of which this rank keeps its part."""
+    """Returns a DTensor with this rank's part of `tensor`, which every rank has."""
     part = tensor.detach()
     if isinstance(placement, Shard):
         part = part.chunk(RANKS, placement.dim)[mesh.get_local_rank()].clone()
@@ -41,8 +41,7 @@ def run(tensors, d_out, **keywords):
 
 
 def assert_as_unsharded(mesh, placement, heads_kv=N, mask=None, mask_placement=None, key_placement=None, **keywords):
-    """Compares output and gradients with this rank's parts of a call on whole tensors. Their placements must be the
-    inputs'."""
+    """Compares this rank's parts of output and gradients with a call on whole tensors, and checks their placements."""
     sizes = (N, L), (heads_kv, S), (heads_kv, S)
     tensors = [torch.randn(B, heads, rows, E, requires_grad=True) for heads, rows in sizes]
     placements = [placement, *[key_placement or placement] * 2]
