@@ -125,8 +125,8 @@ def flash_attention_grad(
     need_dsink: bool = False,
     **keywords: Any,
 ) -> AttentionGradients:
-    """Computes the gradients of `flash_attention` for a call with the same keywords. Its seed and offset give the same
-    dropout.
+    """Computes the gradients of `flash_attention`, called with the same keywords. The same seed and offset drop the
+    same pairs.
 
     Args:
         out, softmax_max, softmax_sum: results of the forward call. Statistics may be [B,N,Sq] or [B,N,Sq,8].

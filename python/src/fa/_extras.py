@@ -6,7 +6,7 @@ import importlib
 
 
 def require(package: str) -> None:
-    """Raises ModuleNotFoundError, which says how to install the package, if it is missing."""
+    """If the package is missing, raises ModuleNotFoundError, which says how to install it."""
     try:
         importlib.import_module(package)
     except ModuleNotFoundError as error:

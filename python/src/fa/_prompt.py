@@ -31,7 +31,7 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """Returns the scale, an int64 one as uint64. torch_npu packs a float32 into int64; the library takes uint64."""
+    """Returns the scale, as uint64 if it is int64. torch_npu packs a float32 into int64; the library takes uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)

@@ -36,7 +36,7 @@ def in_forward_mode() -> bool:
 
 
 def unwatched() -> bool:
-    """Returns whether no compiler, transform or mode observes calls in this thread. Autograd's backward may."""
+    """Returns whether nothing but autograd's backward observes calls in this thread: no compiler, transform or mode."""
     return not (
         is_compiling()
         or transforms_are_active()

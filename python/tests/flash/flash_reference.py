@@ -52,8 +52,8 @@ def attention(
         kept &= torch.div(place, chunk, rounding_mode="floor") == key // chunk
     if slopes is not None:
         scores = scores - (slopes[:, None, None] * (place - key).abs()).to(scores.dtype)
-    # Only with a sink may a row lose all its scores. Otherwise a row without keys keeps them, because a softmax over no
-    # key, and its gradient, are NaN. Its probabilities are not used.
+    # A row without keys keeps its scores unless there is a sink, because a softmax over nothing, and its gradient,
+    # would be NaN. The row's probabilities are not used.
     some = kept.any(-1, keepdim=True)
     scores = scores.masked_fill(~kept & some if sink is None else ~kept, -torch.inf)
     if sink is not None:

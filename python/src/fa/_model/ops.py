@@ -23,7 +23,7 @@ from .._torch.padding import kept_interval
 from .._torch.shapes import inverted
 from . import selection
 
-# The library's names of arguments, and the names of fa.transformers.
+# Argument names: {the library's name: the name in fa.transformers}.
 NAMES = {
     "q": "query",
     "k": "key",
@@ -87,7 +87,7 @@ class ModelCall(NamedTuple):
 
 
 _TENSORS = tensors_of(ModelCall)
-_ROWS_OF_DECODE = 16  # _fa.decode divides the keys among threads up to this many query rows
+_ROWS_OF_DECODE = 16  # with more query rows, _fa.decode does not cut the keys into parts
 _EVERY_KEY, _CAUSAL = Mask.none(), Mask.causal_top_left()
 
 

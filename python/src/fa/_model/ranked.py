@@ -179,9 +179,8 @@ def _band(function: Callable, whole: int) -> tuple[int, int]:
 
 
 def _with_checked_positions(before: Callable) -> Callable:
-    """Returns a function that checks position_ids and then calls `before` without them. From position_ids, transformers
-    takes rows that are no neighbours in the whole sequence for packed sequences. Over ranks they belong to one
-    sequence."""
+    """Returns a function that checks position_ids and then calls `before` without them. transformers would see packed
+    sequences in rows that are no neighbours in the whole sequence."""
 
     @functools.wraps(before)
     def preprocess(config, inputs_embeds, attention_mask, past_key_values, position_ids, *others, **keywords):

@@ -55,7 +55,7 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
                 dense_mask=mask if mask is None or mask.shape[1] == 1 else mask[:, q],
                 pse=None if call.pse is None else call.pse[:, q],
                 sink=None if call.sink is None else call.sink[q],
-                dropout_state=None if state is None else state + torch.tensor([group, 0]),  # own seed
+                dropout_state=None if state is None else state + torch.tensor([group, 0]),  # a seed per group
             ),
         )
 

@@ -91,8 +91,8 @@ def _check_lists(name: str, lists: Tensor, sizes: list[int]) -> None:
 
 
 def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Raises TypeError for a number that is no number or a tensor that is no tensor. Except for those in REQUIRED,
-    arguments may be None."""
+    """Raises TypeError for an argument in `numbers` that is no number, or one in `tensors` that is no tensor. Only
+    those in REQUIRED may not be None."""
     for name, value in (numbers | tensors).items():
         fits = hasattr(value, "__float__") if name in numbers else isinstance(value, Tensor)
         if not (fits or (value is None and name not in REQUIRED)):

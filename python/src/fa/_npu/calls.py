@@ -19,7 +19,7 @@ from .._torch.operators import tensors_of
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
-# The library's names of arguments, and torch_npu's names.
+# Argument names: {the library's name: torch_npu's name}.
 TENSOR_NAMES = {"q": "query", "k": "key", "v": "value", "q_rope": "query_rope", "k_rope": "key_rope"}
 NAMES = TENSOR_NAMES | {
     "dense_mask": "atten_mask",
@@ -207,7 +207,7 @@ def forward(given: dict, names: dict[str, str]) -> Forward:
 
 
 def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]:
-    """Works like `forward`, but returns seed and offset as tensors, and always draws the seed."""
+    """Works like `forward`, but returns seed and offset as tensors. If there is dropout, it always draws a seed."""
     seed, offset = (torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(2))
     state = None
     if given["keep_prob"] != 1:

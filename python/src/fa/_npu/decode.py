@@ -8,7 +8,7 @@ from torch import Tensor
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
 
-# The library's names of arguments, and torch_npu's names.
+# Argument names: {the library's name: torch_npu's name}.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
 _FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
 _INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
@@ -177,8 +177,8 @@ def npu_fused_infer_attention_score(
             is [rows,S] with the rows of the longest query sequence.
         sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps only the band of
             pre_tokens and next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it.
-            Single queries, except in TND or with query_rope, need no mask: modes 2 and 3 keep every key, mode 4 keeps
-                its band, and mode 0 has no band.
+            Single queries need no mask, except in TND or with query_rope. For them modes 2 and 3 keep every key, mode 4
+            keeps its band, and mode 0 has no band.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For TND they are inclusive prefix sums, except for keys in pages, which have lengths.
         antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values. key_antiquant_scale, ... give

@@ -24,8 +24,8 @@ MAX_TOKENS = 2147483647
 _LAYOUTS = ("BSH", "BSND", "BNSD", "BNSD_BSND", "TND")
 _HEADS_AXIS = {"BNSD": 1, "BNSD_BSND": 1, "BSND": 2, "TND": 1}
 _ROWS_AXIS = {"BNSD": 2, "BNSD_BSND": 2, "BSND": 1, "BSH": 1}
-# A call of at most this many rows is computed by the decode operator. With more rows, the prompt operator is faster. It
-# computes them unless the call has something that only decode takes.
+# A call with at most this many rows is computed by the decode operator. For more rows the prompt operator is faster, so
+# it computes the call unless only decode takes its arguments.
 _FEW_ROWS = 16
 
 
@@ -92,7 +92,8 @@ def attend(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Returns two results that autograd takes for functions of the inputs, but whose derivative raises an error."""
+    """Returns two results unchanged. For autograd they depend on the inputs, but their backward raises
+    NotImplementedError."""
 
     @staticmethod
     def forward(ctx, out, lse, *_):
@@ -149,7 +150,7 @@ def _check(call: Inference) -> None:
 
 
 def _check_heads_kv(call: Inference) -> None:
-    """Checks the number of heads of keys outside of pages."""
+    """Checks the number of key heads if the keys are not in pages."""
     key = call.key.shape
     if call.layout == "BSH":
         size = call.query.shape[-1] // call.heads
@@ -163,7 +164,7 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _oriented_pages(call: Inference) -> Inference:
-    """Returns the call with its pages in the order of dimensions of its layout. Pages of four dimensions are read as
+    """Returns the call with the dimensions of its pages in the layout's order. Pages of four dimensions are read as
     [pages, Nkv, page size, D], the device's order, if this fits the number of heads and block_size. Otherwise they are
     read as [pages, page size, Nkv, D]."""
     key, heads = call.key.shape, call.heads_kv or call.heads

@@ -14,7 +14,7 @@ from .calls import TENSOR_NAMES, checked
 
 _MAX_TOKENS = 9223372036854775807
 
-# The library's names of arguments, and torch_npu's names.
+# Argument names: {the library's name: torch_npu's name}.
 _NAMES = TENSOR_NAMES | {
     "q_index": "query_index",
     "k_index": "key_index",
@@ -100,7 +100,7 @@ def npu_sparse_flash_attention(
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
         key, value: [B,S2,1,D], or in layout_kv "PA_BSND" pages [blocks,block size,1,D]. value may be key or None.
-        sparse_indices: int32 [B,S1,1,K]. Each names a block of sparse_block_size keys. A list ends at its first -1.
+        sparse_indices: int32 [B,S1,1,K], numbers of blocks of sparse_block_size keys. A list ends at its first -1.
         actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64, how many rows are in use. For TND they are
             inclusive prefix sums.
         sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
@@ -251,7 +251,7 @@ def npu_lightning_indexer_grad(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes d_query, d_key and d_weights, the gradients of `npu_lightning_indexer` for sparse_values.
+    """Computes d_query, d_key and d_weights of `npu_lightning_indexer` from dy, the gradient of its sparse_values.
 
     Args:
         dy: gradient of sparse_values, [B,S1,1,K] or [B,S1,K], type of query or float32.

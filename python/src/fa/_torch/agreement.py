@@ -16,7 +16,7 @@ from torch import Tensor
 from .._fa import ranked_call_tags
 from .._pytorch import default_group
 
-_NUMBERS = 4  # per rank and call
+_NUMBERS = 4  # the most numbers that a rank may add to its record
 # The range of message tags for calls. Programs use smaller tags, and MPICH refuses larger ones.
 _FIRST_TAG, _LAST_TAG = 1 << 27, 1 << 28
 _CALL_TAGS = ranked_call_tags()
@@ -57,7 +57,8 @@ def process_group(group: Any) -> dist.ProcessGroup:
 
 
 def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
-    """Returns `mine` of all ranks. It must have one shape and type, and all ranks must call this function."""
+    """Returns `mine` of every rank. Its shape and type must be equal everywhere, and all ranks must call this
+    function."""
     parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
     group.allgather([parts], [mine.contiguous()]).wait()
     return parts

@@ -44,7 +44,7 @@ class DecodeCall(NamedTuple):
     heads: int = 0
     scale: Optional[float] = None
     rule: str = "none"  # which method of Mask makes the mask
-    pre: int = 0  # the arguments of a band, with `next`
+    pre: int = 0  # pre and next are the arguments of a band
     next: int = 0
     softcap: float = 0.0
     antiquant_per_token: bool = False
@@ -141,7 +141,7 @@ def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
-# The library's names of arguments, and the names of decode_attention.
+# Argument names: {the library's name: the name in decode_attention}.
 _NAMES = {
     "q": "query",
     "k": "key",

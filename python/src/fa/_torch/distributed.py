@@ -34,7 +34,8 @@ class _Way:
         self.call = [tensors.get(name, _WHOLE) if hasattr(given[name], "ndim") else None for name in Call._fields]
 
     def gradient_of(self, name: str) -> Placement:
-        """Returns the placement of the gradient of an argument in Call. If shards share it, the gradient is a sum."""
+        """Returns the placement of the gradient of an argument in Call: Partial(), a sum, if the shards share the
+        argument."""
         placement = self.call[Call._fields.index(name)]
         return placement if placement is not _WHOLE or self.main is _WHOLE else Partial()
 

@@ -1,4 +1,4 @@
-"""Support of DTensors. The shardings are registered with the first DTensor, because their import takes long."""
+"""Support of DTensors. The shardings are registered with the first DTensor, because importing them takes long."""
 
 from __future__ import annotations
 

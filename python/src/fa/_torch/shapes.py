@@ -83,8 +83,8 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 
 def keys_side_by_side(bias: Tensor) -> Tensor:
-    """Returns the bias, copied if its last dimension is not contiguous. In T5's bias the heads are contiguous instead,
-    so each head would read every cache line. Broadcast dimensions stay so unless it requires a gradient."""
+    """Returns the bias, copied if its last dimension is not contiguous. In T5's bias the heads are contiguous, so each
+    head would read every cache line. Broadcast dimensions stay broadcast unless the bias requires a gradient."""
     if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return bias
     if bias.requires_grad:
@@ -107,7 +107,7 @@ def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, g
         raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
     if value[-2] != key[-2]:
         raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
-    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # by far the most calls
+    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # the usual call
         return AttentionShapes((query[0],), query[1], query[1], query[2], key[2], 4)
     heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
     leading = query[:-3]
@@ -225,7 +225,7 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
     return out.reshape(*shapes.leading, *out.shape[1:])
 
 
-# The library's names of arguments, and the names of scaled_dot_product_attention.
+# Argument names: {the library's name: the name in scaled_dot_product_attention}.
 _NAMES = {
     "q": "query",
     "k": "key",

@@ -74,8 +74,8 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
-    """Returns the rule of an operator whose tensors have the batch first: one call for all samples. Calls in another
-    layout than BSND, or with an argument at a number in `unless`, are computed sample by sample."""
+    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. In another
+    layout than BSND, or if an argument whose number is in `unless` is given, samples are computed one after another."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):

@@ -37,7 +37,7 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 
 
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
-    """Returns the error with the caller's names. `names` maps the names in the error to them.
+    """Returns the error with the caller's names, to which `names` maps the names in the error.
 
     parts_at: the dimension of the caller's tensor along which its parts, such as k and v, lie. The parts lack it.
     """
@@ -130,7 +130,7 @@ def check_integers(name: str, tensor: Tensor | None, shape: str, dtypes=(torch.i
 
 
 def check_none(**arguments: Any) -> None:
-    """Raises ValueError for the first argument that is not None. They need 8-bit floating point, which CPUs lack."""
+    """Raises ValueError for an argument that is not None, because CPUs lack the 8-bit floating point that it needs."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want None: there is no 8-bit floating point here")

@@ -17,7 +17,7 @@ class Places(NamedTuple):
 
     slots: list[int]  # indices in the first dimension of the caches, or of block_table
     begins: list[int]  # the place of the first key
-    lengths: list[int]  # place after the last key before the call
+    lengths: list[int]  # the place of the first new key
     added: list[int]  # number of new keys, which follow the earlier ones
 
     @property
