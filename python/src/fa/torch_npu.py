@@ -1,17 +1,18 @@
 """The attention functions of torch_npu on CPU tensors. A model changes one line: `import fa.torch_npu as torch_npu`.
 
-Names, arguments, defaults and results are torch_npu's, and autograd works. The documentation of torch_npu says what the
-arguments mean. The differences:
+Names, arguments, defaults and results are torch_npu's, and autograd is supported. The documentation of torch_npu says
+what the arguments mean. The differences:
 
-* Sizes have no limits. float32 works wherever the 16-bit types do. Layouts may be in upper or lower case letters. * A
-row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise is. * Dropout draws
-other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; other values are used
-as given. With the returned seed and offset the backward drops the same pairs. * Gradients of pse and sink, some of
-which the device does not write, are computed if autograd needs them. * padding_mask, inner_precise, gen_mask_parallel
-and sync are accepted and have no effect. * Sparse attention reads the value if it is given. If it is the key itself,
-its gradient is part of the key's. Entries beyond the keys that sparse_mode allows count neither forward nor backward.
-The softmax statistics include the sinks. * The functions for inference have no gradient: the backward of their results
-raises NotImplementedError. * A bad argument raises ValueError that names it.
+* Sizes have no limits. float32 works wherever the 16-bit types do. Layouts may be in upper or lower case letters.
+* A row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise is.
+* Dropout draws other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; other
+  values are used as given. With the returned seed and offset, the backward drops the same pairs.
+* Gradients of pse and sink, some of which the device does not write, are computed if autograd needs them.
+* padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
+* Sparse attention reads the value if it is given. If it is the key itself, its gradient is part of the key's. Keys that
+  sparse_mode does not allow count neither forward nor backward. The softmax statistics include the sinks.
+* The functions for inference have no gradient: the backward of their results raises NotImplementedError.
+* A bad argument raises ValueError that names it.
 
 Only these functions are here. `install` adds what scripts look up elsewhere: `.npu()`, `torch.npu`, the device "npu".
 """
@@ -456,9 +457,9 @@ def npu_ring_attention_update(
     """Merges two partial results. Returns attn_out, softmax_max and softmax_sum over the keys of both.
 
     Args:
-        prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N·D] or "TND" [T,N,D]. prev_softmax_max, ...: float32
-        [B,N,S,8], TND [T,N,8]. For TND with input_softmax_layout "" or "SBH", they are one block [N,S_b,8] per
-        sequence, one after another.
+        prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N·D] or "TND" [T,N,D].
+        prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]. For TND with input_softmax_layout "" or "SBH", they are
+            one block [N,S_b,8] per sequence, one after another.
         actual_seq_qlen: int64, prefix sums of the lengths with a leading 0. Blocks per sequence need it.
 
     Raises:

@@ -201,9 +201,11 @@ def npu_lightning_indexer(
     next_tokens: int = _MAX_TOKENS,
     return_value: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Chooses the keys with the largest scores for each query token. A key's score is the sum of weights * relu(query .
-    key) over the heads. The keys are in the order of descending scores; if scores are equal, the key with the lower
-    number comes first. Unused entries are -1, their scores -inf. The scores have a gradient.
+    """Chooses the keys with the largest scores for each query token.
+
+    A key's score is the sum of weights * relu(query . key) over the heads. The keys are in the order of descending
+    scores; if scores are equal, the lower number comes first. Unused entries are -1, their scores -inf. The scores have
+    a gradient.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
@@ -287,8 +289,9 @@ def npu_dense_lightning_indexer_softmax_lse(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor]:
-    """Computes the maximum and sum of the softmax of `npu_lightning_indexer`'s scores over all keys that sparse_mode
-    allows. They are arguments of `npu_dense_lightning_indexer_grad_kl_loss`.
+    """Computes the softmax maximum and sum of `npu_lightning_indexer`'s scores over all keys that sparse_mode allows.
+
+    They are arguments of `npu_dense_lightning_indexer_grad_kl_loss`.
 
     Returns:
         softmax_max_index and softmax_sum_index, float32 [B,1,S1], TND [1,T]; 0 and 0 for a row without keys.
