@@ -41,7 +41,7 @@ _OPERATORS: dict[str, Callable] = {
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
 _LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # arguments whose values matter
 _LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
-_DTYPES = {  # the library's names of types, and NumPy's
+_DTYPES = {  # {the library's name of a type: NumPy's name}
     "f32": "float32",
     "bf16": "bfloat16",
     "f16": "float16",

@@ -423,7 +423,7 @@ def dense_lightning_indexer_softmax_lse(
 ) -> IndexerStatistics:
     """Computes the softmax statistics of the indexer's scores, which `dense_lightning_indexer_grad_kl_loss` takes.
 
-    I are the scores that `lightning_indexer` gives to all keys that sparse_mode allows. The statistics are max I and
+    Let I be the scores that `lightning_indexer` gives to all keys that sparse_mode allows. The statistics are max I and
     the sum of exp(I - max I). Rows without keys, and rows past their length, get 0 and 0, which add nothing to that
     loss.
 

@@ -96,7 +96,7 @@ COMPUTING += ("attend_cache", "sparse_forward", "indexer")
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """Returns a list to which each call appends the number of threads of its context. None stands for the library's own
+    """Returns a list to which each call appends how many threads its context has. None stands for the library's own
     context."""
     used = []
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_PAIRS = 1 << 22  # the most pairs of a mask, so that the CPU's cache still has its bytes when they are read
+_PAIRS = 1 << 22  # the most pairs of a mask, so that it stays in the CPU's cache until it is read
 _ROWS = 128  # rows of a tile in the library
 
 

@@ -60,8 +60,8 @@ def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
 
 
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
-    """Returns None if `value` is the key itself, because the key's gradient then contains the value's. Otherwise
-    returns `value`."""
+    """Returns None if `value` is None, is the key, or has the key's memory and no gradient. dk then contains the
+    value's gradient. Otherwise returns `value`."""
     if value is None or value is key:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()

@@ -248,7 +248,7 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, int]:
-    """Returns the name of the method of Mask and its two arguments."""
+    """Returns which method of Mask makes the mask, and the method's two arguments."""
     left, right = (-1, -1) if window is None else window
     if left < -1 or right < -1:
         raise ValueError(f"invalid argument: window={(left, right)}, want (left, right) >= -1")

@@ -52,7 +52,7 @@ class Rotary(NamedTuple):
     rotary_cos: Tensor
     rotary_sin: Tensor
     interleaved: bool
-    seqlens: Optional[Tensor] = None  # None: cache_seqlens
+    seqlens: Optional[Tensor] = None  # None means cache_seqlens
 
 
 def attend_cache(

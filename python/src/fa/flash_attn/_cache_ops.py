@@ -171,8 +171,8 @@ def _decode(
 
 
 def _with_qv(query, qv, k_cache, v_cache, pieces: list[Piece], places: Places, call: FlashCall, out, lse) -> None:
-    """Computes a run of sequences with _fa.forward, which can add a second product, qv v^T, to the scores. The keys of
-    each sequence lie elsewhere, so there is one call per sequence."""
+    """Computes a run of sequences with _fa.forward, which can add a second product, qv v^T, to the scores. It is called
+    once per sequence, because the keys of the sequences do not form one tensor."""
     call = call._replace(slopes=None)
     for i, piece in enumerate(pieces):
         span = places.slots[piece.owner], slice(piece.k_begin, piece.k_end)

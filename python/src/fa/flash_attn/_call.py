@@ -201,7 +201,7 @@ def engine_inputs(query, key, value, call: FlashCall, slopes: Tensor | None) -> 
 
 
 def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:
-    """Puts each row of `compact` at its number in `rows` of a tensor with `like` rows. The other rows are 0."""
+    """Returns a tensor of `like` rows, in which row rows[i] is row i of `compact`. The other rows are 0."""
     return compact.new_zeros((like, *compact.shape[1:])).index_copy_(0, rows, compact)
 
 
