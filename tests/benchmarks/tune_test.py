@@ -1,5 +1,5 @@
-"""Tests of the sweeps: equal tiles are tried once, the best calls count, and a variant of libfa has the change that its
-name states."""
+"""Tests of the sweeps. Equal tiles are tried once, the best calls count, and each variant of
+libfa has the change that its name states."""
 
 import ctypes
 import os
@@ -13,7 +13,8 @@ import variants
 
 
 class FakePeer:
-    """Answers with a tile and with times that rise from call to call, as on a machine that becomes busy."""
+    """Answers with a tile and with times that grow from call to call, as if the machine became
+    busier."""
 
     clock = 0
 
@@ -116,7 +117,8 @@ build src/libfa.so: link alone.o Unity/whole.o
 
 @unittest.skipUnless(shutil.which("ninja") and shutil.which("c++"), "Ninja and a compiler are not there")
 class BuildTest(unittest.TestCase):
-    """A library of two sources, the second of which is compiled as part of another file."""
+    """A library made from two sources. The second source is compiled as part of another
+    file."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

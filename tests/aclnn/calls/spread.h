@@ -13,7 +13,8 @@
 
 namespace fa::test {
 
-/// A copy of an f32 tensor in which elements of a row lie three apart, from element 5 of its memory on.
+/// A copy of an f32 tensor. Neighbouring elements of a row lie three apart, and the first element of the tensor is
+/// element 5 of the memory.
 class Spread {
  public:
   explicit Spread(const TensorView& dense) : shape_(dense.shape.begin(), dense.shape.end()) {

@@ -39,14 +39,14 @@ struct Level {
   int strip;
 };
 
-/// Returns every strip kernel set of every level that this CPU has. A set that two levels share is listed once.
+/// Returns every set of strip kernels of every level that this CPU has. A set that two levels share is listed once.
 inline std::vector<Level> Levels() {
   std::vector<Level> levels;
   std::vector<const KernelTable*> tables;
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const KernelTable* table = &Kernels(isa);
-    // A level may have the strips of the next lower level.
+    // A level may share the strips of the next lower level.
     const auto same = [table](const KernelTable* other) { return other->strips == table->strips; };
     if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table);
   }

@@ -13,14 +13,14 @@
 
 namespace fa::tool {
 
-/// The tensors of a decode in memory, with random values. Pages lie in random order.
+/// The tensors of a decode, with random values. Pages lie in random order.
 class DecodeData {
  public:
   explicit DecodeData(const DecodeCase& decode);
   DecodeData(const DecodeData&) = delete;
   DecodeData& operator=(const DecodeData&) = delete;
 
-  /// Returns the call on this memory. The call points into this object.
+  /// Returns the arguments of the call. They point into this object.
   [[nodiscard]] DecodeAttentionArgs Args();
   /// Returns the bytes of the keys and values that the call reads.
   [[nodiscard]] double key_value_bytes() const;

@@ -22,7 +22,7 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Returns the head of row `row` of [sequence][head][row].
+/// Returns the head of `row`, which counts the rows of all heads of all sequences in the order [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];
@@ -101,7 +101,7 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
 
-/// Makes a table with a random order of pages. Some pages belong to no sequence.
+/// Makes a table whose pages lie in random order. Some pages belong to no sequence.
 void DecodeProblem::MakeTable() {
   const ForwardCase& d = case_.dense;
   constexpr int64_t kSparePages = 3;
@@ -153,7 +153,7 @@ void DecodeProblem::MakeKeys(Part part) {
     case KeyForm::kList:
       for (int64_t b = 0; b < d.batch(); ++b) {
         sizes.rows = d.lengths.sk[b] + case_.spare_k;
-        // Each tensor has gaps of its own.
+        // The tensor of each sequence has different gaps.
         const Padding padding{.middle = b % 3, .outer = 2 * b};
         tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding, d.placement));
       }

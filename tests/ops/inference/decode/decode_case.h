@@ -27,13 +27,13 @@ enum class Quantization : uint8_t {
   kPerTokenAndGroup,
 };
 
-/// The description of one decode call. A case gives the same numbers in every form of its keys.
+/// The description of one decode call. Its numbers are the same whether keys lie in one tensor, in a list or in pages.
 struct DecodeCase {
   ForwardCase dense;  ///< sizes, values, options, and the lengths in use
   KeyForm keys = KeyForm::kOneTensor;
   int64_t page_rows = 16;
-  uint64_t page_order = 1;           ///< each value gives another order of pages
-  int64_t spare_q = 0, spare_k = 0;  ///< rows of the query and key tensors past the longest batch element
+  uint64_t page_order = 1;           ///< each number gives another random order
+  int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
   bool combined = true;  ///< whether scales lie in antiquant_scale, which has the first three kinds; else in k_scale
@@ -49,12 +49,12 @@ struct DecodeCase {
                                         DType dtype = DType::kF32);
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 
-/// The tensors of a case in guarded buffers. The values are in their places. Everything else is NaN, mask elements that
-/// drop a pair, or numbers of pages that do not exist.
+/// The tensors of a case, in guarded buffers. Everything outside the elements in use is NaN, a mask element that drops
+/// a pair, or the number of a page that does not exist.
 class DecodeProblem {
  public:
   explicit DecodeProblem(const DecodeCase& c) : DecodeProblem(c, MakeReferenceProblem(c.dense)) {}
-  /// Takes other values than the case has, for example poisoned ones. int8 keys and values are drawn anew.
+  /// Takes these values instead of the case's, for example poisoned ones. int8 keys and values are drawn again.
   DecodeProblem(const DecodeCase& c, reference::Problem values);
   DecodeProblem(const DecodeProblem&) = delete;
   DecodeProblem& operator=(const DecodeProblem&) = delete;
@@ -64,7 +64,7 @@ class DecodeProblem {
   [[nodiscard]] DecodeAttentionArgs args() const;
   [[nodiscard]] DecodeAttentionOptions options() const;
   [[nodiscard]] Status Run(Context* context) const { return DecodeAttention(args(), options(), context); }
-  /// Returns the outputs; `tail` has the rows past the lengths.
+  /// Returns the outputs. Rows beyond the lengths are in `tail`.
   [[nodiscard]] ForwardOutputs Outputs() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
   [[nodiscard]] const OutputScales& output_scales() const { return output_scales_; }
