@@ -4,7 +4,7 @@ import torch
 
 
 def bits(shape, dtype=torch.bfloat16):
-    """Returns random bytes as elements of a type."""
+    """Returns a tensor of this type with random bytes."""
     size = torch.empty((), dtype=dtype).element_size()
     return torch.randint(0, 256, (*shape[:-1], shape[-1] * size), dtype=torch.uint8).view(dtype)
 

@@ -8,7 +8,7 @@ from random_bytes import bits, same
 
 
 def selected(k_rope, kv, table, status, indices, full_rope, full_kv, full_table, kv_lengths, q_lengths, block):
-    """The golden: a loop over the lists, in their order."""
+    """Computes the expected results by a loop over the lists, in their order."""
     k_rope, kv, status = k_rope.clone(), kv.clone(), status.clone()
     batch, queries, heads, k = indices.shape
     rope = full_rope.numel() > 0

@@ -1,4 +1,4 @@
-// The device's interface of the operators that move rows of caches.
+// Tests the device's operators that scatter and gather rows of caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 char* Text(const char* text) { return const_cast<char*>(text); }
 
-/// A scatter of 3 rows of 2 heads of 4 columns, whose parts a test replaces.
+/// A scatter of 3 rows with 2 heads of 4 columns. A test may replace any of its arguments.
 class ScatterPaKvCache : public ::testing::Test {
  protected:
   ScatterPaKvCache() {
@@ -54,8 +54,8 @@ class ScatterPaKvCache : public ::testing::Test {
     for (const aclTensor* tensor : tensors_) aclDestroyTensor(tensor);
   }
 
-  /// Returns a cache of 2 pages of 2 rows that has row t at slots_[t], where place(page, row, head, column) is the
-  /// element's offset.
+  /// Returns a cache of 2 pages of 2 rows that holds row t at slots_[t]. The offset of an element is place(page, row,
+  /// head, column).
   template <typename Place>
   [[nodiscard]] std::vector<uint16_t> Want(const std::vector<uint16_t>& rows, Place place) const {
     std::vector<uint16_t> want(32, 7);
@@ -175,7 +175,7 @@ TEST_F(ScatterPaKvCache, EmptyTensorsNeedNoAddress) {
 }
 
 TEST_F(ScatterPaKvCache, NctReadsRowsFromAFusedTensor) {
-  // Rows of 8 elements of key and value alternate in one buffer of 48 elements.
+  // Rows of key and value, 8 elements each, alternate in one buffer of 48 elements.
   std::vector<uint16_t> fused(48);
   for (size_t x = 0; x < 24; ++x) {
     fused[x / 8 * 16 + x % 8] = key_[x];

@@ -9,7 +9,7 @@
 
 namespace fa::test {
 
-/// Runs both phases of an operator, whose first phase is `plan`.
+/// Runs both phases of an operator: `plan`, then `execute`.
 template <typename Plan, typename Execute>
 aclError RunPhases(Plan plan, Execute execute) {
   uint64_t size = 0;

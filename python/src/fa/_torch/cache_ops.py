@@ -1,4 +1,4 @@
-"""PyTorch's operators that merge results by lse, and that move rows into paged caches and out of them."""
+"""PyTorch operators that merge partial results by their lse, and that move rows into paged caches and out of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _merged(lse: list[Tensor], local_out: list[Tensor], need_lse: bool) -> tuple
     derivative=autograd.none_of_lists,
 )
 def merge_by_lse(lse, local_out, need_lse):
-    """Returns the output and, with need_lse, the lse, +inf for a row without keys."""
+    """Returns the output and, with need_lse, the lse, which is +inf for a row without keys."""
     out, lse_out = _merged(lse, local_out, need_lse)
     arrays = {"out": out, "lse_out": lse_out if need_lse else None, "lse": list(lse), "local_out": list(local_out)}
     compute(_fa.merge_by_lse, arrays, True, chosen_context(None, out))
@@ -38,7 +38,7 @@ def merge_by_lse(lse, local_out, need_lse):
     fake=lambda *_: None,
 )
 def scatter(key, value, slot_mapping, key_cache, value_cache, form):
-    """Writes rows into the caches."""
+    """Writes the rows of key and value into the caches, at the places in slot_mapping."""
     scatter_rows(key, value, slot_mapping, key_cache, value_cache, form=form)
 
 
@@ -71,7 +71,7 @@ def gather(key_cache, value_cache, block_table, seq_lens, seq_offset, key, value
 def gather_selection(
     k_rope, kv_cache, table, status, indices, full_k_rope, full_kv, full_table, kv_lengths, q_lengths, block_size
 ):
-    """Copies the selected blocks of every query into its pages, and returns how many rows each query has."""
+    """Copies the blocks that each query has selected into the query's pages. Returns each query's number of rows."""
     lists = indices.flatten(0, -2).long()  # [B·S·H, K]
     batch, heads = full_table.shape[0], indices.shape[-2]
     queries = lists.shape[0] // max(batch * heads, 1)
@@ -82,7 +82,7 @@ def gather_selection(
     s = torch.arange(queries).repeat_interleave(heads).repeat(batch)
     keys = torch.where(s < q_lengths[b], kv_lengths[b] - (q_lengths[b] - 1 - s), 0).clamp(min=0)
     blocks = -(-keys // block_size)
-    listed = (lists >= 0).long().cumprod(1).bool()  # entries after the first negative one do not exist
+    listed = (lists >= 0).long().cumprod(1).bool()  # a list ends at its first negative entry
     kept = listed & (lists < blocks[:, None])
     place = kept.long().cumsum(1) - 1
     row = torch.arange(min(block_size, int(keys.max()) if keys.numel() > 0 else 0))
@@ -130,8 +130,8 @@ def _check_lengths(name: str, lengths: Tensor, most: int | None) -> None:
 
 
 def _slots(name: str, table: Tensor, lists: Tensor, rows: Tensor, cache: tuple[int, ...]) -> Tensor:
-    """Returns the slots of rows whose pages stand in these lists of a table. Raises ValueError for a page that the
-    table or the cache does not have."""
+    """Returns the places of `rows` in a cache, as page * page size + row. The pages of row i are in table[lists[i]].
+    Raises ValueError for a page that the table or the cache does not have."""
     pages, page_size = cache[:2]
     column = rows // max(page_size, 1)
     if column.numel() > 0 and int(column.max()) >= table.shape[1]:
