@@ -42,7 +42,8 @@ def test_gather_selection_follows_the_lists(block, tnd, heads, gaps):
     batch, queries, k, pages = 2, 3, 6, 6
     table = torch.randperm(batch * queries * heads * pages).view(-1, pages).int()
     full_table, kv_lengths, q_lengths = torch.randperm(20).view(2, 10).int(), [37, 18], [3, 2]
-    buffers = bits((36 * heads, 4, 16)), bits((36 * heads, 4, 32)), table, torch.zeros(batch, queries, heads, k + 1, dtype=torch.int32)
+    status = torch.zeros(batch, queries, heads, k + 1, dtype=torch.int32)
+    buffers = bits((36 * heads, 4, 16)), bits((36 * heads, 4, 32)), table, status
     indices = torch.randint(0, 14, (batch, queries, heads, k)).int()
     indices[0, 1, 0, 4] = -1  # ends the list
     indices[1, 0, 0, 1] = 99  # is skipped
@@ -124,7 +125,7 @@ INTEGERS = [name for name in small_selection() if name.endswith(("table", "statu
     ({"selection_topk_indices": torch.zeros(3, 1, 2).int()}, r"selection_topk_indices.shape=\[3, 1, 2\]"),
     ({"full_kv_cache": torch.zeros(3, 4, 3).half()},
      r"selection_kv_cache.dtype=float32, want float16 \(full_kv_cache\)"),
-    *(({name: small_selection()[name].to(torch.int8)}, f"{name}.dtype=torch.int8, want int32 or int64")
+    *(({name: small_selection()[name].to(torch.int8)}, f"{name}.dtype=int8, want int32 or int64")
       for name in INTEGERS),
 ])
 def test_a_refused_selection_writes_nothing(change, message):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from .._cache import check_integers
 from .._errors import own_names
 from .._torch import cache_ops
 from .._torch.operators import call as call_operator
@@ -216,12 +216,6 @@ def npu_gather_pa_kv_cache_functional(
     return rows
 
 
-def _check_integers(**tensors: Tensor) -> None:
-    for name, tensor in tensors.items():
-        if tensor.dtype not in (torch.int32, torch.int64):
-            raise ValueError(f"invalid argument: {name}.dtype={tensor.dtype}, want int32 or int64")
-
-
 def _check_shapes(**tensors: tuple[Tensor, tuple[int | None, ...]]) -> None:
     """Raises ValueError for a tensor that does not have the shape given with it, in which None stands for any size."""
     for name, (tensor, shape) in tensors.items():
@@ -270,7 +264,7 @@ def npu_gather_selection_kv_cache(
     """
     if selection_topk_block_size < 1:
         raise ValueError(f"invalid argument: selection_topk_block_size={selection_topk_block_size}, want >= 1")
-    _check_integers(
+    check_integers(
         selection_kv_block_table=selection_kv_block_table,
         selection_kv_block_status=selection_kv_block_status,
         selection_topk_indices=selection_topk_indices,
