@@ -278,13 +278,21 @@ Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAtte
 
 namespace {
 
+/// Returns check(tensor) for an element of a list. Only an error costs the making of the element's name.
+template <typename Check>
+Status CheckInList(const char* list, std::span<const TensorView> tensors, size_t i, const Check& check) {
+  if (check(ListedTensor(list, tensors[i])).ok()) return Status::Ok();
+  return check(ListedTensor(NameInList(list, tensors, i).c_str(), tensors[i]));
+}
+
 Status CheckList(const char* list, std::span<const TensorView> tensors, std::span<const PlannedTensor> planned) {
   if (tensors.size() != planned.size()) {
     return Status::InvalidArgument(Arg(list).Has(std::to_string(tensors.size())) + " tensors, want " +
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    FA_RETURN_IF_ERROR(CheckPlanned(ListedTensor(list, tensors[i]), planned[i]));
+    FA_RETURN_IF_ERROR(
+        CheckInList(list, tensors, i, [&](const CallTensor& tensor) { return CheckPlanned(tensor, planned[i]); }));
   }
   return Status::Ok();
 }
@@ -298,11 +306,15 @@ Status CheckApartFromAll(const BoundDecode& bound, const DecodeAttentionArgs& ar
   for (size_t i = 0; i < output; ++i) {
     FA_RETURN_IF_ERROR(check(tensors[i], bound.planned[i]));
   }
+  const auto check_element = [&](const char* list, std::span<const TensorView> given,
+                                 std::span<const PlannedTensor> planned, size_t i) {
+    return CheckInList(list, given, i, [&](const CallTensor& tensor) { return check(tensor, planned[i]); });
+  };
   for (size_t i = 0; i < args.k.size(); ++i) {
-    FA_RETURN_IF_ERROR(check(ListedTensor("k", args.k[i]), bound.planned_k[i]));
-    FA_RETURN_IF_ERROR(check(ListedTensor("v", args.v[i]), bound.planned_v[i]));
+    FA_RETURN_IF_ERROR(check_element("k", args.k, bound.planned_k, i));
+    FA_RETURN_IF_ERROR(check_element("v", args.v, bound.planned_v, i));
     if (args.k_rope.empty()) continue;
-    FA_RETURN_IF_ERROR(check(ListedTensor("k_rope", args.k_rope[i]), bound.planned_k_rope[i]));
+    FA_RETURN_IF_ERROR(check_element("k_rope", args.k_rope, bound.planned_k_rope, i));
   }
   return Status::Ok();
 }

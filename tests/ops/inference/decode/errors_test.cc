@@ -47,7 +47,7 @@ constexpr KeyForm kOne = KeyForm::kOneTensor, kList = KeyForm::kList, kPages = K
 const Mistake kMistakes[] = {
     {"NoQuery", kOne, "q: null data", [](Call* c) { c->args.q.data = nullptr; }},
     {"NoKey", kOne, "k: null data", [](Call* c) { c->k[0].data = nullptr; }},
-    {"NoValueOfAList", kList, "v: null data", [](Call* c) { c->v[1].data = nullptr; }},
+    {"NoValueOfAList", kList, "v[1]: null data", [](Call* c) { c->v[1].data = nullptr; }},
     {"NoOut", kOne, "out: null data", [](Call* c) { c->args.out.data = nullptr; }},
     {"NoKeys", kOne, "k: missing", [](Call* c) { c->args.k = {}; }},
     {"FewerValuesThanKeys", kList, "v has 1 tensors, want 2 (k)", [](Call* c) { c->args.v = c->args.v.subspan(0, 1); }},
@@ -181,7 +181,7 @@ const Mistake kMistakes[] = {
     {"OutOfAnotherHeadSize", kOne, "out.shape[3]=23, want 24", [](Call* c) { c->args.out.shape[3] = 23; }},
     {"OutIsQuery", kOne, "out: shares memory with q",
      [](Call* c) { c->args.out.data = const_cast<void*>(c->args.q.data); }},
-    {"OutIsAValue", kList, "out: shares memory with v",
+    {"OutIsAValue", kList, "out: shares memory with v[1]",
      [](Call* c) { c->args.out.data = const_cast<void*>(c->v[1].data); }},
     {"LseIsAPage", kPages, "lse: shares memory with k",
      [](Call* c) { c->args.lse.data = const_cast<void*>(c->k[0].data); }},
