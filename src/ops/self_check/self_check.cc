@@ -49,8 +49,8 @@ void Put(std::byte* to, DType dtype, float value) {
     // Codes of numbers up to 1 in size. A NaN stays NaN.
     case DType::kF8E4M3:
     case DType::kF8E5M2: {
-      const int code = std::isnan(value) ? 0x7f : static_cast<int>(std::fabs(value) * 56);
-      return put(static_cast<uint8_t>(value < 0 ? 0x80 | code : code));
+      const int sign = std::signbit(value) ? 0x80 : 0;
+      return put(static_cast<uint8_t>(std::isnan(value) ? 0x7f : sign | static_cast<int>(std::fabs(value) * 56)));
     }
     case DType::kI4x8: return put(static_cast<uint32_t>(static_cast<int32_t>(value * 8)) * 2654435761u);
     default: return put(value);
