@@ -18,7 +18,7 @@ using Tensor = OperatorCall::Tensor;
 
 class Aliasing : public ::testing::TestWithParam<std::tuple<Family, Spacing>> {};
 
-// Returns the address of element x of a tensor.
+// Returns the address of element x of a tensor whose elements lie as `spacing` says.
 std::byte* At(Tensor& tensor, int64_t x, Spacing spacing) {
   const int64_t at = spacing == Spacing::kSpread ? 5 + 3 * x : x;
   return static_cast<std::byte*>(tensor.data()) + at * static_cast<int64_t>(aclDataTypeSize(tensor.dtype));
@@ -70,7 +70,7 @@ TEST_P(Aliasing, TensorsLieOutsideTheWorkspace) {
   call.workspace().resize(call.workspace().size() + 64);
   size_t index = 0;
   for (Tensor& tensor : call.tensors()) {
-    // The operator's memory begins at most one cache line after the workspace does.
+    // Both the workspace and the part of it that the operator uses contain the byte 64.
     ASSERT_EQ(aclSetTensorAddr(call.executor(), index, nullptr, call.workspace().data() + 64), ACLNN_SUCCESS);
     ASSERT_EQ(call.Start(nullptr), ACLNN_SUCCESS) << aclGetRecentErrMsg();
     EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACLNN_ERR_PARAM_INVALID);
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Aliasing,
                                   (std::get<1>(info.param) == Spacing::kSpread ? "_spread" : "");
                          });
 
-// The elements of one tensor lie in the gaps of the other.
+// The elements of `out` lie in the gaps of another tensor of the call, and share nothing with it.
 TEST(AliasingOfStrides, InterleavedTensorsAreApart) {
   std::vector<float> in(8, 1.0F), out(3 * 8 * 2);
   Handles handles;

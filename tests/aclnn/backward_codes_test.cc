@@ -1,4 +1,4 @@
-// Tests what the first phase of the backward refuses, and what it does in calls for which the device does nothing.
+// Tests the calls that the backward's first phase refuses, and the calls for which the device does nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

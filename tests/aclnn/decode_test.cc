@@ -25,7 +25,7 @@ namespace fa::test {
 
 enum class DecodeVersion : uint8_t { kV1, kV2, kV3, kV4 };
 
-/// The parameters of any version.
+/// All parameters of all versions.
 struct DecodeParameters {
   const aclTensor* query = nullptr;
   const aclTensorList *key = nullptr, *value = nullptr;
@@ -197,8 +197,8 @@ TensorView RowsBeforeHeads(TensorView tensor) {
   return tensor;
 }
 
-// Layout BSND takes the device's page order [pages, Nkv, blockSize, D]. This also holds when a page has as many rows as
-// heads, so that its shape fits either order.
+// In layout BSND, pages have the device's order [pages, Nkv, blockSize, D]. This also holds if blockSize
+// equals Nkv, in which case the shape does not tell the order.
 TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
   for (const int64_t page_rows : {2, 16}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {
@@ -302,8 +302,8 @@ TEST(IncreBits, Int8ResultsOfScalesWithAnyStrides) {
   }
 }
 
-// With kvPaddingSize the keys end that many rows before the end of their tensor. The call gives the bits of a call with
-// a list of tensors that begin at the first key.
+// With kvPaddingSize = n, the last key is followed by n more rows of its tensor. The call gives the bits of a call
+// whose list holds tensors that begin at the first key.
 TEST(IncreBits, PaddedKeys) {
   constexpr int64_t kPadding = 3;
   for (const Layout layout : {Layout::kBNSD, Layout::kBSND, Layout::kBSH}) {

@@ -1,4 +1,5 @@
-// The calls that the device refuses, one call per test, and calls beyond the device's limits, which are allowed here.
+// Tests the calls that the device refuses, one per test. Also tests calls that exceed limits of the device, which this
+// library allows.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,5 +1,6 @@
-// Programs may have floating-point settings of their own. The scale, which no float holds exactly, must be rounded as
-// in any other program, so that every operator gives the same bits. After the call the program has its settings again.
+// Programs may have their own floating-point settings. The test's scale, which no float holds exactly, must be rounded
+// as under the default settings, so that every operator gives the same bits. After the call the program has its
+// settings again.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 alignas(64) std::byte memory[1 << 12];
 
-/// Returns a view of a few bytes: all strides except the innermost are 0.
+/// Returns a view of any shape that has a few bytes of memory: all strides except the innermost are 0.
 TensorView Claim(const Dims& shape, DType dtype = DType::kF32, int64_t innermost = 1) {
   Dims stride;
   for (int i = 0; i < shape.rank(); ++i) stride.push_back(i + 1 == shape.rank() ? innermost : 0);
@@ -69,8 +69,8 @@ TEST(AclnnLimits, ABatchOfPaddedKeysIsNotWalkedBeforeItIsKnownToFit) {
 TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   const HangAlarm alarm;
   Handles handles;
-  // Keys and values whose innermost stride is not 1 are copied into the workspace, which needs twice 2^62 bytes. There
-  // are no queries, so no copy is ever read.
+  // Keys and values whose innermost stride is not 1 are copied into the workspace. Each copy needs 2^62 bytes. Both are
+  // only asked for, because there are no queries.
   const int64_t heads = int64_t{1} << 20;
   const Dims keys{1, heads, int64_t{1} << 30, 1024}, queries{1, heads, 0, 1024}, statistics{1, heads, 0, 8};
   aclOpExecutor* executor = nullptr;
@@ -86,7 +86,7 @@ TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("workspace of more than"));
 }
 
-/// Returns whether the work and memory of a call grow with its tensors alone, whose memory the caller has.
+/// Returns whether the call's work and memory grow only with the size of tensors for which the caller has memory.
 bool IsAsLongAsItsTensors(Family family, int64_t size) {
   constexpr int64_t kHeads = 2;
   const bool sparse = family == Family::kSparseForward || family == Family::kSparseBackward;

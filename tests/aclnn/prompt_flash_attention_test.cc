@@ -1,5 +1,5 @@
-// aclnnPromptFlashAttention V1 to V3 give the bits of C++ and the codes of refusals. Each version ignores some of its
-// parameters.
+// Tests aclnnPromptFlashAttention V1 to V3. They give the bits of C++, return the documented codes, and ignore some of
+// their parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -23,12 +23,13 @@ constexpr int64_t kHeads = 3, kSize = 20, kCopies = 8;
 enum class Version : uint8_t { kV1, kV2 };
 enum class Order : uint8_t { kSbh, kBySequence, kLikeTnd };
 
-/// One merge through C++ and through the interface. Statistics are in C++'s order: [B,N,S] or [T,N].
+/// One merge, which runs through C++ and through the interface. The statistics are [B,N,S] or [T,N], which is C++'s
+/// order.
 struct Case {
   DType dtype = DType::kF32;
   Order order = Order::kSbh;
   Version version = Version::kV1;
-  std::vector<int64_t> lengths = {7, 0, 12, 1};  ///< SBH has 4 batch elements of 5 rows instead
+  std::vector<int64_t> lengths = {7, 0, 12, 1};  ///< not for SBH, which has batch() sequences of 5 rows
   bool in_place = false;
   bool short_integers = false;
 
@@ -59,7 +60,7 @@ class Merged {
       prev_sum_.push_back(1 + static_cast<float>(RandomUniform(1, Tag::kSink, {x})));
       cur_sum_.push_back(1 + static_cast<float>(RandomUniform(1, Tag::kDOut, {x})));
     }
-    prev_max_[4] = -FLT_MAX;  // an absent partial
+    prev_max_[4] = -FLT_MAX;  // statistics of a row without keys
     prev_sum_[4] = FLT_MAX;
   }
 

@@ -1,5 +1,5 @@
-// Descriptors may have strides and offsets that the library does not take. Such inputs are packed into the workspace,
-// and such outputs are scattered back from it.
+// Descriptors may have strides and offsets with which the C++ operators do not work. Such inputs are packed into the
+// workspace, and such outputs are scattered back from it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Programs that are not quite right but run on the device: buffers of the wrong size or type, nulls and leaks, objects
-// destroyed in any order.
+// Tests programs with mistakes that the device tolerates: buffers of the wrong size or type, null pointers, leaks, and
+// objects destroyed in any order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ constexpr int64_t kRows = 4, kSize = 16;
 constexpr size_t kElements = kRows * kSize, kStatistics = kRows * 8;
 constexpr uint16_t kHalfOne = 0x3C00;
 
-/// One head of f16 in device memory, as published programs make it: strides are computed by hand, and the storage has
-/// the shape of the view.
+/// A call with one head of f16 in device memory, made as published programs make it. They compute strides by hand, and
+/// give the storage the shape of the view.
 class Program {
  public:
   template <typename T>
@@ -106,7 +106,7 @@ TEST_F(UserPrograms, ReadBackTwiceTheBytesOfATensor) {
   ASSERT_EQ(program.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(program.Run(stream_), ACLNN_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS);
-  std::vector<float> result(kElements, NAN);  // the program takes the device's float16 for float
+  std::vector<float> result(kElements, NAN);  // the program reads f16 outputs as if they were f32
   ASSERT_EQ(aclrtMemcpy(result.data(), result.size() * sizeof(float), program.out_memory(),
                         result.size() * sizeof(float), ACL_MEMCPY_DEVICE_TO_HOST),
             ACL_SUCCESS);
@@ -122,7 +122,7 @@ TEST_F(UserPrograms, ReadBackTwiceTheBytesOfATensor) {
 TEST_F(UserPrograms, UploadFloatBuffersForHalfTensors) {
   Program program;
   const std::vector<int64_t> shape = {1, 1, kRows, kSize};
-  const std::vector<float> floats(kElements, 1.0F);  // twice the bytes; as f16, half are 0 and half 1.875
+  const std::vector<float> floats(kElements, 1.0F);  // read as f16, half of the values are 0 and half are 1.875
   program.query = program.Upload(floats, shape, ACL_FLOAT16);
   program.key = program.Upload(floats, shape, ACL_FLOAT16);
   program.value = program.Upload(floats, shape, ACL_FLOAT16);

@@ -1,7 +1,7 @@
-// The calls of the vendor's case table that pass are computed in both directions on every instruction-set level and
-// compared with the double-precision reference. They also go through the interface. Their features are those of the
-// table. Sizes that only make work (heads, batch elements, rows beyond several tiles) are smaller here, and pre, next
-// and prefix shrink with them.
+// Computes the calls of the vendor's case table that the device accepts, in both directions and on every level, and
+// compares them with the double-precision reference. The interface must give the same bits. The features are those of
+// the table. Heads, batch elements and rows that only add work are fewer here, and pre, next and prefix shrink with
+// them.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
-"""fa_peer and naive_peer answer compare.py's requests, and their results equal those of plain loops. No numpy is
-needed."""
+"""fa_peer and naive_peer answer compare.py's requests, and their results equal those of plain
+loops. The test needs no numpy."""
 
 import argparse
 import ast
@@ -115,7 +115,7 @@ class PeersTest(unittest.TestCase):
             peer.close()
 
     def test_the_read_rate_is_that_of_the_case_s_keys_and_values(self):
-        # K of 16 KiB, and K of 64 bytes, which is less than a thread reads at once
+        # K has 16 KiB, or 64 bytes, which is less than one thread reads in one step.
         big, small = (1, 1, 1, 1, 64, 64), (1, 1, 1, 1, 2, 8)
         for name in ("fa", "naive"):
             with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as log:
@@ -136,8 +136,8 @@ class PeersTest(unittest.TestCase):
         self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
 
     def fake_driver(self, answers):
-        """Returns a driver of fa alone, whose answers come from the lists of `answers`, and the list of requests that
-        it got."""
+        """Returns a driver whose only peer is fa, and the list of requests that it got. The lists of `answers` give its
+        answers."""
         asked = []
 
         def ask(what, **_details):

@@ -1,4 +1,5 @@
-"""The table of compare.py --quick has ratios. It names the cases without a figure, and says where MKL is locked."""
+"""The table of compare.py --quick has ratios. It names the cases without a figure. On AMD CPUs without PyTorch on MKL,
+it says how to build libmkl_unlock.so."""
 
 import unittest
 

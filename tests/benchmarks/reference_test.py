@@ -1,5 +1,5 @@
-"""The double-precision reference of the peers' check, compared with plain loops and finite differences, and with
-planted errors."""
+"""The double-precision reference that checks the peers agrees with plain loops and with finite
+differences, and finds planted errors."""
 
 import unittest
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The benchmark programs run to their end, and every line that they print is a measurement."""
+"""Every benchmark program runs to its end, and every line that it prints is a measurement."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""Tests of the sweeps: equal tiles are tried once, the best calls count, and a variant of libfa has the change that its
-name states."""
+"""Tests of the sweeps. Equal tiles are tried once, the best calls count, and each variant of
+libfa has the change that its name states."""
 
 import ctypes
 import os
@@ -13,7 +13,8 @@ import variants
 
 
 class FakePeer:
-    """Answers with a tile and with times that rise from call to call, as on a machine that becomes busy."""
+    """Answers with a tile and with times that grow from call to call, as if the machine became
+    busier."""
 
     clock = 0
 
@@ -116,7 +117,8 @@ build src/libfa.so: link alone.o Unity/whole.o
 
 @unittest.skipUnless(shutil.which("ninja") and shutil.which("c++"), "Ninja and a compiler are not there")
 class BuildTest(unittest.TestCase):
-    """A library of two sources, the second of which is compiled as part of another file."""
+    """A library made from two sources. The second source is compiled as part of another
+    file."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -133,7 +135,7 @@ class BuildTest(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def everything(self):
-        """@return the files of the sources and of the build folder, with the times of their last changes"""
+        """@return every file of the source and build folders, with the time at which it last changed"""
         return {path: os.stat(path).st_mtime_ns for top in (self.src, self.folder)
                 for at, _, names in os.walk(top) for path in (os.path.join(at, name) for name in names)}
 

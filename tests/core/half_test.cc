@@ -50,8 +50,8 @@ TEST(Half, EveryBf16ComesBack) {
   }
 }
 
-// Expects that between two neighbours values below the middle round down, values above it round up, and the middle
-// rounds to even.
+// Checks rounding between the neighbours `low` and `low` + 1. Values below the middle round down, values above it round
+// up, and the middle rounds to the even one.
 template <typename Widen, typename Narrow>
 void ExpectNearestEven(uint16_t low, Widen widen, Narrow narrow) {
   const auto high = static_cast<uint16_t>(low + 1);

@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// The vectors are from kat_vectors of Random123.
+// The vectors come from the file kat_vectors of Random123.
 TEST(Philox4x32, GivesThePublishedVectors) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -24,7 +24,7 @@ TEST(Philox4x32, GivesThePublishedVectors) {
 
 TEST(PhiloxWord, PutsIndexOffsetAndSeedWhereTheHeaderSays) {
   const PhiloxState state{.seed = 0x299f31d0a4093822, .offset = 0x0370734413198a2e};
-  const uint64_t block = 0x05a308d3243f6a88;  // an index has 64 bits, so the top two bits of index / 4 are always 0
+  const uint64_t block = 0x05a308d3243f6a88;  // below 2^62, because 4 * block must fit into 64 bits
   const Words words = Philox4x32({0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0});
   for (uint64_t w = 0; w < 4; ++w) EXPECT_EQ(PhiloxWord(state, 4 * block + w), words[w]);
 }
@@ -77,7 +77,7 @@ TEST_P(FillKeepBitsTest, AgreesWithTheDefinitionBitByBit) {
 
 TEST_P(FillKeepBitsTest, CarriesTheIndexPast32Bits) {
   const PhiloxState state{.seed = 7, .offset = 9};
-  // The blocks are 2^32 - 5 ... 2^32 + 10, so the block number overflows its low word on the way.
+  // The blocks are 2^32 - 5 to 2^32 + 10, so the low word of the block number overflows on the way.
   const uint64_t first = ((uint64_t{1} << 32) - 5) * 4 + 3;
   std::vector<uint32_t> words(2);
   FillKeepBits(state, KeepThreshold(0.7f), first, 60, words, GetParam());
@@ -92,7 +92,7 @@ TEST_P(FillKeepBitsTest, DrawsWordsOfAnyBlocks) {
     for (size_t count = 0; count <= 9; ++count) {
       std::vector<uint64_t> blocks;
       for (size_t i = 0; i < count; ++i) blocks.push_back(random() >> (i % 2 == 0 ? 40 : 8));
-      // The block number may overflow its low word inside a word of bits.
+      // The low word of the block number may overflow within one word of bits.
       if (count > 2) blocks[2] = (uint64_t{1} << 32) - 3;
       std::vector<uint32_t> words(count + 1, 0xdeadbeef), expected;
       DrawKeepWords(state, threshold, blocks, words.data(), GetParam());

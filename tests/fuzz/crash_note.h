@@ -5,7 +5,8 @@
 
 namespace fa::test {
 
-/// Notes one line of text. The line goes to stderr if a signal or a sanitizer ends the program before the next note.
+/// Keeps one line of text. If a signal or a sanitizer ends the program before the next call of this function, the line
+/// goes to stderr.
 void NoteForACrash(const std::string& text);
 
 }  // namespace fa::test

@@ -1,5 +1,5 @@
-// Runs the fuzzers' targets without libFuzzer. The inputs are every input of the corpus, and then changed inputs for
-// FA_FUZZ_SECONDS (default 1, under a sanitizer 15). The seed of the changes is printed. scripts/fuzz.sh runs the
+// Runs the fuzzers' targets without libFuzzer. It runs every input of the corpus, and then changed inputs for
+// FA_FUZZ_SECONDS (default 1, under a sanitizer 15). It prints the seed of the changes. scripts/fuzz.sh runs the
 // targets with libFuzzer.
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ size_t Place(const Input& input, RandomChoices& random) {
   return static_cast<size_t>(random.Pick(0, static_cast<int64_t>(input.size())));
 }
 
-/// Sets, inserts or removes bytes, or appends the end of another input.
+/// Overwrites, inserts or removes bytes, or appends the end of another input.
 void Change(Input& input, const std::vector<Input>& corpus, RandomChoices& random) {
   const size_t at = Place(input, random);
   switch (random.Pick(0, 4)) {

@@ -22,7 +22,7 @@ using ::testing::AssertionSuccess;
 // Without this setting, oneTBB would give no more workers than the machine has cores.
 const tbb::global_control kFourThreads(tbb::global_control::max_allowed_parallelism, 4);
 
-/// The way in which a call runs.
+/// How a call runs.
 struct Run {
   int threads = 1;
   WorkspaceFill fill = {};
@@ -35,7 +35,7 @@ std::ostream& operator<<(std::ostream& out, const Run& run) {
   return out << (run.moved ? ", moved tensors" : "");
 }
 
-/// Runs the call from poisoned outputs, and returns whether all memory outside the outputs is unchanged.
+/// Poisons the outputs and runs the call. Returns whether it succeeds and all memory outside the outputs is unchanged.
 AssertionResult RunsCleanly(FuzzCall* call, Context* context, const Run& run, MovedTensors* moved) {
   const Snapshot before = call->TakeSnapshot();
   before.Forget();
@@ -76,7 +76,8 @@ AssertionResult GivesTheSameBits(FuzzCall* call, Isa isa, RandomChoices* random)
   return AssertionSuccess();
 }
 
-/// Makes the elements of one input equal along one dimension. A stride of 0 has to give the same bits as copies.
+/// Makes all elements of one input equal along one dimension. The bits must be the same with a stride of 0 and with
+/// copies.
 AssertionResult BroadcastsByStride(FuzzCall* call, Isa isa, RandomChoices* random) {
   std::vector<std::pair<TensorField, int>> choices;
   for (const TensorField& field : call->Tensors()) {

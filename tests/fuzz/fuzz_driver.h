@@ -5,16 +5,18 @@
 
 namespace fa::test {
 
-/// Makes calls of one family, from seed FA_FUZZ_SEED (default 1) on. It makes FA_FUZZ_CASES of them, or as many as take
-/// FA_FUZZ_SECONDS. The default is `usual`, or a quarter of it under a sanitizer. Stops at the first call that fails
+/// Makes FA_FUZZ_CASES calls of one family, or as many as take FA_FUZZ_SECONDS. The default is `usual` calls, or a
+/// quarter of them under a sanitizer. The seeds begin with FA_FUZZ_SEED (default 1). Stops at the first call that fails
 /// and prints its seed. If none fails, prints the first seed and the number of calls.
 ///
 /// Every call runs on each level of this CPU:
-/// - on one thread and on two to four, from workspaces of different contents, with its tensors in place and moved to
+/// - on one thread and on two to four, with different bytes in the workspace, with its tensors in place and moved to
 ///   buffers with random strides. The bits are always the same and match the reference, and no byte outside the outputs
 ///   changes;
-/// - sometimes with an input of equal elements, once with a stride of 0 and once with copies, which give the same bits;
-/// - with a random mistake. The call is refused as an invalid argument and writes nothing, or writes only its outputs.
+/// - sometimes with an input whose elements are equal, both with a stride of 0 and with copies. Both give the same
+///   bits;
+/// - with one random mistake. The call writes nothing and returns kInvalidArgument, or it succeeds and writes only its
+///   outputs.
 void Fuzz(const Family& family, int usual);
 
 }  // namespace fa::test

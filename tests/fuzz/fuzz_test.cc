@@ -1,4 +1,4 @@
-// Tests random calls of every operator against guard pages (fuzz_driver.h).
+// Runs random calls of every operator on tensors between guard pages (fuzz_driver.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

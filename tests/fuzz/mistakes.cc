@@ -99,8 +99,8 @@ void Mistake::OfATensor(const TensorField& field, const std::vector<TensorField>
       break;
     default: {
       const TensorField other = OneOf(all, random);
-      // The other tensor's memory may be too small for this output. That is safe, because a call is refused if its
-      // output shares elements with another tensor.
+      // This output may be larger than the other tensor's memory. That is safe: the call is refused because the two
+      // tensors share elements.
       const bool shares = field.is_output() && Extent(other.view().shape, other.view().stride) > 0;
       if (shares) now.data = const_cast<void*>(other.view().data);
       what_ += "data=" + other.name() + ".data";
@@ -133,7 +133,7 @@ void Mistake::OfAnEntry(const TensorField& field, RandomChoices* random) {
   if (view.dtype == DType::kI64) value = random->OneOf<int64_t>({value, kLargest, -kLargest - 1, int64_t{1} << 32});
   const size_t size = SizeOf(view.dtype);
   const std::vector<std::byte> was(at, at + size);
-  std::memcpy(at, &value, size);  // copies the low bytes, which come first
+  std::memcpy(at, &value, size);  // the low bytes come first
   what_ = field.name() + " entry at " + std::to_string(offset) + " = " + std::to_string(value);
   undo_ = [at, was] { std::memcpy(at, was.data(), was.size()); };
 }

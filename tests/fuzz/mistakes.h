@@ -14,7 +14,7 @@ namespace fa::test {
 /// A change of one argument of a valid call. The destructor undoes the change.
 class Mistake {
  public:
-  /// Changes one argument. If the call is still valid, it reads and writes only memory that its tensors have.
+  /// Changes one argument. If the call is then still valid, it reads and writes only memory of its tensors.
   Mistake(FuzzCall* call, RandomChoices* random);
   ~Mistake();
   Mistake(const Mistake&) = delete;

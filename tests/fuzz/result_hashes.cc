@@ -1,6 +1,6 @@
-// result_hashes [FIRST_SEED [CASES]] prints one line per random call, level of this CPU and number of threads. The line
-// has a hash of all bytes of the outputs, and a hash of the text of the plan. Two builds that print the same lines give
-// the same bits.
+// result_hashes [FIRST_SEED [CASES]] prints one line per random call, per level of this CPU and per number of threads.
+// The line has a hash of all bytes of the outputs, and a hash of the text of the plan. If two builds print the same
+// lines, they give the same bits.
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>

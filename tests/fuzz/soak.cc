@@ -1,7 +1,7 @@
-// A soak of FA_SOAK_SECONDS (default 120). Eight threads at a time call every operator on shared contexts, and make and
-// destroy contexts of their own. Threads end and new ones begin 60 times. Each result must have the bits that the call
-// has alone. After a warm-up of a quarter of the time, resident memory may grow by at most 1 MiB. The memory is
-// measured whenever no thread runs. The exit status is 1 if bits differ, a call fails or memory grows.
+// Eight threads at a time call every operator on shared contexts, and make and destroy their own contexts, for
+// FA_SOAK_SECONDS (default 120). In that time all threads end and new ones begin 60 times. Each result must have the
+// bits that the call has alone. Resident memory is measured while no thread runs. After a quarter of the time it may
+// grow by at most 1 MiB. The exit status is 1 if bits differ, a call fails or memory grows more.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kThreads = 8, kMostThreads = 3, kUsualSeconds = 120, kShifts = 60, kWarmShifts = kShifts / 4;
 constexpr int64_t kMostGrowthBytes = 1 << 20;
 
-/// Returns the resident memory, without freed memory that the C library keeps.
+/// Returns the resident memory after the C library has returned its free memory.
 int64_t ResidentBytes() {
   malloc_trim(0);
   std::ifstream file("/proc/self/statm");
@@ -44,7 +44,7 @@ struct Counts {
   std::atomic<int64_t> calls{0}, contexts{0}, wrong{0};
 };
 
-/// A thread's calls, which are of every operator.
+/// The calls of one thread: one per operator.
 class Caller {
  public:
   explicit Caller(uint64_t seed) {
@@ -59,8 +59,8 @@ class Caller {
   void CallEveryOperator(Counts& counts) {
     for (size_t at = 0; at < calls_.size(); ++at)
       Call(at, ContextOf(DetectIsa(), 1 + static_cast<int>(at % kMostThreads)), counts);
-    // The context has one thread. With more, oneTBB 2021.8 keeps 7 KiB of each arena that is destroyed while a thread
-    // leaves it (docs/reliability.md).
+    // The context has one thread. If it had more, oneTBB 2021.8 would lose 7 KiB of each arena that is destroyed while
+    // a thread leaves it (docs/reliability.md).
     ContextOptions options;
     options.threads = 1;
     auto own = Context::Create(options);
@@ -85,8 +85,8 @@ class Caller {
   size_t turn_ = 0;
 };
 
-/// A long call. On any machine all callers, started at once, are inside it together. After it a context has as many
-/// executors and workspaces as the soak will ever need.
+/// A call so long that all threads, started together, are inside it at once on any machine. Afterwards the context has
+/// as many executors and workspaces as the soak ever needs.
 class LongCall {
  public:
   explicit LongCall(Context* context) : context_(context) {}
@@ -104,7 +104,7 @@ class LongCall {
   Context* context_;
 };
 
-/// Makes all workspaces of a context resident and as large as the largest of them.
+/// Makes all workspaces of a context as large as the largest of them, and touches all of their memory.
 void EqualWorkspaces(Context* context) {
   Context::Impl& impl = core::ImplOf(*context);
   using Lease = Context::Impl::WorkspaceLease;
@@ -119,9 +119,9 @@ void EqualWorkspaces(Context* context) {
   }
 }
 
-/// Fills the pools of all contexts. A context keeps as many executors and workspaces as it ever had calls at once. Each
-/// workspace stays as large as its largest call needs. If that were left to chance, executors and workspaces would grow
-/// for hours.
+/// Fills the pools of all contexts. A context keeps as many executors and workspaces as it ever had calls at once, and
+/// each workspace stays as large as its largest call needed. Without this function, both would grow by chance for
+/// hours.
 void FillPools(std::vector<Caller>& callers, Counts& counts) {
   for (int threads = 1; threads <= kMostThreads; ++threads) {
     Context* context = ContextOf(DetectIsa(), threads);
@@ -140,7 +140,7 @@ void FillPools(std::vector<Caller>& callers, Counts& counts) {
   }
 }
 
-/// Lets every caller work in a thread of its own until `end`.
+/// Starts one thread per caller, which makes calls until `end`.
 void WorkAShift(std::vector<Caller>& callers, Clock::time_point end, Counts& counts) {
   std::vector<std::thread> threads;
   for (Caller& caller : callers) {
@@ -152,7 +152,7 @@ void WorkAShift(std::vector<Caller>& callers, Clock::time_point end, Counts& cou
 }
 
 int Soak(int seconds) {
-  // The C library gets only one arena, because it does not return the free memory at the end of other arenas.
+  // The C library gets only one arena, because it would not return free memory at the end of other arenas.
   mallopt(M_ARENA_MAX, 1);
   std::vector<Caller> callers;
   for (int thread = 0; thread < kThreads; ++thread) callers.emplace_back(2001 + static_cast<uint64_t>(thread));

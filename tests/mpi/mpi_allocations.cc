@@ -1,5 +1,5 @@
-// Makes allocations of MPI not count as allocations of the library. The test and libfa_mpi find the functions of MPI
-// that this file defines before the functions of MPI's own library.
+// Allocations inside MPI must not count as allocations of the library. So this file defines functions of MPI that pause
+// the counting. The test and libfa_mpi find them before the functions of MPI's own library.
 #include <mpi.h>
 
 #include "support/allocation_counter.h"

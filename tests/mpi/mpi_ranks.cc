@@ -1,6 +1,6 @@
 // Compares forward and backward over the processes of mpirun with one process. Every rank also computes the whole call
-// alone, and compares the bytes of its own rows. Some transports run short of memory. The exit status says whether all
-// results were right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
+// alone, and compares the bytes of its own rows. In some runs allocations of rank 0 fail. The exit status says whether
+// all results were right. `mpi_ranks ROWS` takes sequences of ROWS rows, for emulators.
 #include <mpi.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ auto PlanOver(const AttentionGradArgs& args, const AttentionOptions& options, co
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport));
 }
 
-/// Runs a call over a transport of its own, and checks the bytes that the transport moves.
+/// Runs a call over a new transport, and compares the bytes that the transport moves with the plan's number.
 template <typename Args>
 void RunCounted(const Args& args, const AttentionOptions& options, const SequenceShards& shards,
                 const std::string& name) {
@@ -109,9 +109,9 @@ void CallOverACommunicator(int rank, int ranks) {
         "backward over a communicator: " + status.message());
 }
 
-/// A way in which the last rank's call differs from the others.
+/// How the last rank's call differs from the calls of the other ranks.
 struct Fault {
-  // The end of the message on all ranks. It follows the number of the last rank.
+  // The end of the message on all ranks. The number of the last rank stands before it.
   const char* message;
   SequenceShards::Cut cut = SequenceShards::Cut::kZigzag;
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -119,7 +119,7 @@ struct Fault {
   int64_t head_size = 16;
 };
 
-/// Expects one error on all ranks before any tensor is written.
+/// Expects that all ranks return the same error and write no tensor.
 void ExpectOneError(const Fault& fault, int rank, int ranks) {
   ForwardCase c;
   c.lengths = EqualLengths(1, 300, 300);
@@ -184,7 +184,8 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  BackwardCase packed;  // the cuts are between rows that kernels of pairs add at once
+  // The ranks' rows begin inside a group of rows that kernels of pairs add at once.
+  BackwardCase packed;
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;
   packed.forward.sink = true;
@@ -195,7 +196,8 @@ void RunAll(int64_t sequence) {
   ExpectOneErrorOfEachFault(rank, ranks);
 }
 
-/// Makes transports while each allocation of rank 0 fails in turn. All ranks get the error, and none waits for ever.
+/// Makes transports again and again. In each round one allocation of rank 0 and all later ones fail. All ranks get the
+/// error, and none waits for ever.
 void MakeTransportsWithoutMemory() {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -219,7 +221,7 @@ void MakeTransportsWithoutMemory() {
   }
 }
 
-/// An output of a rank's run, and the same rows computed in one process.
+/// A rank's part of an output, and the same rows as one process computes them.
 struct Output {
   MutableTensorView own;
   TensorView want;
@@ -235,9 +237,9 @@ template <typename Args>
 using PlanCall = Result<PlanFor<Args>> (*)(const Args&, const AttentionOptions&, const SequenceShards&, MPI_Comm,
                                            Context*);
 
-/// Makes runs in which the library's allocations on rank 0 fail from one place on. The place moves on from run to run.
-/// The run's messages need no allocation. The rank computes without the threads for which there is no memory. So no
-/// rank is left waiting.
+/// Runs the plan again and again. On rank 0's calling thread, every allocation from number `place` on fails, and
+/// `place` grows from run to run. No rank waits for ever: messages need no allocation, and rank 0 computes with fewer
+/// threads if it lacks memory for them.
 template <typename Problem, typename Args>
 void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceShards& shards,
                       const std::vector<Output>& outputs, PlanCall<Args> plan_call, int threads) {
@@ -245,7 +247,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
   for (int64_t place = 1; short_of_memory; place += 1 + place / 16) {
-    const auto context = std::move(Context::Create({.threads = threads})).value();  // the context has no workspaces yet
+    const auto context = std::move(Context::Create({.threads = threads})).value();  // new, so without workspaces
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
     for (const Output& output : outputs) output.Forget();
@@ -268,7 +270,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   }
 }
 
-/// In a second run no rank allocates anything except what MPI allocates.
+/// Runs a plan twice. In the second run no rank may allocate anything; allocations inside MPI do not count.
 template <typename Problem, typename Args>
 void RunTwice(const Problem& problem, const Args& args, const SequenceShards& shards,
               const std::vector<Output>& outputs, PlanCall<Args> plan_call) {
@@ -323,7 +325,7 @@ void RunAllWithoutMemory(int64_t sequence, int threads, std::initializer_list<Se
   }
 }
 
-/// Tests that after an error of a transport no message arrives any more, and every later call returns the same error.
+/// After an error of a transport, no message arrives any more, and every later call returns the same error.
 void ATransportThatFailedLetsGo() {
   constexpr int kTag = 3;
   int rank = 0, ranks = 1;
@@ -338,7 +340,7 @@ void ATransportThatFailedLetsGo() {
   const int sender = ranks - 1;
   if (rank == 0) {
     Check(transport.Receive(sender, kTag, received, &request).ok(), "receive");
-    const Status status = transport.Send(ranks, kTag, sent, &request);  // there is no such rank
+    const Status status = transport.Send(ranks, kTag, sent, &request);  // ranks are numbered from 0 to ranks - 1
     Check(status.code() == StatusCode::kInternal, "send to nobody: " + status.message());
     bool done = false;
     for (const Status& later : {transport.Wait(request), transport.Test(request, &done),
@@ -366,7 +368,7 @@ int main(int argc, char** argv) {
   fa::test::RunAllWithoutMemory(sequence, 1, {kSequence, kHeads});
   fa::test::ATransportThatFailedLetsGo();
   fa::test::RunAllWithoutMemory(sequence, 2,
-                                // This comes last, because oneTBB is not used any more after it has found no memory.
+                                // This comes last, because fa no longer uses oneTBB once oneTBB has found no memory.
                                 {kSequence});
   int all = 0;
   MPI_Allreduce(&fa::test::failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -10,8 +10,8 @@
 
 namespace reference {
 
-/// Values over (batch element b, head n, row i, key j). The value is values[offset[b] + n*head[b] + i*row[b] + j], so
-/// any of these dimensions but the keys may be broadcast.
+/// Values that depend on batch element b, head n, row i and key j. The value is values[offset[b] + n*head[b] + i*row[b]
+/// + j]. So batch elements, heads or rows may share values.
 template <typename T>
 struct PairValues {
   std::vector<T> values;
@@ -29,8 +29,8 @@ struct Seed {
   uint64_t seed = 0, offset = 0;
 };
 
-/// One dense attention call. A tensor has one batch element after another, each [heads, rows, size]. Values are double,
-/// whatever the type under test is.
+/// One dense attention call. Each tensor has one batch element after another, each of shape [heads, rows, size]. Values
+/// are double, whatever type is tested.
 struct Problem {
   int64_t heads = 1, heads_kv = 1, d = 1, d_rope = 0, dv = 1;
   Lengths lengths = {};
@@ -41,24 +41,24 @@ struct Problem {
   MaskRule mask = {};
   PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
   PseType pse_type = PseType::kNone;
-  PairValues<double> pse = {};  ///< the bias of types 0 and 1
-  bool pse_compressed =
-      false;  ///< pse has the last 1024 rows; earlier rows find their bias by their distance from the diagonal
-  std::vector<double> slopes = {};  ///< slopes of types 2 and 3: [B, N]
+  PairValues<double> pse = {};  ///< the bias if pse_type is 0 or 1
+  /// pse has only the last 1024 rows. An earlier row reads a row of pse at the same distance from the diagonal.
+  bool pse_compressed = false;
+  std::vector<double> slopes = {};  ///< slopes if pse_type is 2 or 3: [B, N]
   int64_t q_start = 0, kv_start = 0;
   double keep_prob = 1;
-  std::vector<uint8_t> drop_bits = {};  ///< LSB first, 1 = keep
+  std::vector<uint8_t> drop_bits = {};  ///< one bit per pair, 1 = keep; a byte's lowest bit is first
   std::optional<Seed> seed = {};
   std::vector<double> sink = {};  ///< [N] or empty
 
   [[nodiscard]] int64_t batch() const { return static_cast<int64_t>(lengths.sq.size()); }
-  /// Returns the number of rows of all batch elements before b. A tensor of `size` columns and `n` heads has n * size *
-  /// rows elements before b.
+  /// Returns the sum of the rows of all batch elements before b. In a tensor of `size` columns and `n` heads, n * size
+  /// times this many elements lie before b.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
-  /// Returns the start of row i of head n of batch element b. The row is in q or out (`columns` = d or dv) or in a
-  /// statistic (`columns` = 1).
+  /// Returns the index at which row i of (b, n) begins in q or out (`columns` = d or dv), or in a statistic (`columns`
+  /// = 1).
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
-  /// Returns the start of key j of kv head n_kv of batch element b in k or v.
+  /// Returns the index at which key j of (b, n_kv) begins in k or v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
 };
 
@@ -68,14 +68,14 @@ struct Problem {
 /// Returns the index at which pair (i, j) reads pse.values. The mask must keep the pair.
 [[nodiscard]] int64_t PseIndex(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Sums of magnitudes that a rounding-error analysis needs (support/compare/tolerance.h). P is normalised, and z is the
+/// Sums of magnitudes for an analysis of rounding errors (support/compare/tolerance.h). P is normalised, and z is the
 /// factor of dropout. Each sum has the shape of out or of max.
 struct Magnitudes {
   std::vector<double> abs_out;     ///< sum_j P z |v|
   std::vector<double> rms_out;     ///< sqrt(sum_j (P z v)^2)
   std::vector<double> score_out;   ///< sum_j P A z |v|, where A is the sum of the magnitudes of a score's terms
   std::vector<double> score;       ///< sum_j P A
-  std::vector<double> score_near;  ///< largest A of a score within 1 of the maximum
+  std::vector<double> score_near;  ///< the largest A among scores within 1 of the maximum
   std::vector<double> keys;        ///< keys seen
   std::vector<double> largest_v;   ///< largest |z v| of a key seen
 };
@@ -89,9 +89,9 @@ struct ForwardResult {
 /// Computes attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// Computes a naive forward, with which the library's accuracy is compared. It runs the same loops in f32 from inputs
-/// of `format`. The loops process whole rows, round P to a 16-bit format before they multiply it by V, and round the
-/// output once.
+/// Computes a naive forward, with whose accuracy the library's is compared. It runs the same loops in f32 from inputs
+/// of `format`. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
+/// once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
 struct Gradients {
@@ -101,13 +101,13 @@ struct Gradients {
   std::vector<double> dsink;                         ///< [N]
 };
 
-/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. These are exact if they come
-/// from Forward, and rounded if they come from a library.
+/// Computes the gradients of sum(out * d_out) in double. `forward` gives out, max and sum. They are exact if Forward
+/// computed them, and rounded if a library did.
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// Computes a naive backward, with which the library's accuracy is compared. It runs in f32. P and dS are rounded to a
-/// 16-bit format before their products, and gradients are rounded once.
+/// Computes a naive backward, with whose accuracy the library's is compared. It runs in f32, rounds P and dS to a
+/// 16-bit format before their products, and rounds gradients once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

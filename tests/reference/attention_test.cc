@@ -1,5 +1,5 @@
-// Checks the reference without a second implementation. The checks use pictures of the masks in the vendor's documents,
-// values worked out by hand, and finite differences.
+// Checks the reference without a second implementation: with pictures of masks in the vendor's documents, with values
+// worked out by hand, and with finite differences.
 #include "reference/attention.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(MaskRule, PicturesOfEveryMode) {
   EXPECT_EQ(Picture(rows, {{1, 2}, {2, 4}}, 1), "....|.xxx|");
 }
 
-// The expected masks are copied from the pictures of the sparse modes in the device's documentation.
+// The expected masks are those that the device's documentation pictures for the sparse modes.
 TEST(MaskRule, BandModesOfPackedSequences) {
   const Lengths lengths{.sq = {3, 2, 0}, .sk = {3, 6, 4}};
   const MaskRule mode7{.mode = 7, .next = -2};
@@ -117,8 +117,7 @@ TEST(Forward, CompressedPseRepeatsAlongTheDiagonal) {
   p.pse = {.values = {}, .offset = {0}, .head = {0}, .row = {2500}};
   EXPECT_EQ(PseIndex(p, 0, 0, 2499, 7), int64_t{1023} * 2500 + 7);
   EXPECT_EQ(PseIndex(p, 0, 0, 1476, 1476), 1476);
-  // Row 1000 of the 1024 rows stands for row 2476 of the whole sequence. It is read at the same distance from the
-  // diagonal.
+  // Row 1000 of the whole sequence reads row 2476, one of the last 1024 rows, at the same distance from the diagonal.
   EXPECT_EQ(PseIndex(p, 0, 0, 1000, 990), int64_t{1000} * 2500 + 2466);
   EXPECT_EQ(PseIndex(p, 0, 0, 1030, 1030), int64_t{6} * 2500 + 1482);
 }
@@ -132,7 +131,7 @@ TEST(NaiveForward, DiffersFromDoubleByRoundingOnly) {
   }
 }
 
-/// A generator of random problems. Each option is on in some of them.
+/// Makes random problems. Each option is on in some of them.
 class RandomProblem {
  public:
   explicit RandomProblem(int seed) : random_(static_cast<unsigned>(seed)) {}
@@ -175,7 +174,7 @@ class RandomProblem {
  private:
   int64_t Pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  /// Adds a mask that drops one pair in three. Each pair is drawn independently.
+  /// Adds a mask that drops each pair with a probability of one third.
   void AddDenseMask(Problem* p) {
     for (int64_t b = 0; b < p->batch(); ++b) {
       p->dense_mask.offset.push_back(static_cast<int64_t>(p->dense_mask.values.size()));
@@ -216,8 +215,8 @@ double Loss(const Problem& problem, const std::vector<double>& d_out) {
   return loss;
 }
 
-/// Compares a gradient with central differences. The error of the differences, h^2 f''' / 6 + eps |f| / h, is about
-/// 1e-9 at h = 1e-5 for values around 1.
+/// Compares a gradient with central differences of step h = 1e-5. Their error is h^2 f''' / 6 + eps |f| / h, about 1e-9
+/// for values around 1.
 void ExpectGradient(Problem* problem, const std::vector<double>& d_out, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -270,7 +269,8 @@ TEST(NaiveBackward, DiffersFromDoubleByRoundingOnly) {
   const ForwardResult forward = Forward(p);
   const Gradients exact = Backward(p, forward, {1});
   const Gradients naive = NaiveBackward(p, forward, {1}, Format::kBF16);
-  // dq cancels, because the gradients of a softmax add up to 0. So the error of dq is the error of terms of size 20.
+  // The terms of dq have a size of 20 and cancel, because a softmax's gradients add up to 0. So dq has the error of
+  // terms of size 20.
   EXPECT_NE(naive.dq[0], exact.dq[0]);
   EXPECT_NEAR(naive.dq[0], exact.dq[0], 4 * UnitRoundoff(Format::kBF16) * 20);
   EXPECT_NEAR(naive.dv[1], exact.dv[1], 4 * UnitRoundoff(Format::kBF16));

@@ -52,7 +52,7 @@ TEST(Formats, KnownValues) {
   EXPECT_EQ(UnitRoundoff(Format::kF32), std::ldexp(1, -24));
 }
 
-// The known answers are from kat_vectors of Random123, which the authors of Philox distribute.
+// The known answers come from kat_vectors of Random123, which Philox's authors distribute.
 TEST(Philox, KnownAnswers) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

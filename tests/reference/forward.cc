@@ -1,5 +1,5 @@
-// Computes O = drop(softmax(S)) V, one row at a time. For each row all scores come first, then their maximum, their
-// sum, and the weighted values.
+// Computes O = drop(softmax(S)) V, one row at a time. In each row it computes all scores, then their maximum, the sum
+// of the exponentials, and the weighted sum of values.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 constexpr double kNoKeysMax = -static_cast<double>(FLT_MAX);
 constexpr double kNoKeysSum = static_cast<double>(FLT_MAX);
 
-/// The rounding of values. In double no value is rounded.
+/// How values are rounded. In double they are not rounded.
 struct Rounding {
   bool on = false;
   Format format = Format::kF32;
@@ -26,8 +26,8 @@ struct RowAddress {
   int64_t b, n, i;
 };
 
-/// Returns the largest magnitude of each row of v. Infinite values do not count, because each spoils its own column
-/// only.
+/// Returns the largest magnitude in each row of v. Infinite values are left out, because each affects only its own
+/// column.
 std::vector<double> LargestOfRows(const Problem& p) {
   std::vector<double> largest(p.v.size() / static_cast<size_t>(std::max<int64_t>(p.dv, 1)));
   for (size_t row = 0; row < largest.size(); ++row) {

@@ -11,11 +11,11 @@ struct Shape {
   int exponent_bits, fraction_bits;
   [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] int smallest_exponent() const { return 1 - bias(); }
-  /// Returns the number of fraction bits that a double has and a normal number of the 16-bit format lacks.
+  /// Returns how many more fraction bits a double has than a normal number of the 16-bit format.
   [[nodiscard]] int dropped_bits() const { return 52 - fraction_bits; }
-  /// Returns how much larger the exponent bits of a normal number are in a double than in the 16-bit format.
+  /// Returns the difference between the exponent bits of the same normal number as a double and in the 16-bit format.
   [[nodiscard]] int64_t exponent_offset() const { return 1023 - bias(); }
-  /// These functions return the smallest subnormal number, 2^(smallest_exponent - fraction_bits), and its inverse.
+  /// Returns the smallest subnormal number, 2^(smallest_exponent - fraction_bits). per_unit() is its inverse.
   [[nodiscard]] double unit() const { return fraction_bits == 10 ? 0x1p-24 : 0x1p-133; }
   [[nodiscard]] double per_unit() const { return fraction_bits == 10 ? 0x1p24 : 0x1p133; }
 };
@@ -53,10 +53,11 @@ uint16_t Encode16(Format format, double value) {
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
   const double magnitude = std::fabs(value);
   const double units = magnitude * shape.per_unit();  // exact, or infinite if it overflows
-  // nearbyint rounds ties to even. A carry out of the subnormal numbers gives the smallest normal number.
+  // nearbyint rounds ties to even. If it rounds the largest subnormal number up, the bits are those of the smallest
+  // normal number.
   if (units < 1 << shape.fraction_bits) return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(units)));
-  // Rounds to nearest even by an addition of just under half of the last kept bit. If that bit is odd, a little more is
-  // added, so that larger remainders carry. A carry into the next binade is the carry of the integer.
+  // Rounds to nearest even. Adds just under half of the last bit that is kept, and one unit more if that bit is odd, so
+  // that larger remainders carry. A carry out of the fraction increases the exponent, which is right.
   const auto exact = std::bit_cast<int64_t>(magnitude);
   const int64_t last = exact >> shape.dropped_bits() & 1;
   const int64_t rounded = (exact + (int64_t{1} << (shape.dropped_bits() - 1)) - 1 + last) >> shape.dropped_bits();

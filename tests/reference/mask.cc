@@ -6,7 +6,7 @@
 namespace reference {
 namespace {
 
-// pre and next may be any 64-bit integers; 128 bits hold every sum.
+// pre and next may be any 64-bit integers, so their sums need 128 bits.
 __extension__ using Wide = __int128;
 
 bool IsFirstWithQueries(const Lengths& lengths, int64_t b) {

@@ -6,21 +6,21 @@
 
 namespace reference {
 
-/// The rules of the structural masks, each given by the number of its sparse mode.
+/// The structural part of a mask, given by the number of its sparse mode.
 struct MaskRule {
   int mode = 1;       ///< 0..8, or kRows
-  bool band = false;  ///< only for mode 0: whether pre and next hold, as they do with a mask
+  bool band = false;  ///< for mode 0 only: whether pre and next apply, as they do if a mask tensor is given
   int64_t pre = 0, next = 0;
   std::vector<int64_t> prefix = {};  ///< for modes 5 and 6, one entry per batch element
-  static constexpr int kRows = 9;    ///< not a sparse mode: keeps row_begin <= j < row_end
-  /// The bounds of the rows of all batch elements, one element after another. If there are bounds of only one element,
-  /// they hold for all.
+  static constexpr int kRows = 9;    ///< no sparse mode: row i keeps the keys row_begin <= j < row_end
+  /// The bounds of each row, for one sequence after another. If there are bounds for only one sequence, they apply to
+  /// all.
   std::vector<int64_t> row_begin = {}, row_end = {};
 
   bool operator==(const MaskRule&) const = default;
 };
 
-/// Lengths of the batch elements.
+/// The numbers of rows and keys of each sequence.
 struct Lengths {
   std::vector<int64_t> sq, sk;
 

@@ -5,7 +5,7 @@
 
 namespace reference {
 
-/// One row of a result whose keys are a part of all keys.
+/// One row of a result that was computed from only some of the keys.
 struct PartialRow {
   std::vector<double> out;
   double max = 0, sum = 0;
@@ -14,8 +14,8 @@ struct PartialRow {
   [[nodiscard]] bool absent() const;
 };
 
-/// Returns the row over the keys of both. If one row has no keys, the result is the other row. If both have none, out
-/// is 0, max is -FLT_MAX and sum is FLT_MAX.
+/// Returns the row for the keys of both. If one of the two has no keys, the result is the other. If neither has keys,
+/// out is 0, max is -FLT_MAX and sum is FLT_MAX.
 [[nodiscard]] PartialRow Merge(const PartialRow& prev, const PartialRow& cur);
 
 }  // namespace reference

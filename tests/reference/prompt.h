@@ -14,20 +14,20 @@ struct ProductScales {
 };
 
 struct PromptResult {
-  std::vector<double> out;  ///< like out of Forward, before any rounding
+  std::vector<double> out;  ///< like out of Forward, not rounded
   // How far a result may be from `out` if its exponentials and sums are in f32.
   std::vector<double> slack;
 };
 
-/// Computes attention of int8 values in double. The steps are S = QK deq1 scale + pse; P = exp(S - max of the row); P8
-/// = saturate(rint(P quant1)), ties to even; out = sum(P8 V) deq2 / sum(P). A row without keys is 0.
+/// Computes attention of int8 values in double: S = QK deq1 scale + pse, P = exp(S - the row's maximum), P8 =
+/// saturate(rint(P quant1)) with ties to even, and out = sum(P8 V) deq2 / sum(P). A row without keys is 0.
 ///
-/// The slack has these parts. f32 moves P by a few parts in a million. So a product P quant1 near a half may round to
-/// the other integer, which moves the output by |V| deq2 / sum(P). The sum of P scales the output by the same few
-/// parts.
+/// The slack adds up two errors. In f32, P is off by a few parts in a million. If P quant1 is near a half, it may so
+/// round to the other integer, which changes the output by |V| deq2 / sum(P). The sum of P is off by the same few
+/// parts, which scales the output.
 [[nodiscard]] PromptResult PromptInt8(const Problem& problem, const ProductScales& scales);
 
-/// Returns saturate(rint(x * scale + offset)), ties to even.
+/// Returns saturate(rint(x * scale + offset)); ties go to the even integer.
 [[nodiscard]] double Quantize(double x, double scale, double offset);
 
 }  // namespace reference

@@ -12,22 +12,21 @@
 
 namespace reference {
 
-/// The score of a pair that a query sees, in the arithmetic `Real`.
+/// The score of a pair that a query sees, computed in the type `Real`.
 template <typename Real>
 struct Score {
   int64_t key = 0;
   Real value = 0;
   Real drop = 1;         ///< factor of dropout: 0 or 1/keep_prob
   Real cap_slope = 1;    ///< the derivative of value by scale * QK, divided by scale
-  Real distance = 0;     ///< multiplies the slope
-  double magnitude = 0;  ///< the sum of the magnitudes of the value's terms
+  Real distance = 0;     ///< the derivative of `value` by scale * QK
+  double magnitude = 0;  ///< the factor of the slope
 };
 
-/// Returns the factor of dropout of a pair: 0 if the pair is dropped, 1 / keep_prob if it is kept.
+/// Returns the factor by which dropout multiplies a pair: 0 if the pair is dropped, 1 / keep_prob if it is kept.
 [[nodiscard]] double DropFactor(const Problem& problem, int64_t b, int64_t n, int64_t i, int64_t j);
 
-/// Adds the products a[x] * b[x] to `sum`. In f32 they are added one after the other, as in the plain loops of a naive
-/// computation.
+/// Returns `sum` plus the products a[x] * b[x]. In f32 they are added one by one, as a naive loop adds them.
 template <typename Real>
 Real Dot(const double* a, const double* b, int64_t size, Real sum, double* magnitude) {
   if constexpr (std::is_same_v<Real, double>) return sum + SumOfProducts(a, b, size, magnitude);
@@ -38,7 +37,7 @@ Real Dot(const double* a, const double* b, int64_t size, Real sum, double* magni
   return sum;
 }
 
-/// Returns |(j + kv_start) - (i + q_start)|. In mode 8 the starts belong to batch element 0 alone.
+/// Returns |(j + kv_start) - (i + q_start)|. In mode 8, q_start and kv_start apply to batch element 0 only.
 inline double Distance(const Problem& problem, int64_t b, int64_t i, int64_t j) {
   const bool starts = problem.mask.mode != 8 || b == 0;
   const double q_start = starts ? static_cast<double>(problem.q_start) : 0;
@@ -88,7 +87,8 @@ Score<Real> ScoreOf(const Problem& p, int64_t b, int64_t n, int64_t i, int64_t j
   return score;
 }
 
-/// Computes the scores of the pairs that query i sees, in ascending order of keys. A score of -inf means no key.
+/// Computes the scores of the pairs that query i sees, in ascending order of keys. Pairs whose score is -inf are left
+/// out.
 template <typename Real>
 void ScoresOfRow(const Problem& problem, int64_t b, int64_t n, int64_t i, std::vector<Score<Real>>* scores) {
   scores->clear();

@@ -1,4 +1,4 @@
-"""Tests of scripts/docs: each check of the documentation site fails where it must."""
+"""Tests of scripts/docs. Each check of the documentation site fails if a site has the error that it looks for."""
 
 import subprocess
 import sys

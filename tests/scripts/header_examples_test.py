@@ -11,9 +11,10 @@ INCLUDE = Path(__file__).resolve().parents[2] / "include"
 HEADERS = sorted((INCLUDE / "fa").glob("*.h"))
 BEGINNING = re.compile(r"#ifndef \w+\n#define \w+\n\n/// @file\n((?:///.*\n)+)\n")
 EXAMPLE = re.compile(r"/// @code\{\.cpp\}\n((?:///.*\n)+?)/// @endcode\n")
-# An example with such a line stands at namespace scope; other examples are the body of a function.
+# An example with such a line is compiled at namespace scope; other examples become the body of a function.
 DECLARATIONS = re.compile(r"^(struct|int main|static_assert|fa::Status \w+\()", re.MULTILINE)
-# Headers that the build or MPI would provide. Declarations are enough, because the compiler only checks syntax.
+# Stand-ins for headers that the build or MPI provides. Declarations are enough, because the compiler only checks
+# syntax.
 STUBS = {"fa/export.h": "#define FA_API\n",
          "mpi.h": "using MPI_Comm = int;\ninline constexpr MPI_Comm MPI_COMM_WORLD = 0;\n"}
 STANDARD = ("algorithm", "cstdio", "string", "string_view", "utility", "vector")
@@ -26,7 +27,7 @@ def example_of(header):
 
 
 def program(examples):
-    """@return a program that contains the example of each header, from {name: example}"""
+    """@return a program made of the examples {header name: example}"""
     parts = [f"#include <{name}>" for name in STANDARD] + ['#include "fa/fa.h"', '#include "fa/mpi.h"']
     for name, example in examples.items():
         example = example.replace('#include "fa/fa.h"\n', "")

@@ -1,4 +1,4 @@
-"""Tests of tests/support/run_each_case.py with a fake GoogleTest binary of a few lines of shell."""
+"""Tests of tests/support/run_each_case.py. A few lines of shell stand in for a GoogleTest binary."""
 
 import os
 import subprocess
@@ -10,7 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# The fake lists $LISTED. A case writes its report and returns 0, Races.* return 66 after that, and Dies.* write none.
+# The fake lists $LISTED. A case writes its report and returns 0. A case of Races returns 66 instead, and one of Dies is
+# killed before it writes.
 FAKE_BINARY = """\
 #!/bin/sh
 [ "$1" != --gtest_list_tests ] || { printf "$LISTED"; exit 0; }

@@ -1,4 +1,4 @@
-"""Tests of scripts/test_python.sh with a fake Python, pip and pytest of a few lines. A missing package is a failure.
+"""Tests of scripts/test_python.sh with a few lines of shell for Python, pip and pytest. A missing package is a failure.
 """
 
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake python3, which is also the python of the environments that it makes. It installs all packages except $MISSING
-# and builds an empty wheel. Its tests return $PYTEST.
+# A fake python3, which is also the python of the environments that it makes. It installs all packages except $MISSING,
+# and builds an empty wheel. Its pytest returns $PYTEST.
 FAKE_PYTHON = """\
 #!/bin/sh
 echo "$*" >>"$CALLS"

@@ -1,5 +1,5 @@
-"""Tests of scripts/test.sh in a made-up tree, with real ctest, tests of one line of shell, and no compiler. Each way to
-fail is tested."""
+"""Tests of scripts/test.sh in an invented source tree, with real ctest, tests of one line of shell, and no compiler.
+There is a test for each way in which test.sh can fail."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 
-# A fake cmake: it configures by copying a prepared build folder, and builds unless the folder says no. The fake
-# notes its arguments.
+# A fake cmake. It configures by copying a prepared build folder, and fails to build if the folder has a file `broken`.
+# It prints its arguments.
 FAKE_CMAKE = """\
 #!/bin/sh
 echo "cmake $*"
@@ -20,7 +20,7 @@ case $1 in
 esac
 """
 
-# The whole suite has two cases, and both subsets have the first of them. The Python suite has two more.
+# The whole suite has two C++ cases, and each of the two subsets has the first of them. The Python suite has two more.
 SOURCES = {
     "tests/a_test.cc": "TEST(A, One) {}\nTEST_P(A, Two) {}\n",
     "tests/race_test.cc": "TEST_F(Race, IsSeen) {}\n",
@@ -42,7 +42,7 @@ A_TEST = report_of(("A", "One"), ("Some/A", "Two/0"))
 
 
 class Tree:
-    """A tree whose tests pass. Tests remove something from it or add something."""
+    """A source tree on which test.sh succeeds. The tests in this file break or extend it."""
 
     def __init__(self, root):
         self.root = Path(root)
@@ -64,11 +64,11 @@ class Tree:
         self.reporting("tsan", "race_test", report_of(("Race", "IsSeen")))
 
     def on(self, machine):
-        """Makes uname print `machine`, which decides what is cross-compiled."""
+        """Makes uname print `machine`. The machine decides what test.sh cross-compiles."""
         self.write("bin/uname", f"#!/bin/sh\necho {machine}\n", executable=True)
 
     def with_aarch64(self):
-        """Makes uname print x86_64. On such a machine two more cases are cross-compiled."""
+        """Makes uname print x86_64, for which test.sh cross-compiles two more cases."""
         self.on("x86_64")
         self.tests["aarch64-subset"] = {}
         self.reporting("aarch64-subset", "a_test", A_TEST)
@@ -80,7 +80,7 @@ class Tree:
         file.chmod(0o755 if executable else 0o644)
 
     def reporting(self, preset, test, report, status=0):
-        """Makes the test `test` write `report` and return `status`."""
+        """Makes the test `test` of the preset write `report` and return `status`."""
         self.write(f"reports/{preset}-{test}.xml", report)
         copy = f"mkdir -p test_reports; cp {self.root}/reports/{preset}-{test}.xml test_reports/{test}.xml"
         self.tests[preset][test] = f"{copy}; exit {status}"

@@ -10,14 +10,14 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 std::atomic<int64_t> allocations{0}, live{0};
-// FailingAllocations sets these variables. Allocations with the numbers [first_failure, last_failure] fail.
-// `allocations` is the number of the latest allocation.
+// FailingAllocations sets these variables. `allocations` counts allocations; those numbered first_failure to
+// last_failure fail.
 std::atomic<int64_t> first_failure{kNever}, last_failure{kNever}, failures{0};
 std::atomic<bool> only_one_thread{false};
 thread_local bool is_the_one = false;
 thread_local int uncounted = 0;
 
-/// Counts an allocation that begins, and returns whether it has to fail.
+/// Counts an allocation, and returns whether it has to fail.
 bool Fails() {
   if (uncounted > 0 || (only_one_thread.load(std::memory_order_relaxed) && !is_the_one)) return false;
   const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -77,8 +77,8 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// The default nothrow forms call the functions above. Only the nothrow forms of AddressSanitizer do not, so these forms
-// are replaced too.
+// By default the nothrow forms call the functions above. AddressSanitizer's nothrow forms do not, so these forms are
+// replaced too.
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept try {
   return operator new(bytes);
 } catch (const std::bad_alloc&) {

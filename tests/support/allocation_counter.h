@@ -5,28 +5,28 @@
 
 namespace fa::test {
 
-/// Returns the number of calls of operator new since the start of the program. A program that links
-/// allocation_counter.cc replaces every operator new, also in the libraries that it loads.
+/// Returns the number of calls of operator new since the program started. A program that links allocation_counter.cc
+/// replaces every operator new, also for the libraries that it loads.
 [[nodiscard]] int64_t Allocations();
 
-/// Returns the number of blocks of operator new that are not freed.
+/// Returns the number of blocks that operator new has allocated and that are not freed.
 [[nodiscard]] int64_t LiveAllocations();
 
-/// While such an object lives, calls of operator new fail: call number `first` (1 is the next call), and with
-/// `all_later` every later call too. Only one such object may live at a time.
+/// While an object of this class lives, call number `first` of operator new fails (1 is the next call). With
+/// `all_later` every later call fails too. Only one object may live at a time.
 class FailingAllocations {
  public:
-  /// @param this_thread  calls of other threads neither count nor fail
+  /// @param this_thread  if true, calls of other threads are not counted and do not fail
   explicit FailingAllocations(int64_t first, bool all_later, bool this_thread = false);
   ~FailingAllocations();
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
 
-  /// Returns how many calls have failed so far.
+  /// Returns how many calls this object has made fail.
   [[nodiscard]] int64_t failed() const;
 };
 
-/// While such an object lives, allocations of its thread neither count nor fail. It is for allocations of a library
+/// While an object of this class lives, allocations of its thread are not counted and do not fail. Use it for a library
 /// that is not under test.
 class UncountedAllocations {
  public:

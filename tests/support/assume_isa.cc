@@ -1,6 +1,6 @@
-// Hypervisors hide features of the CPUs below them. Tests run every level that the CPU reports, so they would leave out
-// levels whose features are hidden. Therefore each test program tries the instruction VDPBF16PS in a child process
-// before any code asks for the level.
+// A hypervisor may hide features of a CPU. Tests run every level that the CPU reports, so they would leave out levels
+// that need hidden features. Therefore each test program executes the instruction VDPBF16PS in a child process before
+// any code asks for the level.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ bool ExecutesPairsOfBf16() {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The function runs at the first priority that programs may use, because other static objects may ask for the level.
+// The priority is the first that programs may use, because other static objects may ask for the level.
 __attribute__((constructor(101))) void AssumeWhatExecutes() {
   if (std::getenv("FA_ASSUME_ISA") == nullptr && ExecutesPairsOfBf16()) setenv("FA_ASSUME_ISA", "avx512_bf16", 1);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tests whether the CPUs of an emulator, and any number of threads, give the same bits.
+"""Tests whether the CPUs that an emulator offers, and any number of threads, give the same bits.
 
     equal_bits.py RESULT_HASHES EMULATOR ...
 
-Runs result_hashes (tests/fuzz) on emulated CPUs. Each CPU has the levels of the CPUs before it too, so every level runs
-on at least two CPUs. Fails if two lines of one call and level have different outputs, if a CPU has other levels than it
+Runs result_hashes (tests/fuzz) on emulated CPUs. Each CPU also has the levels of the CPUs before it, so every level
+runs on at least two CPUs. Fails if the outputs of one call differ on one level, if a CPU has other levels than it
 should, or if nothing was compared.
 """
 
@@ -21,7 +21,7 @@ FIRST_SEED, CASES = "1", "2"
 
 
 def lines_on(cpu, command):
-    """@return [(family, seed, level, threads, hash of the outputs)] of result_hashes on that CPU"""
+    """@return [(family, seed, level, threads, hash of the outputs)] that result_hashes prints on that CPU"""
     done = subprocess.run([*command, FIRST_SEED, CASES], env={**os.environ, "QEMU_CPU": cpu}, stdout=subprocess.PIPE,
                           text=True, check=True)
     return [(*words[:4], words[5]) for words in (line.split() for line in done.stdout.splitlines())]

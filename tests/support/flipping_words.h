@@ -9,7 +9,7 @@
 
 namespace fa::test {
 
-/// While such an object lives, a thread writes another value and then the old value to 32-bit words, again and again.
+/// While an object of this class lives, a thread changes 32-bit words to another value and back, again and again.
 /// Afterwards the words have their old values.
 class FlippingWords {
  public:
@@ -30,8 +30,8 @@ class FlippingWords {
     };
     std::vector<int32_t> before;
     for (const int32_t* word : words_) before.push_back(*word);
-    // The pauses take all lengths up to some microseconds. So the check of a call may see one value, and the tasks of
-    // the call the other.
+    // The pauses have all lengths up to some microseconds. So the check of a call may see one value, and its tasks the
+    // other.
     for (uint32_t round = 0; !stop_.load(std::memory_order_relaxed); ++round) {
       for (int32_t* word : words_) write(word, other_);
       for (uint32_t i = 0; i < round * 7 % 512; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// Floating-point settings that a caller may have, as the register of the CPU holds them.
+/// Floating-point settings that a caller may have, in the form of the CPU's control register.
 struct FpControl {
   const char* name;
   uint32_t bits;

@@ -10,7 +10,8 @@ namespace fa::test {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kCanaryBytes = 256;  // several vectors, so that a store beyond the end is seen wherever it starts
+// These are several vectors, so that a store outside the bytes is seen wherever it starts.
+constexpr size_t kCanaryBytes = 256;
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// The place of the bytes between the two unreadable pages around every buffer.
+/// Where the bytes lie between the two unreadable pages around every buffer.
 enum class Place : uint8_t {
   kInside,   ///< canaries on both sides
   kAtEnd,    ///< the byte after the last is unreadable
@@ -16,7 +16,7 @@ enum class Place : uint8_t {
 };
 
 /// Memory filled with 0xFF, which is NaN in every floating-point format and "drop" in a mask. Pages that cannot be read
-/// or written lie before and after it. The rest of the pages between is canary, filled with 0xFF too.
+/// or written lie before and after it. The bytes between these pages and the memory are canaries, filled with 0xFF too.
 class GuardedBuffer {
  public:
   /// @param past_alignment  with kInside: bytes past a 64-byte boundary

@@ -7,12 +7,12 @@
 
 namespace fa::test {
 
-/// Returns the limit in seconds after which something counts as hanging. Limits are far more than any machine needs. An
-/// emulator is some twenty times as slow, so under it ten times the limit is enough.
+/// Returns the seconds after which something counts as hanging. `seconds` is far more than any machine needs. An
+/// emulator is some twenty times as slow as a machine, but ten times the limit is still enough.
 inline unsigned HangSeconds(unsigned seconds) { return Emulated() ? 10 * seconds : seconds; }
 
-/// Ends the process by SIGALRM if its scope takes longer. So a hang is a failure of its own and no time-out of the
-/// whole suite. The limit is far more than any machine needs, and no bound on speed.
+/// Ends the process by SIGALRM if its scope takes longer. So a hang fails its test, and not the whole suite by a
+/// time-out. The limit is far more than any machine needs, and not a requirement on speed.
 class HangAlarm {
  public:
   explicit HangAlarm(unsigned seconds = 60) { alarm(HangSeconds(seconds)); }

@@ -1,6 +1,6 @@
-// Implements allocation_counter.h below operator new. In a program that links this file, the C library's own functions
-// count and fail. So all their users fail too: operator new, C++ streams, the loader, pthread_create. Sanitizer builds
-// cannot use this file, because they bring their own allocator.
+// Implements allocation_counter.h one level below operator new: it counts calls of the C library's functions and makes
+// them fail. So everything that allocates can fail: operator new, C++ streams, the loader, pthread_create. Sanitizer
+// builds cannot use this file, because sanitizers replace the allocator.
 #include <dlfcn.h>
 #include <malloc.h>
 
@@ -12,7 +12,7 @@
 
 #include "support/allocation_counter.h"
 
-// These are the C library's own functions, under the names that remain when a program replaces malloc.
+// The C library's allocator, under names that remain when a program defines its own malloc.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -31,7 +31,7 @@ constinit std::atomic<bool> only_one_thread{false};
 constinit thread_local bool is_the_one = false;
 constinit thread_local int uncounted = 0;
 
-/// Counts an allocation that begins, and returns whether it has to fail.
+/// Counts an allocation, and returns whether it has to fail.
 bool Fails() {
   if (uncounted > 0 || (only_one_thread.load(std::memory_order_relaxed) && !is_the_one)) return false;
   const int64_t number = allocations.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// The rows and biases that are read for at least one kept pair.
+/// The rows and biases that at least one kept pair reads.
 struct Seen {
   std::vector<bool> queries, keys, biases;
 };

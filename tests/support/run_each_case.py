@@ -1,9 +1,9 @@
-"""Runs each case of a GoogleTest binary in a process of its own and writes a JUnit report of all of them.
+"""Runs each case of a GoogleTest binary in its own process and writes one JUnit report of all cases.
 
     run_each_case.py a_test report.xml
 
-A case whose process fails has failed, whatever its report says. The exit status is 0 only if there are cases and none
-failed.
+If the process of a case fails, the case has failed, whatever its report says. The exit status is 0 only if there are
+cases and none failed.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ def names_of(binary):
 
 
 def run(binary, name, report):
-    """@return the <testcase> of the case `name`, which runs now"""
+    """Runs the case `name`. @return its <testcase>"""
     report.unlink(missing_ok=True)
     status = subprocess.run([binary, f"--gtest_filter={name}", f"--gtest_output=xml:{report}"], check=False).returncode
     cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class ReportedResult(unittest.TextTestResult):
-    """Notes a <testcase> per case, with the names "module.Class" and "test_name", as pytest does."""
+    """Makes a <testcase> per case, with the names "module.Class" and "test_name", as pytest does."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

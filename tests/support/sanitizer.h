@@ -15,13 +15,13 @@ __attribute__((weak)) void __tsan_init();
 
 namespace fa::test {
 
-/// Returns whether the program runs under AddressSanitizer or ThreadSanitizer, which start their runtimes by these
-/// functions. A sanitizer makes a test five to ten times as slow, and it watches accesses, not values. So tests try
-/// fewer combinations under a sanitizer, but still every feature and every type. The answer comes at run time, because
-/// libraries of the tests are compiled without the sanitizer that watches libfa.
+/// Returns whether the program runs under AddressSanitizer or ThreadSanitizer. Their runtimes have the functions
+/// __asan_init and __tsan_init. A sanitizer makes a test five to ten times as slow, and it watches accesses, not
+/// values. So tests then try fewer combinations, but still every feature and every type. The check is at run time,
+/// because the tests' libraries are compiled without the sanitizer that watches libfa.
 [[nodiscard]] inline bool Sanitized() { return __asan_init != nullptr || __tsan_init != nullptr; }
 
-/// Returns all features with all types. Under a sanitizer each feature has one type, and the types take turns.
+/// Returns every feature with every type. Under a sanitizer each feature has one type, and the types alternate.
 template <typename Features>
 [[nodiscard]] auto WithTypes(const Features& features) {
   constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};

@@ -1,4 +1,4 @@
-// Tests that the checks on which all forward tests rest can fail.
+// Tests that the checks that all forward tests use can fail.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <sys/utsname.h>
@@ -61,8 +61,8 @@ TEST(GuardedBufferDeathTest, TheByteAfterTheLastCannotBeRead) {
   EXPECT_DEATH({ [[maybe_unused]] volatile std::byte read = buffer.data()[100]; }, "");
 }
 
-// Tests do less under an emulator, so a real machine must never be taken for an emulator. An emulator names the
-// processor for which programs are built. The kernel's file (since Linux 6.1) names the machine's processor.
+// Tests do less under an emulator, so a real machine must never count as one. Under an emulator, uname names the
+// processor for which the program is built. The kernel's file (since Linux 6.1) names the machine's processor.
 TEST(Emulator, IsWhatRunsAProgramOfAnotherProcessor) {
   utsname system{};
   ASSERT_EQ(uname(&system), 0);

@@ -23,8 +23,8 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-/// A strided tensor in a guarded buffer, which may be shared with other tensors. An element is read and written by its
-/// offset, in elements, from the first one.
+/// A strided tensor in a guarded buffer, which other tensors may share. An element is accessed by its distance from the
+/// first element, counted in elements.
 class Tensor {
  public:
   Tensor() = default;  ///< an absent tensor
@@ -57,16 +57,16 @@ class Tensor {
   int64_t first_element_ = 0;
 };
 
-/// Returns the number of elements from the first to the last, both included, or 0 for an empty tensor.
+/// Returns the number of elements between the lowest and the highest address, both included, or 0 for an empty tensor.
 [[nodiscard]] int64_t Extent(const Dims& shape, const Dims& stride);
 [[nodiscard]] Dims DenseStride(const Dims& shape);
 
-/// The strides of (b, n, s) in elements. The stride of d is 1.
+/// The strides of b, n and s, in elements. The stride of d is 1.
 struct HeadStrides {
   int64_t batch = 0, head = 0, row = 0;
 };
 
-/// A tensor over (b, n, s, d) in any layout. In TND b is 0 and s is the packed row.
+/// A tensor over (b, n, s, d) in any layout. In TND, b is 0 and s counts packed rows.
 struct HeadTensor {
   Tensor tensor;
   HeadStrides stride;
@@ -80,8 +80,8 @@ struct HeadSizes {
   int64_t batch = 1, heads = 1, rows = 1, size = 1;
 };
 
-/// The elements that are left free: `inner` after each row of a head, `middle` after each group of such rows, and
-/// `outer` after each group of those groups. A layout ignores a member for which it has no room.
+/// Elements that are left free: `inner` after each row of a head, `middle` after each group of such rows, and `outer`
+/// after each group of these groups. A layout ignores a member if it has no such group.
 struct Padding {
   int64_t inner = 0, middle = 0, outer = 0;
 
@@ -90,29 +90,28 @@ struct Padding {
 
 /// Returns the strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
-/// These functions return the shape and the stride of a TensorView in the layout that these strides describe.
+/// These functions return a TensorView's shape in this layout, and its stride for these strides.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
 [[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
 
 [[nodiscard]] HeadTensor MakeHeadTensor(DType dtype, Layout layout, HeadSizes sizes, Padding padding = {},
                                         Placement placement = {});
 
-/// Makes an f32 statistic of query rows, [B, N, S] or packed [T, N]. If there is more than one copy, the copies are
-/// innermost.
+/// Makes an f32 statistic of query rows, [B, N, S] or packed [T, N]. If there are several copies, the copies are one
+/// more, innermost dimension.
 [[nodiscard]] HeadTensor MakeStatistic(bool packed, HeadSizes sizes, int64_t copies, Padding padding = {},
                                        Placement placement = {});
 
-/// The bytes of buffers before a call. The call may change only elements of the given tensors.
+/// The bytes of buffers before a call. The call may change only elements of the tensors that Allow names.
 class Snapshot {
  public:
   void Add(const Tensor& tensor);
   /// Lets the elements of `tensor` change.
   void Allow(const Tensor& tensor);
   /// Overwrites the bytes that may change with a number that no result has (3.4e38, a NaN, or a key that no sequence
-  /// has). So elements that a call does not write are noticed.
+  /// has). So an element that a call does not write is noticed.
   void Forget() const;
-  /// Returns the number of the first byte that changed although it must not, counted from the start of its buffer, or
-  /// -1.
+  /// Returns the index in its buffer of the first byte that changed although it must not, or -1 if there is none.
   [[nodiscard]] int64_t FirstChange() const;
 
  private:

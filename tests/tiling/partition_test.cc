@@ -23,8 +23,8 @@ std::vector<int64_t> LoadsOfParts(const std::vector<int64_t>& before, const std:
   return loads;
 }
 
-// Returns the smallest possible load of the most loaded part, over all partitions into contiguous parts. Dynamic
-// programming tries all cuts.
+// Returns the smallest load that the most loaded part can have, if the parts are contiguous. Dynamic programming tries
+// all cuts.
 int64_t LeastGreatestLoad(const std::vector<int64_t>& before, size_t parts) {
   const size_t n = before.size();
   std::vector<int64_t> best(before);  // loads of one part
@@ -92,7 +92,7 @@ TEST(Partition, FewerUnitsThanPartsLeaveEmptyParts) {
 }
 
 TEST(Partition, NodesAreCutBetweenHeadsWhereThatBalances) {
-  // 6 heads of 16 units over 2 nodes of 8 workers give 3 heads per node.
+  // 6 heads of 16 units on 2 nodes with 8 workers each: each node gets 3 heads.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(96, 10));
   const std::vector<int64_t> head_begin{0, 16, 32, 48, 64, 80, 96};
   const std::vector<int64_t> cuts = PartitionOverNodes(before, head_begin, 16, 2);
@@ -102,14 +102,14 @@ TEST(Partition, NodesAreCutBetweenHeadsWhereThatBalances) {
 }
 
 TEST(Partition, NodesAreCutInsideAHeadWhereANodeWouldBeShortOfWork) {
-  // There are 3 heads for 2 nodes. If heads stayed whole, one node would have twice the load of the other.
+  // There are 3 heads for 2 nodes. With whole heads, one node would have twice the load of the other.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(96, 10));
   const std::vector<int64_t> cuts = PartitionOverNodes(before, std::vector<int64_t>{0, 32, 64, 96}, 16, 2);
   for (const int64_t load : LoadsOfParts(before, cuts)) EXPECT_EQ(load, 60);
 }
 
 TEST(Partition, UnequalNodesGetWorkByTheirWorkers) {
-  // 5 workers on 2 nodes are 3 and 2 workers.
+  // 5 workers on 2 nodes: one node has 3 workers, the other 2.
   const std::vector<int64_t> before = Before(std::vector<int64_t>(50, 1));
   std::vector<int64_t> head_begin;
   for (int64_t head = 0; head <= 50; head += 2) head_begin.push_back(head);

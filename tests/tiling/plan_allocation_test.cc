@@ -1,5 +1,5 @@
-// Every one-call FlashAttention makes a plan. So the number of a plan's allocations is bounded, and does not grow with
-// the items.
+// A call of FlashAttention without a plan makes one. So a plan makes a bounded number of allocations, which does not
+// grow with its items.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,8 +39,8 @@ TEST(PlanAllocation, ASingleTileTakesAHandful) {
   EXPECT_LE(AllocationsOfPlanning(problem, MakeMachine(2), 1), 16);
 }
 
-// Vectors are reserved or double their size. The queues of a simulation allocate memory for about a hundred tasks at a
-// time.
+// Vectors are reserved, or double their size when full. The queues of a simulation allocate memory for about a hundred
+// tasks at once.
 TEST(PlanAllocation, AHundredThousandItemsTakeFarFewer) {
   const AttentionProblem causal = MakeProblem(
       {.lengths = {{131072, 131072}}, .heads = 100, .heads_kv = 100, .d = 128, .dv = 128, .mask = Mask::Causal()});

@@ -1,4 +1,4 @@
-// Sizes that no plan can have are refused by arithmetic before a plan is made.
+// Sizes for which no plan can exist are refused by arithmetic, before a plan is made.
 #include "tiling/plan_limits.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ std::string RefusedForward(const Sizes& sizes, const Machine& machine) {
   return RefusalBy([&] { return MakeForwardPlan(MakeProblem(sizes), machine); });
 }
 
-// Counts the tiles column by column, which is the definition of CountPairTiles.
+// Counts the tiles column by column, as the comment of CountPairTiles defines them.
 double CountOneByOne(const RowRule& rule, const BackwardCut& cut) {
   const auto groups = [&](Interval rows) {
     return rows.empty() ? 0 : (rows.end + cut.block_q - 1) / cut.block_q - rows.begin / cut.block_q;
@@ -136,7 +136,7 @@ TEST(PlanLimits, BackwardIsRefusedForTheMemoryOfItsTasksAndOfOneSlot) {
 TEST(PlanLimits, ForwardOfAnyLengthIsRefusedOrSmall) {
   for (const int exponent : {38, 50, 60}) {
     const int64_t s = Power(exponent);
-    // The keys are cut into 32 parts. The costs of the parts fit 64 bits.
+    // The keys are cut into 32 parts, whose costs fit into 64 bits.
     const HangAlarm alarm;
     const ForwardPlan decode = MakeForwardPlan(
         MakeProblem({.lengths = {{1, s}}, .heads = 1, .heads_kv = 1, .d = 1, .dv = 1}), MakeMachine(32));
@@ -170,7 +170,7 @@ TEST(PlanLimits, ForwardIsRefusedForKeysThatCannotBePacked) {
 }
 
 TEST(PlanLimits, ForwardIsRefusedForTheStatesOfItsPartsBeforeItHasTasks) {
-  // Each sequence has 32 parts. A state has 16 lanes of at least 64 floats.
+  // Each sequence is cut into 32 parts. The state of a part has 16 lanes of at least 64 floats.
   Machine machine = MakeMachine(2);
   const int64_t sequences = 4096;
   const Sizes sizes{.lengths = {sequences, {1, Power(31) - 1}}, .heads = 4, .heads_kv = 2, .d = 64, .dv = 64};
@@ -202,8 +202,7 @@ TEST(PlanLimits, HeadsBeyond32BitsKeepTheirNumbers) {
 }
 
 TEST(PlanLimits, WorkThatNoMachineEndsIsRefusedWithBothNumbers) {
-  // The forward has 2 * (64 + 64) operations for each of the 2^20 * 2^31 pairs of a head. These are 2^59 operations per
-  // head.
+  // Each head has 2^20 * 2^31 pairs. The forward has 2 * (64 + 64) operations per pair, which are 2^59 per head.
   const auto sizes = [](int64_t heads) {
     return Sizes{.lengths = {{Power(20), Power(31)}}, .heads = heads, .heads_kv = heads, .d = 64, .dv = 64};
   };

@@ -1,4 +1,4 @@
-// Compares the mask algebra with dense masks that are written pair by pair from the definitions of the modes.
+// Compares the mask algebra with dense masks, which the test makes pair by pair from the modes' definitions.
 #include "tiling/row_interval.h"
 
 #include <gtest/gtest.h>
@@ -22,8 +22,8 @@ struct ModeCase {
   bool first = false, last = false;  // whether the batch element is the first or the last non-empty one
 };
 
-// Returns whether the mode keeps a pair, by the definition, one line per mode. Distances are small enough here for
-// plain arithmetic.
+// Returns whether a mode keeps a pair, by the mode's definition. Distances are so small here that plain arithmetic
+// cannot overflow.
 bool KeptByDefinition(const ModeCase& mode, int64_t i, int64_t j, int64_t sq, int64_t sk) {
   const int64_t delta = sk - sq;
   const int64_t pre = mode.mask.pre(), next = mode.mask.next();
@@ -73,7 +73,7 @@ void ForAllSizes(Visit visit) {
   }
 }
 
-// Returns the distinct rules that the modes give for a size. All other properties of a mode follow from its rule.
+// Returns the distinct rules that the modes give for a size. Everything else about a mode follows from its rule.
 std::vector<RowRule> DistinctRules(int64_t sq, int64_t sk) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
   std::vector<RowRule> rules;
@@ -98,7 +98,8 @@ void ForAllIntervals(int64_t size, Visit visit) {
   }
 }
 
-// Counts kept pairs one by one, from Keys alone. The table has the count of [rows above i][keys left of j].
+// Counts kept pairs one by one, using Keys only. The table holds the number of kept pairs in [rows above i][keys left
+// of j].
 class DenseMask {
  public:
   explicit DenseMask(const RowRule& rule) {
@@ -119,7 +120,7 @@ class DenseMask {
   int64_t before_[kMaxSize + 1][kMaxSize + 1] = {};
 };
 
-// Returns the smallest interval that has all x in [0, size) for which `holds`, or {0, 0} if there is no such x.
+// Returns the smallest interval that contains every x in [0, size) for which `holds`, or {0, 0} if there is none.
 template <typename Holds>
 Interval HullWhere(int64_t size, Holds holds) {
   Interval hull{size, 0};
@@ -251,7 +252,8 @@ TEST(ListedRows, AreTakenIfNoRowWithKeysIsBeforeOneAboveIt) {
     int64_t got = 0;
     const RowRule rule = ListedRowRule(begins, ends, sk, &got);
     if (got != want) {
-      // A row without keys counts as if it ended where the row above ends. No later row may begin before that end.
+      // A row without keys counts as if it ended where the row above ends. A later row that begins before that end is
+      // refused, even if `want` allows it.
       bool gap = false;
       for (size_t i = 0; i < begins.size(); ++i) gap = gap || begins[i] >= ends[i];
       ASSERT_TRUE(gap && want < 0) << got << " " << want;
@@ -327,7 +329,7 @@ TEST(RowInterval, RectanglesBeyondTheMatrixAreCutToIt) {
   EXPECT_EQ(rule.Classify({0, 4}, {6, 256}), TileClass::kNone);
 }
 
-// Extreme distances mean "no bound" or "no key". They give the same masks as pre, next = +-(sq + sk).
+// Extreme distances mean "no bound" or "no key". They give the same masks as pre and next of +-(sq + sk).
 TEST(RowInterval, ExtremeDistancesSaturate) {
   const int64_t extremes[] = {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::min() + 1,
                               std::numeric_limits<int64_t>::max() - 1, std::numeric_limits<int64_t>::max()};
@@ -365,7 +367,7 @@ TEST(RowInterval, HugeSizesAreCountedInClosedForm) {
   EXPECT_EQ(pairs(Mask::Causal(), kBillion, kBillion), kBillion * (kBillion + 1) / 2);
   EXPECT_EQ(pairs(Mask::Band(0, 0), kBillion, kBillion), kBillion);
   EXPECT_EQ(pairs(Mask::Prefix({kBillion}), kBillion, kBillion), kBillion * kBillion);
-  // In a window of 512 keys, the first 511 rows have fewer keys.
+  // In a window of 512 keys, the first 511 rows have fewer keys than that.
   EXPECT_EQ(pairs(Mask::Band(511, 0), kBillion, kBillion), kBillion * 512 - 511 * 512 / 2);
   EXPECT_EQ(pairs(Mask::None(), int64_t{1} << 40, int64_t{1} << 40), std::numeric_limits<int64_t>::max());
 }

@@ -48,7 +48,7 @@ TEST(MaskText, SaysTheRule) {
   EXPECT_EQ(TextOf(Mask::CausalTopLeft(), 4, 6), "causal from the first row");
   EXPECT_EQ(TextOf(Mask::CausalTopLeft(), 6, 6), "causal");
   EXPECT_EQ(TextOf(Mask::Band(2, 1), 6, 6), "row i: keys i-2 to i+1");
-  EXPECT_EQ(TextOf(Mask::Band(2, 0), 4, 6), "row i: keys i+0 to i+2");  // row i stands at key i+2
+  EXPECT_EQ(TextOf(Mask::Band(2, 0), 4, 6), "row i: keys i+0 to i+2");  // row i's diagonal is at key i+2
   EXPECT_EQ(TextOf(Mask::Band(100, 1), 6, 6), "row i: keys to i+1");
   EXPECT_EQ(TextOf(Mask::Band(1, 100), 6, 6), "row i: keys from i-1");
   EXPECT_EQ(TextOf(Mask::Causal(), 0, 6), "no rule");
@@ -60,7 +60,7 @@ TEST(MaskText, SaysThatSequencesDiffer) {
   EXPECT_EQ(MaskText(sequences), "causal");
   sequences[2].rule.hi = 0;
   EXPECT_EQ(MaskText(sequences), "rules that differ");
-  sequences[2].sq = 0;  // a sequence without rows does not count
+  sequences[2].sq = 0;  // a sequence without rows is left out
   EXPECT_EQ(MaskText(sequences), "causal");
   for (Sequence& sequence : sequences) sequence.rule.listed = std::make_shared<std::vector<Interval>>(4);
   EXPECT_EQ(MaskText(sequences), "listed rows");

@@ -13,7 +13,7 @@
 
 namespace fa::tiling {
 
-/// The sizes of a call in the form that tests write. `lengths` has (sq, sk) of each sequence.
+/// The sizes of a call, in a form that tests can write briefly. `lengths` has (sq, sk) of each sequence.
 struct Sizes {
   std::vector<std::pair<int64_t, int64_t>> lengths;
   int64_t heads = 1, heads_kv = 1;
@@ -27,8 +27,8 @@ struct Sizes {
 
 [[nodiscard]] AttentionProblem MakeProblem(const Sizes& sizes);
 
-/// Returns a random problem of up to 6 sequences with up to 400 rows and keys, some of length 0. The mask has any mode
-/// or listed rows. The problem may have GQA and may pack keys.
+/// Returns a random problem of up to 6 sequences with up to 400 rows and keys, some with none. It may have a mask of
+/// any mode, listed rows, several query heads per kv head, and packed keys.
 [[nodiscard]] AttentionProblem RandomProblem(std::mt19937_64& random);
 
 /// Returns a synthetic AVX-512 machine, which may have more workers and nodes than any test machine.

@@ -38,18 +38,18 @@ TEST(Simulate, BalancedRangesRunSideBySide) {
 }
 
 TEST(Simulate, AnIdleWorkerTakesTheBackHalfOfTheLargestRange) {
-  // Worker 1 has no tasks in its own range. At time 0 worker 0 has claimed task 0, and {1..5} are left. Worker 1 takes
-  // the back half, {4, 5}. Later it takes task 3 too. Both workers end after 3 tasks.
+  // Worker 1 has no tasks in its own range. At time 0 worker 0 has claimed task 0, and tasks 1 to 5 are left. Worker 1
+  // takes the back half of them, {4, 5}, and later task 3 too. Both workers end after 3 tasks.
   EXPECT_EQ(SimulateMakespan(Graph(6, {0, 6, 6}), std::vector<int64_t>(6, 10)), 30);
 }
 
 TEST(Simulate, ATaskClaimedEarlyRunsWhenItsPredecessorEnds) {
-  // Task 1 of worker 1 waits for task 0, but task 2 does not wait.
+  // Task 1, which worker 1 claims, waits for task 0. Task 2 does not wait.
   EXPECT_EQ(SimulateMakespan(Graph(3, {0, 1, 3}, {{0, 1}}), std::vector<int64_t>{10, 5, 3}), 15);
 }
 
 TEST(Simulate, IdleWorkersWakeForReleasedTasks) {
-  // Task 0 releases four tasks that all four workers share.
+  // Task 0 frees four tasks, one for each of the four workers.
   const std::vector<std::pair<int32_t, int32_t>> edges{{0, 1}, {0, 2}, {0, 3}, {0, 4}};
   EXPECT_EQ(SimulateMakespan(Graph(5, {0, 5, 5, 5, 5}, edges), std::vector<int64_t>{1, 7, 7, 7, 7}), 8);
 }

@@ -95,7 +95,7 @@ BackwardCall::References BackwardCall::Compute() const {
   return result;
 }
 
-// A gradient of slopes is a sum over all pairs that cancel, so the naive computation may be right by chance.
+// A gradient of slopes is a sum over all pairs, most of which cancels. So the naive computation may be exact by chance.
 ::testing::AssertionResult BackwardCall::SlopesMatch(const reference::Gradients& exact) const {
   const reference::Problem& p = forward.problem;
   const BackwardValues values{.problem = p, .forward = reference::Forward(p), .d_out = d_out_};
@@ -113,8 +113,8 @@ BackwardCall::References BackwardCall::Compute() const {
   return ::testing::AssertionSuccess();
 }
 
-// Checks the rule for gradients: the error is at most 3 times the error of the naive computation in the same type.
-// `exact` is rounded to that type, which may hide or add one rounding on either side.
+// Checks that the error is at most 3 times the error of the naive computation in the same type. `exact` is rounded to
+// that type, which may change either error by one rounding.
 ::testing::AssertionResult BackwardCall::TensorMatches(const std::string& flag, const npy::Array& exact,
                                                        const npy::Array& naive) const {
   const npy::Array got = npy::Load(PathOf(flag));

@@ -13,20 +13,20 @@
 
 namespace fa::test {
 
-/// One `fa run backward` on the files of a `fa run forward`. `forward` has the options of the call.
+/// One `fa run backward` on files that a `fa run forward` has read and written. `forward` has the options of the call.
 class BackwardCall {
  public:
   BackwardCall(std::string layout, const reference::Problem& problem,
                reference::Format format = reference::Format::kF32);
 
   ForwardCall forward;
-  std::string outputs;  ///< appended to the command line: flags of optional gradients
+  std::string outputs;  ///< flags of optional gradients, which the command line ends with
 
   /// Asks for one more optional gradient.
   void Want(const std::string& flag);
   /// Runs `fa run forward`, which writes the files that the backward reads.
   [[nodiscard]] CliResult RunForward() { return forward.Run(); }
-  /// Returns the words `run backward`, its options and inputs, without outputs.
+  /// Returns the words of the command line up to its outputs: `run backward`, options and inputs.
   [[nodiscard]] std::string InputWords() const;
   [[nodiscard]] CliResult RunBackward(const std::string& more = "") const;
   /// Runs forward and backward and compares every gradient that was asked for with the reference.

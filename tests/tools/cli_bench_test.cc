@@ -62,7 +62,7 @@ TEST(CliBench, DecodeIsHeldAgainstTheRateAtWhichItsMemoryIsRead) {
 }
 
 TEST(CliBench, OtherProgramsMakeFiguresDoubtful) {
-  // Meanwhile other programs spin, one for each CPU.
+  // While the benchmark runs, one other program per CPU spins.
   const CliResult result = RunCommand(
       "for i in $(seq $(nproc)); do (while :; do :; done) & busy=\"$busy $!\"; done; " + std::string(FA_CLI_COMMAND),
       "bench forward --shape 1,1,1,64,64,64 --threads 1 --seconds 0.5; kill $busy", "");
@@ -83,7 +83,7 @@ TEST(CliBench, DecodeOfAFewBytesHasNoReadRate) {
 }
 
 TEST(CliBench, ChecksEveryLayoutAndMaskBeforeTiming) {
-  // A wrong row would give exit code 1. In each of these calls the rows that the tool checks agree with the library.
+  // If a checked row were wrong, the exit code would be 1.
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
                             "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
                             "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {
@@ -110,7 +110,7 @@ TEST(CliBench, BadArgumentsNameTheFlag) {
 
 TEST(CliBench, TimesForAsLongAsAsked) {
   using Clock = std::chrono::steady_clock;
-  // The time asked for is more than the default of 2.5 s. How much longer the call takes depends on the machine.
+  // --seconds asks for more than the default of 2.5 s. How much longer the call takes depends on the machine.
   constexpr double kSeconds = 3;
   const Clock::time_point begin = Clock::now();
   const CliResult result = RunCli("bench forward --shape 1,1,1,8,8,16 --threads 1 --seconds 3");

@@ -1,4 +1,4 @@
-// Tests that completion and man pages follow the tables of the commands.
+// Completion scripts and man pages follow the tables of the commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,8 +98,8 @@ TEST(CliCompletion, EveryFlagOfEveryCommandIsInEveryScript) {
   EXPECT_GT(flags, 300u);
 }
 
-/// The command takes every value that its flag offers: if the call fails, the error is about something else. The other
-/// commands share these flags.
+/// The command accepts every value that completion offers for its flags. If the call fails, the error is about
+/// something else. Other commands have the same flags.
 TEST(CliCompletion, OfferedValuesOfPlansAreAccepted) {
   int tried = 0;
   tool::ForEachCommand(Tree(), [&](const tool::CommandEntry& command) {

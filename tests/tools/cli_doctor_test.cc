@@ -37,7 +37,8 @@ TEST(CliDoctor, TestsEveryLevelOfThisCpu) {
     EXPECT_LE(test["fraction"].get<double>(), 1) << test;
   }
   EXPECT_EQ(got, want);
-  // Results of random numbers are rounded. An error of exactly 0 everywhere would mean that nothing was compared.
+  // Results of random numbers are rounded, so some error is not 0. Errors of 0 everywhere would mean that nothing was
+  // compared.
   EXPECT_GT(report["self_test"][0]["error"].get<double>(), 0);
 }
 
@@ -69,8 +70,8 @@ TEST(CliDoctor, ColoursAreForTerminals) {
   }
 }
 
-// The doctor names an assumed level that the CPU lacks. If the CPU has the level, or the process may not assume it,
-// there is no finding.
+// The doctor names an assumed level that the CPU does not report. If the CPU reports the level, or the process may not
+// assume it, the doctor says nothing.
 TEST(CliDoctor, ALevelTakenForGrantedIsNamed) {
   const CliResult result = RunCli(kShort, "FA_ASSUME_ISA=avx512_bf16");
   if (result.exit_code == 0) {

@@ -19,12 +19,12 @@ using ::testing::HasSubstr;
 
 constexpr int kFailure = 1, kBadArgument = 2;
 
-/// One valid call, to which tests add one mistake.
+/// A valid call, into which each test puts one mistake.
 class CliErrors : public ::testing::Test {
  protected:
   CliErrors() : call_("BNSD", {.heads = 2, .heads_kv = 2, .d = 8, .dv = 8, .lengths = {.sq = {4}, .sk = {6}}}) {}
 
-  /// Expects the exit code, one line that names the flag, and no new file.
+  /// Expects the exit code, one line of error that names the flag, and no new file.
   void ExpectRefusal(const std::string& flags, int exit_code, const std::string& named) {
     const std::vector<std::string> before = call_.scratch().Names();
     call_.flags = valid_ + " " + flags;
@@ -38,7 +38,7 @@ class CliErrors : public ::testing::Test {
     npy::Save(call_.scratch().Path(name), array);
     return call_.scratch().Path(name);
   }
-  /// Replaces the value of one of the valid flags.
+  /// Replaces the value of one flag of the valid call.
   void Replace(const std::string& flag, const std::string& value) {
     const size_t at = valid_.find(flag + " ");
     const size_t end = valid_.find(' ', at + flag.size() + 1);
@@ -71,7 +71,7 @@ TEST_F(CliErrors, WithoutALayoutItIsThatOfBench) {
   EXPECT_TRUE(call_.Matches());
 }
 
-// libFuzzer found a word that moved a terminal's cursor and so hid the message.
+// A word that libFuzzer found moved a terminal's cursor, and so hid the message.
 TEST_F(CliErrors, ControlCharactersOfWordsAreNotShown) {
   const CliResult result = RunCli("plan forward --shape \"$(printf '1,2\\r\\033[K\\n3')\"");
   EXPECT_EQ(result.exit_code, 2);

@@ -30,13 +30,13 @@ struct Line {
   std::string schema, words;
 };
 
-/// Returns the second word of a command line, which names the operator.
+/// Returns the second word of a command line, which is the operator's name.
 std::string OperatorOf(const std::string& words) {
   const size_t begin = words.find(' ') + 1;
   return words.substr(begin, words.find(' ', begin) - begin);
 }
 
-// Command lines of commands that have --json. Lines() adds every other command that has --json, without arguments.
+// Command lines of commands that have --json. Lines() adds the other commands that have --json, without arguments.
 const std::vector<Line> kLines = {
     {"info", "info"},
     {"doctor", "doctor --seconds 0.01 --threads 1"},
@@ -98,7 +98,7 @@ TEST(CliJson, OfEveryCommandIsWhatTheSchemaSays) {
   }
 }
 
-// JsonSchema checks every keyword of the schema, so it finds each of these changes to a right answer.
+// JsonSchema checks every keyword of the schema. So it finds each of these changes to a right answer.
 TEST(JsonSchema, FindsWhatIsWrong) {
   const CliResult result = RunCli("plan forward --shape 1,1,1,8,8,8 --ranks 2 --json");
   ASSERT_EQ(result.exit_code, 0) << result.err;

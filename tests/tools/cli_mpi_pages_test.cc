@@ -1,4 +1,4 @@
-// fa-mpi completion and fa-mpi man describe its own commands and run without mpirun.
+// `fa-mpi completion` and `fa-mpi man` describe fa-mpi's own commands, and run without mpirun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(MpiMan, PagesAreGoodTroffAndNameTheProgram) {
   }
 }
 
-// Packages are built on machines where MPI cannot start, so the man page must not need it.
+// Packages are built on machines on which MPI cannot start, so `fa-mpi man` must not start MPI.
 TEST(MpiMan, DoesNotBeginMpi) {
   const std::string broken = "OMPI_MCA_pml=none OMPI_MCA_ess=none";
   const CliResult page = RunCommand(FA_MPI_CLI, "man", broken);

@@ -5,7 +5,7 @@
 
 namespace fa::test {
 
-/// The environment for mpirun: more ranks than cores, each with one thread.
+/// The environment for mpirun. It allows more ranks than cores, and gives each rank one thread.
 inline constexpr const char* kRanksEnvironment =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
     "OMPI_MCA_btl_vader_single_copy_mechanism=none FA_NUM_THREADS=1";

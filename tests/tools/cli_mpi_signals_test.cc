@@ -1,4 +1,4 @@
-// A signal reaches mpirun while rank 0 of fa-mpi has files that are not yet published.
+// Tests a signal that mpirun gets while rank 0 of fa-mpi has written files that have not got their names yet.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ pid_t StartRanks(const std::string& arguments) {
   _exit(127);
 }
 
-/// Returns the process that writes the first file NAME.PID-N.part of the folder, or 0 if there is none.
+/// Returns the process that is writing the folder's first file NAME.PID-N.part, or 0 if there is no such file.
 pid_t WriterOf(const ScratchFolder& folder) {
   for (const std::string& name : folder.Names()) {
     if (!name.ends_with(".part")) continue;
@@ -39,21 +39,21 @@ pid_t WriterOf(const ScratchFolder& folder) {
   return 0;
 }
 
-/// Returns whether the process exists. The process may be the child of any other process.
+/// Returns whether the process exists. It need not be a child of this process.
 bool Exists(pid_t pid) { return kill(pid, 0) == 0; }
 
 /// A call of two ranks with four outputs.
 class RanksUnderSignals : public ::testing::TestWithParam<int> {
  protected:
   RanksUnderSignals() : before_(call_.scratch().Names()), all_(before_) {
-    prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks that outlive mpirun then become children of this process
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // if mpirun ends before its ranks, they become children of this process
     for (const char* output : {"lse", "out", "softmax-max", "softmax-sum"}) {
       all_.push_back(std::string("new_") + output + ".npy");
       words_ += std::string(" --") + output + " '" + call_.scratch().Path(all_.back()) + "'";
     }
   }
-  /// Starts the ranks, and stops the one that writes while its files are not yet published. On a busy machine the rank
-  /// may be too quick; then the call starts again.
+  /// Starts the ranks, and stops the rank that writes before its files get their names. If the rank is too quick,
+  /// starts the call again.
   void StartAndStopTheWriter() {
     for (int attempt = 0; attempt < 100; ++attempt) {
       for (const std::string& name : call_.scratch().Names()) {
@@ -73,8 +73,8 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
     }
     FAIL() << "no rank was seen writing";
   }
-  /// Expects that mpirun ends with an error, and that the writer ends too. An interrupted mpirun does not always wait
-  /// for its ranks.
+  /// Expects that mpirun ends with an error, and that the writing rank ends too. An interrupted mpirun does not always
+  /// wait for its ranks.
   void ExpectAnEnd() {
     int status = 0;
     ASSERT_TRUE(WaitForChild(mpirun_, &status));
@@ -86,8 +86,7 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  /// Returns whether the writer has ended. If the writer has become a child of this process, notes whether it was
-  /// killed.
+  /// Returns whether the writing rank has ended. If it had become a child of this process, notes whether it was killed.
   bool WriterHasEnded() {
     int status = 0;
     if (waitpid(writer_, &status, WNOHANG) != writer_) return !Exists(writer_);
@@ -104,16 +103,16 @@ class RanksUnderSignals : public ::testing::TestWithParam<int> {
 
 TEST_P(RanksUnderSignals, TheWriterLeavesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartAndStopTheWriter());
-  // The stopped writer gets the signal when it goes on, before it does anything else.
+  // The stopped rank gets the signal as soon as it goes on, before it does anything else.
   EXPECT_EQ(kill(writer_, GetParam()), 0);
   EXPECT_EQ(kill(writer_, SIGCONT), 0);
   ExpectAnEnd();
   EXPECT_EQ(call_.scratch().Names(), before_);
 }
 
-// mpirun lets a stopped process go on before it passes the signal on, and kills the process after a delay of a second.
-// When the first rank ends, the delay ends too. So mpirun may kill the writer at once, which no program can handle.
-// Then the test starts again.
+// Before mpirun passes the signal on, it lets a stopped process go on, and it kills that process a second later. But
+// when the first rank ends, mpirun no longer waits. So it may kill the writing rank at once, which no program can
+// handle. Then the test starts again.
 TEST_P(RanksUnderSignals, MpirunLeavesAllOrNothing) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     killed_ = false;

@@ -1,4 +1,4 @@
-// Under mpirun, fa-mpi writes the files that fa writes, prints an error once, and leaves no rank waiting.
+// Under mpirun, fa-mpi writes the same files as fa, prints an error only once, and leaves no rank waiting.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ struct RankCase {
   reference::Problem problem;
   std::string flags;  ///< flags of the call
   int ranks;
-  std::string cut;  ///< flags that cut the call among the ranks
+  std::string cut;  ///< flags that divide the call among the ranks
   Format format = Format::kF32;
 };
 
@@ -86,8 +86,8 @@ reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) 
   return problem;
 }
 
-/// Returns calls in both directions over more ranks than this machine may have cores. Each mask, layout, type and cut
-/// occurs once.
+/// Returns calls in both directions, over more ranks than this machine may have cores. Each mask, layout, type and way
+/// to cut the rows occurs once.
 std::vector<RankCase> ManyRanks() {
   return {
       {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},
@@ -111,15 +111,15 @@ struct BiasedCall {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::vector<int64_t> bias, mask;  ///< shapes; an empty shape means no mask
+  std::vector<int64_t> bias, mask;  ///< shapes; an empty shape means that the call has none
   std::string flags = {};           ///< flags of the call
   bool gradient = true;             ///< whether the bias has a gradient
 };
 
 class RowsOfFiles : public ::testing::TestWithParam<BiasedCall> {};
 
-/// The rank that holds queries reads their rows of --pse and --atten-mask, and writes their rows of --dpse. Rows that
-/// hold for all queries are read by all ranks and written by one rank.
+/// Each rank reads its own query rows of --pse and --atten-mask, and writes its own rows of --dpse. If one row of a
+/// file applies to all queries, all ranks read it, and one rank writes its gradient.
 TEST_P(RowsOfFiles, OfBiasAndMaskMakeTheFilesOfOneProcess) {
   ForwardCall call(GetParam().layout, GetParam().problem);
   call.flags += " " + GetParam().flags;
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, GradientFilesOfRanks,
 INSTANTIATE_TEST_SUITE_P(ManyRanks, GradientFilesOfRanks, ::testing::ValuesIn(ManyRanks()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// A small call with an output.
+/// A small call that has an output.
 class RanksRefuse : public ::testing::Test {
  protected:
   RanksRefuse() : call_("BNSD", Sizes({300}, {300})), before_(call_.scratch().Names()) {}
@@ -270,7 +270,7 @@ TEST_F(RanksRefuse, CommandLinesThatDiffer) {
   Expect(result, 2, "rank 1: another command line than rank 0's");
 }
 
-/// If a process leaves before the call, MPI ends the other processes.
+/// If a process leaves before the call, MPI ends all other processes.
 TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   const ForwardCall call("BNSD", Sizes({300}, {300}));
   const CliResult result = RunCommand(
@@ -282,12 +282,12 @@ TEST(RanksThatLeave, BeforeTheCallLeaveNobodyWaiting) {
   EXPECT_THAT(call.scratch().Names(), ::testing::Not(::testing::Contains("out.npy")));
 }
 
-/// Returns the mistakes that the schema finds in a printed result of fa-mpi bench.
+/// Returns what the schema finds wrong in a result that fa-mpi bench has printed.
 std::vector<std::string> SchemaErrors(const nlohmann::json& report) {
   return JsonSchema(nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA))).Errors("bench_ranks", report);
 }
 
-// The tests below run each of these commands.
+// The tests after this one run each of these commands.
 TEST(RanksBench, TheCommandsWithJsonAreThoseOfTheSchema) {
   const nlohmann::json schema = nlohmann::json::parse(std::ifstream(FA_JSON_SCHEMA));
   const nlohmann::json operators = {"forward", "backward"};

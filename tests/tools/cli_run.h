@@ -6,24 +6,24 @@
 
 namespace fa::test {
 
-/// The result of a run of the command line tool.
+/// What a run of the command line tool returned and printed.
 struct CliResult {
   int exit_code = -1;
   std::string out, err;
 
-  /// Returns whether err is exactly one line.
+  /// Returns whether `err` is exactly one line.
   [[nodiscard]] bool HasOneLineOfError() const;
 };
 
-/// Runs `COMMAND ARGUMENTS` as a shell would, with `environment` before it ("FA_FORCE_ISA=avx2").
+/// Runs `COMMAND ARGUMENTS` in a shell. `environment` stands before the command, for example "FA_FORCE_ISA=avx2".
 [[nodiscard]] CliResult RunCommand(const std::string& command, const std::string& arguments,
                                    const std::string& environment);
 
 /// Runs `fa ARGUMENTS` as RunCommand does.
 [[nodiscard]] CliResult RunCli(const std::string& arguments, const std::string& environment = "");
 
-/// Runs `fa bench ARGUMENTS` with the fewest calls that the tool times. Tests check its comparisons and its output with
-/// it, not its rates.
+/// Runs `fa bench ARGUMENTS` with the fewest calls that can be timed. Tests use it to check comparisons and output, not
+/// rates.
 [[nodiscard]] CliResult RunShortBench(const std::string& arguments);
 
 /// Returns how often `word` occurs in `text`.

@@ -49,7 +49,7 @@ std::vector<std::string> CompletionScript::FishOffers(const std::string& line) c
 }
 
 std::vector<std::string> CompletionScript::ZshOffers(const std::string& words, int current) const {
-  // The builtins of the completion system are replaced by functions that print their arguments.
+  // Functions that print their arguments replace zsh's builtins for completion.
   const std::string program =
       "compadd() { print -l -- \\$@ }; _files() { print files }; _message() { }; "
       "_describe() { print -l -- \\${(P)2%%:*} }; words=(" +

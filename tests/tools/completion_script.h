@@ -8,14 +8,14 @@
 
 namespace fa::test {
 
-/// Returns the words of the text, which white space separates.
+/// Returns the words of a text in which white space separates them.
 [[nodiscard]] std::vector<std::string> WordsOf(const std::string& text);
 
-/// The completion script that a program's `completion SHELL` prints, in a folder that also has a file tensor.npy. The
-/// words of a line are given as a shell reads them, and the last word is unfinished.
+/// The script that a program's command `completion SHELL` prints, in a folder that also has a file tensor.npy. A test
+/// passes the words of a line as a shell reads them. The last word is unfinished.
 class CompletionScript {
  public:
-  /// @param program  name of the program; the function for bash is _NAME, with underscores
+  /// @param program  name of the program; bash's function is this name after '_', with underscores
   /// @param command  the command that runs the program
   CompletionScript(std::string program, const std::string& command, const std::string& shell);
 

@@ -1,4 +1,4 @@
-// The demo's comparisons find an error that rounding does not explain, and a NaN at any place.
+// The demo's comparisons find an error that rounding does not explain, and they find a NaN anywhere.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ npy::Array Filled(npy::ElementType type, T value) {
 npy::Array Floats(float value) { return Filled<float>(npy::ElementType::kF32, value); }
 npy::Array Doubles(double value) { return Filled<double>(npy::ElementType::kF64, value); }
 
-/// Returns a layer whose inputs are all 1. The output is a mean of ones, so it is 1 too.
+/// Returns a layer whose inputs are all 1. The output is the mean of ones, which is 1.
 Layer OnesLayer() {
   Layer layer;
   for (npy::Array* array : {&layer.q, &layer.k, &layer.v, &layer.out}) *array = Floats(1);
@@ -29,8 +29,8 @@ Layer OnesLayer() {
   return layer;
 }
 
-/// Returns the gradients for an output gradient of ones. dq and dk are 0, because delta equals dO V^T. Each of three
-/// queries adds a third to dv.
+/// Returns the gradients for an output gradient of ones. dq and dk are 0, because dO V^T equals delta. Each of three
+/// queries adds 1/3 to dv.
 Gradients OnesGradients() {
   Gradients gradients;
   for (npy::Array* array : {&gradients.d_out, &gradients.dv}) *array = Floats(1);

@@ -1,4 +1,4 @@
-// The doctor's findings for invented variables, settings and results.
+// Tests what the doctor finds in invented variables, settings and results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,7 +153,7 @@ TEST(DoctorFindings, WrongResultsAreNamed) {
   EXPECT_EQ(findings[0].text, "dq[batch 0] = 1, want 2");
 }
 
-/// A machine whose kernel shows the files that a test writes.
+/// A machine on which the kernel's files are those that a test writes.
 class InventedSystem {
  public:
   void Write(const std::string& path, const std::string& text) const {

@@ -1,4 +1,4 @@
-// Every argument of every operator that the command line runs has a flag that the command really has.
+// For every argument of every operator that the command line runs, there is a flag, and the command has this flag.
 #include "flags/flag_names.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ struct Command {
   const char* name;
   std::span<const FlagName> (*names)();
   CallFields fields;
-  std::vector<std::string> others;  ///< options and other names that errors name
+  std::vector<std::string> others;  ///< options, and other names that errors may have
 };
 
 std::span<const FlagName> NoNames() { return {}; }
@@ -35,7 +35,8 @@ CallFields Fields() {
   return FieldsOf(&args);
 }
 
-/// Returns the function that lists the names that only some commands have, among them the command of this operator.
+/// Returns the function that lists the names of arguments which only some commands have. The command of this operator
+/// is one of them.
 template <typename Args, typename Options>
 auto NamesOf() {
   if constexpr (requires(Options options) { options.mask = SparseMask::kNone; }) return tool::SparseFlagNames;
@@ -43,7 +44,7 @@ auto NamesOf() {
   return NoNames;
 }
 
-/// Returns the options of an operator, and the other names that errors may give.
+/// Returns the options of an operator, and other names that its errors may have.
 template <typename Args, typename Options>
 std::vector<std::string> OthersOf() {
   std::vector<std::string> others = {"threads", "isa"};
@@ -82,7 +83,7 @@ std::vector<std::string> ArgumentsOf(const Command& command) {
   return arguments;
 }
 
-// An entry that no argument of any command uses would belong to an argument that is gone or misspelled.
+// If no argument of any command uses an entry, the argument is gone or misspelled.
 TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
   std::set<const FlagName*> used;
   const auto use = [&used](std::span<const FlagName> names, const std::string& argument) {
@@ -95,7 +96,7 @@ TEST(FlagNames, HaveNoEntryThatNoArgumentUses) {
       if (!use(command.names(), argument)) use(tool::SharedFlagNames(), argument);
     }
   }
-  // Arguments of calls over ranks, which belong to several commands.
+  // These arguments of calls over ranks belong to several commands.
   for (const char* argument : {"shards.intervals", "shards.strategy", "shards.heads_in_flight", "machines.ranks"})
     use(tool::SharedFlagNames(), argument);
   for (const auto names : {tool::SharedFlagNames(), tool::InferenceFlagNames(), tool::SparseFlagNames()}) {

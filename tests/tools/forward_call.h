@@ -15,24 +15,25 @@
 
 namespace fa::test {
 
-/// One `fa run forward` with random inputs, both as files in a layout and in double for the reference.
+/// One `fa run forward` with random inputs. They are both in files of a layout, and in double for the reference.
 class ForwardCall {
  public:
-  /// Fills q, k, v (and the rope parts, if d_rope > 0) of `problem`, rounded to `format`, and writes them.
+  /// Fills q, k and v of `problem` (and the rope parts, if d_rope > 0) with numbers rounded to `format`, and writes
+  /// them to files.
   ForwardCall(std::string layout, const reference::Problem& problem,
               reference::Format format = reference::Format::kF32);
 
   reference::Problem problem;
-  std::string flags;  ///< appended to the command line
+  std::string flags;  ///< flags that the command line ends with
 
-  /// Adds ` FLAG path` with a new file that holds the array.
+  /// Writes the array to a new file, and adds ` FLAG path` to the flags.
   void AddFile(const std::string& flag, const npy::Array& array);
-  /// Returns a tensor of the problem as it lies in a file of the layout, with `columns` values per row. The rows are
-  /// rows of queries or of keys.
+  /// Returns a tensor of the problem as a file of this layout holds it, with `columns` values per row. `rows` has the
+  /// numbers of query rows or of key rows per sequence.
   [[nodiscard]] npy::Array InLayout(const std::vector<double>& canonical, int64_t heads,
                                     const std::vector<int64_t>& rows, int64_t columns) const;
 
-  /// Runs the command and asks for every output.
+  /// Runs the command with flags for every output.
   [[nodiscard]] CliResult Run();
   /// Runs the command and compares output, maximum, sum and lse with the reference.
   [[nodiscard]] ::testing::AssertionResult Matches();
@@ -49,7 +50,7 @@ class ForwardCall {
   [[nodiscard]] double Value(const npy::Array& array, int64_t at) const;
   [[nodiscard]] std::string OutLayout() const { return layout_ == "BNSD_BSND" ? "BSND" : layout_; }
 
-  /// Returns the index of column 0 of row i, head n, batch element b in a file of layout `layout`.
+  /// Returns the index at which row i of (b, n) begins in a file of layout `layout`.
   [[nodiscard]] int64_t At(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows, int64_t columns,
                            int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] std::vector<int64_t> Shape(const std::string& layout, int64_t heads, const std::vector<int64_t>& rows,
@@ -63,7 +64,7 @@ class ForwardCall {
   uint64_t seed_ = 1;
 };
 
-/// Returns an array with these numbers.
+/// Returns an array with this type, shape and numbers.
 template <typename T>
 [[nodiscard]] npy::Array ArrayOf(npy::ElementType type, std::vector<int64_t> shape, const std::vector<T>& numbers) {
   npy::Array array(type, std::move(shape));
@@ -71,7 +72,7 @@ template <typename T>
   return array;
 }
 
-/// Returns a problem that is small in every size.
+/// Returns a problem whose sizes are all small.
 [[nodiscard]] reference::Problem SmallProblem();
 
 /// Returns numbers drawn from the normal distribution.

@@ -7,13 +7,14 @@
 
 namespace fa::test {
 
-/// A JSON schema with the words of draft 2020-12 that docs/schema uses. Any other word in a schema makes every value
-/// wrong, so that no word goes unchecked.
+/// A JSON schema with those keywords of draft 2020-12 that docs/schema uses. If a schema has any other keyword, every
+/// value counts as wrong, so that no keyword goes unchecked.
 class JsonSchema {
  public:
   explicit JsonSchema(nlohmann::json document) : document_(std::move(document)) {}
 
-  /// Returns the mistakes that the schema `name` of $defs finds in the value, one per line. No lines mean no mistakes.
+  /// Returns what is wrong in the value by the schema `name` of $defs, one line per mistake. A right value gives no
+  /// lines.
   [[nodiscard]] std::vector<std::string> Errors(const std::string& name, const nlohmann::json& value) const;
   /// Returns the names of $defs.
   [[nodiscard]] std::vector<std::string> Names() const;

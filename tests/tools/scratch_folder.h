@@ -7,7 +7,7 @@
 
 namespace fa::test {
 
-/// A folder for the files of one test, removed with everything in it.
+/// A folder for the files of one test. The destructor removes it with everything in it.
 class ScratchFolder {
  public:
   ScratchFolder();

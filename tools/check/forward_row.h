@@ -22,7 +22,7 @@ struct HeadRows {
   return LoadElement(rows.data, rows.dtype, rows.offset + row * rows.row_stride + column);
 }
 
-/// One row of attention in double. `bound` says for each column how far a correct f32 computation may be from that
+/// One row of attention in double. `bound` has one entry per column: how far a correct f32 computation may be from the
 /// column's value.
 struct ForwardRow {
   std::vector<double> out;
@@ -31,7 +31,7 @@ struct ForwardRow {
   double lse_error = 0;         ///< how far a correct log-sum-exp may be from max + log_sum
 };
 
-/// The inputs of one query row. `keeps` says which keys the row sees.
+/// The inputs of one query row. `keeps` tells whether the row sees a key.
 struct ForwardRowInputs {
   HeadRows q, k, v;
   int64_t row = 0;
@@ -42,18 +42,18 @@ struct ForwardRowInputs {
 
 /// Computes one row of Softmax(scale * q k^T) v by plain loops.
 ///
-/// In the bound, u = 2^-24, and u_t is the unit roundoff of the inputs' type. A = max_j |scale| sum_d |q_d k_jd|, and
-/// W_d = sum_j P_j |v_jd| with P normalised.
-/// - A score is D multiply-adds, a scaling and a subtraction of the maximum, of values up to A. So a score is off by at
+/// In the bound, u = 2^-24, and u_t is the unit roundoff of the inputs' type. A is the largest |scale| sum_d |q_d k_jd|
+/// over the keys j. W_d = sum_j P_j |v_jd|, where P is normalised.
+/// - A score is D multiply-adds, a scaling and a subtraction of the maximum, with values up to A. So it is off by at
 ///   most (D + 6) u A.
-/// - P_j has twice that error of a score as its relative error, because numerator and sum each have it once. Likewise
-///   P_j has twice the error e of exp2 (2 ulp for f32, 4e-6 for 16-bit types). For a 16-bit type the rounding of P adds
-///   u_t.
-/// - The sum and the product with V are Sk additions each, with an error of 2 Sk u together.
-/// - The output is rounded once, by u_t |O_d|. In f16 the output may be subnormal, and then the rounding adds 2^-25.
+/// - P_j is a quotient of an exponential and a sum of exponentials. Each has the error of a score, and the error e of
+///   exp2 (2 ulp for f32, 4e-6 for 16-bit types). So P_j has twice the sum of these as its relative error. For a 16-bit
+///   type, rounding P adds u_t.
+/// - The sum and the product with V have Sk additions each. Their errors add up to 2 Sk u.
+/// - Rounding the output adds u_t |O_d|. In f16 the output may be subnormal, which adds 2^-25.
 /// - The bound is (2 (D + 6) u A + 2 Sk u + 2 e + [16-bit] u_t) W_d + u_t |O_d| + [f16] 2^-25.
 /// - The log-sum-exp has the errors of one score, of the sum and of one exp2: (D + 6) u A + Sk u + e. The error of the
-///   maximum cancels.
+///   maximum cancels, because the sum has the opposite one.
 [[nodiscard]] ForwardRow ComputeForwardRow(const ForwardRowInputs& inputs);
 
 }  // namespace fa::check

@@ -25,13 +25,13 @@ Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) 
   return dot;
 }
 
-/// A factor of the terms of a sum, with the factor's error.
+/// One factor of each term of a sum, and how far the factor may be off.
 struct Factor {
   double value = 0;
   double error = 0;
 };
 
-/// Adds to a factor's error the error of rounding it to a 16-bit type.
+/// Adds to the factor's error the error of rounding the factor to a 16-bit type.
 Factor Rounded(Factor factor, DType dtype) {
   if (dtype == DType::kF32) return factor;
   factor.error += UnitRoundoff(dtype) * std::fabs(factor.value);
@@ -59,7 +59,7 @@ Pair ComputePair(const BackwardHead& head, const RowFacts& facts, int64_t row, i
   return {.p = Rounded({p, p_error}, dtype), .ds = Rounded({p * difference, ds_error}, dtype)};
 }
 
-/// Accumulates the sum over x of factor_x row_x, with its error.
+/// Adds up factor_x row_x over x, and the error of this sum.
 class RowSum {
  public:
   explicit RowSum(const HeadRows& rows)

@@ -10,7 +10,7 @@
 
 namespace fa::check {
 
-/// The forward's results for one query row that the backward needs, and how far correct results may be from these.
+/// What the backward needs from the forward for one query row, and how far correct numbers may be from these.
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp
   double lse_error = 0;
@@ -18,13 +18,14 @@ struct RowFacts {
   double delta_error = 0;
 };
 
-/// Computes the facts from the statistics and the output that the backward is given. The facts have the error of an f32
+/// Computes the facts from the statistics and the output that the backward is given. delta then has the error of an f32
 /// inner product.
 [[nodiscard]] RowFacts FactsFromInputs(const HeadRows& out, const HeadRows& d_out, int64_t row, double max, double sum);
-/// Computes the facts from a forward in double. The error of the facts includes the error of an f32 forward.
+/// Computes the facts from a forward in double. Their errors include those of an f32 forward.
 [[nodiscard]] RowFacts FactsFromForward(const ForwardRow& forward, const HeadRows& d_out, int64_t row);
 
-/// One query head with the keys that it sees. `keeps` and `facts` are called only where a gradient needs them.
+/// One query head with the keys that it sees. `keeps` and `facts` are called only for rows and keys that a gradient
+/// needs.
 struct BackwardHead {
   HeadRows q, k, v, d_out;
   int64_t sq = 0, sk = 0;
@@ -33,7 +34,7 @@ struct BackwardHead {
   std::function<RowFacts(int64_t row)> facts;
 };
 
-/// A row of a gradient in double. `bound` says for each column how far a correct f32 computation may be from that
+/// A row of a gradient in double. `bound` has one entry per column: how far a correct f32 computation may be from the
 /// column's value.
 struct GradientRow {
   std::vector<double> value;
@@ -49,16 +50,17 @@ struct KeyGradients {
 ///
 /// In the bound, u = 2^-24, and u_t is the unit roundoff of the inputs' type. For the pair (i, j), A = |scale| sum_d
 /// |q_d k_d| and B = sum_d |dO_d v_d|.
-/// - A score is D multiply-adds and a handful of scalings and subtractions, of values up to A, |max| and |log_sum|.
-/// - So P_ij has the relative error r = (D + 8) u (A + |max| + |log_sum|) + lse_error + e, with the error e of exp2 as
-///   in ComputeForwardRow. A P_ij that is flushed to 0 is off by 2^-126.
+/// - A score is D multiply-adds and a handful of scalings and subtractions, with values up to A, |max| and |log_sum|.
+/// - So P_ij has the relative error r = (D + 8) u (A + |max| + |log_sum|) + lse_error + e, where e is the error of exp2
+///   as in ComputeForwardRow. If P_ij is flushed to 0, it is off by 2^-126.
 /// - dP_ij is off by Dv u B. So dS_ij is off by P (r |dP - delta| + Dv u B + delta_error + 3 u (|dP| + |delta|)).
 /// - Rounding dS to a 16-bit type adds u_t |dS|, and in f16 also 2^-25.
-/// - A sum of n terms adds (n + 8) u times the sum of their magnitudes. The last rounding adds u_t times the result.
+/// - A sum of n terms is off by (n + 8) u times the sum of their magnitudes. Rounding the result adds u_t times the
+///   result.
 [[nodiscard]] GradientRow ComputeQueryGradient(const BackwardHead& head, int64_t row);
 
-/// Computes dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. The bounds are
-/// made like the bound of ComputeQueryGradient.
+/// Computes dk_j = scale sum_i dS_ij q_i and dv_j = sum_i P_ij dO_i over the query heads of a group. Their bounds add
+/// up the same errors as that of ComputeQueryGradient.
 [[nodiscard]] KeyGradients ComputeKeyGradients(std::span<const BackwardHead> group, int64_t key);
 
 }  // namespace fa::check

@@ -29,7 +29,7 @@ Product Multiply(const std::vector<double>& a, const std::vector<double>& b) {
   return product;
 }
 
-// Returns the error of rounding a result to this type.
+// Returns the error of rounding a result to `dtype`.
 double LastRounding(DType dtype, double value) {
   return UnitRoundoff(dtype) * std::fabs(value) + (dtype == DType::kF16 ? 0x1p-25 : 0);
 }

@@ -5,7 +5,7 @@
 
 namespace fa::tool {
 
-/// Runs the command that the words of `argv` name. An error is one line on stderr.
+/// Runs the command that the words in `argv` name. Prints an error as one line on stderr.
 /// @param argv  as main gets it, with the program's name first
 /// @return the exit code: 0, kFailure or kBadArguments
 [[nodiscard]] int RunCommandLine(int argc, char** argv);

@@ -7,17 +7,17 @@
 
 namespace fa::tool {
 
-// Each function adds one command below its group. A command does its work in CLI11's callback and throws UsageError or
+// Each function adds one command to its group. The command does its work in CLI11's callback, and throws UsageError or
 // Failure.
 
-/// Each function adds `fa run` or `fa plan` of one operator. The functions are in files of commands/.
+/// Declares functions that add `fa run` or `fa plan` for one operator. They are in the files of commands/.
 #define FA_DECLARE(name, function, args, options, text) \
   void AddRun##name(CLI::App& run);                     \
   void AddPlan##name(CLI::App& plan);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// The operators that `fa bench` measures. The functions are in files of bench/.
+/// The operators that `fa bench` measures. The functions that add them are in the files of bench/.
 #define FA_BENCHED_OPERATORS(X) \
   X(Forward)                    \
   X(Backward)                   \
@@ -36,8 +36,8 @@ FA_BENCHED_OPERATORS(FA_DECLARE)
 void AddInfo(CLI::App& app);
 /// Adds `fa doctor` (folder doctor/).
 void AddDoctor(CLI::App& app);
-/// Adds completion and man pages of the commands of `app`, which must live as long as the added commands (folder
-/// pages/).
+/// Adds the commands for completion and man pages of `app`'s commands (folder pages/). `app` must live as long as
+/// these.
 void AddCompletion(CLI::App& app);
 void AddMan(CLI::App& app);
 

@@ -23,8 +23,8 @@ namespace {
 
 const char* program_name = "fa";
 
-/// Ends the process as after any other lack of memory. Destructors of nlohmann::json allocate (json_value::destroy). If
-/// there is no memory, these destructors throw, so std::terminate calls this function.
+/// Ends the process as after any other lack of memory. std::terminate calls this function if a destructor of
+/// nlohmann::json throws. These destructors allocate (json_value::destroy), so they throw if there is no memory.
 [[noreturn]] void EndWithoutMemory() noexcept {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
@@ -37,8 +37,8 @@ const char* program_name = "fa";
   std::abort();
 }
 
-/// Returns the command that the first words name. If a word is not a command, throws an error that names the word and
-/// the commands. CLI11 would only say that a command is missing.
+/// Returns the command that the first words name. If a word is no command, the error names the word and the commands.
+/// CLI11 would only say that a command is missing.
 const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
@@ -56,8 +56,8 @@ const CLI::App& CommandOf(const CLI::App& app, int argc, char** argv) {
   return *command;
 }
 
-/// Refuses options that the command does not have, all in one message, because CLI11 would ask for required options
-/// first. Refuses empty values too, which CLI11 would take for missing values.
+/// Refuses all options that the command does not have, in one message. CLI11 would first ask for required options. Also
+/// refuses empty values, which CLI11 would take for missing ones.
 void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   std::string unknown;
   for (int i = 1; i < argc; ++i) {
@@ -73,7 +73,7 @@ void CheckOptionWords(const CLI::App& command, int argc, char** argv) {
   if (!unknown.empty()) throw UsageError("unknown option " + unknown);
 }
 
-/// Returns whether the words name only a group of commands.
+/// Returns whether the words name a group of commands and nothing more.
 bool EndsWithGroup(const CLI::App& command, int argc, char** argv) {
   const bool is_group = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
   return is_group && (argc < 2 || argv[argc - 1][0] != '-');
@@ -84,7 +84,7 @@ bool EndsWithGroup(const CLI::App& command, int argc, char** argv) {
   std::string line = app.get_name();
   for (const std::string& word : words) line += ' ' + word;
   words.emplace_back("--help");
-  std::reverse(words.begin(), words.end());  // CLI11 takes the words in reverse
+  std::reverse(words.begin(), words.end());  // CLI11 takes the words in reverse order
   try {
     app.parse(words);
   } catch (const CLI::Success& help) {
@@ -98,7 +98,7 @@ bool EndsWithGroup(const CLI::App& command, int argc, char** argv) {
 
 int Report(const char* program, int exit_code, const char* message) noexcept {
   char part[512];
-  // The message quotes words of the command line, and their control characters must not reach a terminal.
+  // The message quotes words of the command line. Their control characters must not reach a terminal.
   const auto shown = [](char letter) { return std::iscntrl(static_cast<unsigned char>(letter)) != 0 ? ' ' : letter; };
   std::fputs(program, stderr);
   std::fputs(": ", stderr);

@@ -1,5 +1,5 @@
-// fa-mpi: commands of fa under mpirun. Every process reads the same words. If all ranks have agreed on an error, rank 0
-// alone prints it, and all ranks end with its exit code.
+// fa-mpi runs commands of fa under mpirun. Every process reads the same words. If the ranks have agreed on an error,
+// only rank 0 prints it, and all ranks end with its exit code.
 
 #include <mpi.h>
 
@@ -49,7 +49,7 @@ void AddCommands(CLI::App& app, fa::tool::RankCommand& chosen) {
 
 constexpr const char* kText = "Attention on CPUs, one call over the processes of mpirun";
 
-/// Returns whether the words ask for a text about the program, for which MPI is not needed.
+/// Returns whether the words ask for a text about the program, such as help. Such texts need no MPI.
 bool AsksForPages(int argc, char** argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   return first == "completion" || first == "man";
@@ -70,7 +70,7 @@ void Main(int argc, char** argv, const fa::tool::RankSession& session) {
   session.Together([&] { fa::tool::Parse(app, argc, argv); });
   std::string words;
   for (int i = 1; i < argc; ++i) words.append(argv[i]).append(1, '\n');
-  words.insert(0, std::to_string(words.size()) + '\n');  // only the beginning of a long command line is sent
+  words.insert(0, std::to_string(words.size()) + '\n');  // the length comes first, because long lines are cut
   const std::string of_first = session.OfFirst(words);
   session.Together([&] {
     if (words.substr(0, of_first.size()) == of_first) return;
@@ -91,7 +91,7 @@ int RunRank(int argc, char** argv) {
   auto transport = fa::mpi::MakeTransport(MPI_COMM_WORLD);
   if (!transport.ok()) return Abort(transport.status().message().c_str());
   const fa::tool::RankSession session(std::move(*transport));
-  // All ranks print the same, so only rank 0 prints.
+  // All ranks would print the same, so only rank 0 prints.
   if (!session.is_first() && std::freopen("/dev/null", "w", stdout) == nullptr) return Abort("/dev/null: cannot open");
   try {
     Main(argc, argv, session);

@@ -1,6 +1,6 @@
-// fa-mpi bench forward, backward: measures FLOP/s of all ranks, counting unmasked work only, as a fraction of the
-// ranks' peak. The peak is measured in the same run. Every rank makes the tensors of the whole call, checks its own
-// rows with them, and then times calls on its own rows.
+// fa-mpi bench forward, backward: measures the FLOP/s of all ranks, in which masked pairs do not count, as a fraction
+// of the ranks' peak. The peak is measured in the same run. Every rank makes the tensors of the whole call, checks its
+// own rows with them, and then times calls on its own rows.
 
 #include <fmt/format.h>
 
@@ -38,12 +38,13 @@ struct RankBenchFlags {
   CutFlags cut;
 };
 
-/// A rank's own rows of the whole call's tensors, copied into memory of their own.
+/// Copies of a rank's rows of the whole call's tensors.
 class OwnTensors {
  public:
   explicit OwnTensors(const OwnRows& rows) : rows_(rows) {}
 
-  /// Take replaces the view of an input by this rank's part of the input, whose rows are copied from the whole tensor.
+  /// Take copies this rank's rows of an input, and makes `view` describe the copy. Give does the same for an output,
+  /// without copying.
   void Take(TensorView& view, RowAxis axis) { view = Make(view, axis, /*copy=*/true).View(); }
   void Give(MutableTensorView& view, RowAxis axis) {
     std::byte* const whole = static_cast<std::byte*>(view.data);
@@ -52,7 +53,7 @@ class OwnTensors {
     outputs_.push_back({whole, shape, axis, &own});
     view = own.MutableView();
   }
-  /// Copies this rank's rows of the outputs that were passed to Give back into the whole tensors.
+  /// Copies this rank's rows of the outputs, whose views were passed to Give, to the whole tensors.
   void Return() const {
     for (const auto& [whole, shape, axis, own] : outputs_) npy::PutRows(own->array, Where(shape, axis), whole);
   }
@@ -79,7 +80,7 @@ class OwnTensors {
   std::vector<Output> outputs_;
 };
 
-/// A planned call over ranks that is to be measured.
+/// A planned call over ranks, and what is needed to measure it.
 struct RankBench {
   const char* op;
   const RankBenchFlags& flags;
@@ -88,13 +89,13 @@ struct RankBench {
   const Context& context;
   RankSchedule schedule;
   RanksInfo ranks;
-  std::string isa;              ///< the level on which the ranks have agreed
-  std::function<void()> call;   ///< throws UsageError, Failure
+  std::string isa;              ///< the level on which the ranks agreed
+  std::function<void()> call;   ///< makes the call; throws UsageError, Failure
   std::function<void()> check;  ///< checks this rank's rows; throws Failure
 };
 
-/// Times the calls. The time of a call is the time of its slowest rank. The peak is the sum of all ranks' peaks, which
-/// are measured at the same time. So all ranks see the same times and stop together.
+/// Times the calls. A call takes as long as its slowest rank. The peak is the sum of the peaks of all ranks, measured
+/// at the same time. So all ranks see the same numbers and stop together.
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {
@@ -126,7 +127,7 @@ void Print(const RankBench& bench, const bench::BracketedTiming& timing, const c
   const auto most = [](const std::vector<int64_t>& of_ranks) {
     return *std::max_element(of_ranks.begin(), of_ranks.end());
   };
-  // CheckTraffic has compared these numbers with the bytes that a call moved.
+  // CheckTraffic has compared these numbers with the bytes that a call has moved.
   const int64_t sent = most(bench.ranks.sent_bytes), received = most(bench.ranks.received_bytes);
   const std::string& strategy = bench.ranks.strategy;
   nlohmann::ordered_json json = {{"op", bench.op},
@@ -154,7 +155,7 @@ void Print(const RankBench& bench, const bench::BracketedTiming& timing, const c
              static_cast<double>(sent) / (1 << 20), static_cast<double>(received) / (1 << 20));
 }
 
-/// Checks that the first call has moved the bytes that the plan states. Throws Failure.
+/// Throws Failure unless the first call has moved as many bytes as the plan states.
 void CheckTraffic(const RankBench& bench, const Traffic& before) {
   const Traffic& after = bench.session.transport()->traffic();
   const auto rank = static_cast<size_t>(bench.session.rank());
@@ -181,7 +182,7 @@ void MeasureAndPrint(const RankBench& bench) {
   Print(bench, timing, peak.unit());
 }
 
-/// A benchmark's case over all ranks, with this rank's rows.
+/// The call that a benchmark measures over all ranks, and this rank's rows of it.
 struct RankCase {
   std::unique_ptr<Context> context;
   std::optional<ForwardCase> forward;
@@ -251,7 +252,7 @@ void BenchForward(const RankBenchFlags& flags, const RankSession& session) {
   MeasurePlan("forward", flags, session, *of, plan, args, [&] { data->CheckRows(of->mine.q_rows); });
 }
 
-/// Benchmarks the backward. Every rank computes the whole forward first, and the time of the forward does not count.
+/// Benchmarks the backward. Every rank first computes the whole forward, which is not timed.
 void BenchBackward(const RankBenchFlags& flags, const RankSession& session) {
   std::optional<RankCase> of;
   std::optional<BackwardData> data;

@@ -8,10 +8,11 @@
 
 namespace fa::tool {
 
-/// The work of a command. All ranks begin this work after every rank has parsed its command line.
+/// The work of a command. All ranks begin it after every rank has parsed its command line.
 using RankCommand = std::function<void(const RankSession&)>;
 
-// Each function adds one command below its group. If the command is called, CLI11's callback sets `chosen` to its work.
+// Each function adds one command to its group. When CLI11 finds the command, its callback sets `chosen` to the
+// command's work.
 void AddRankRunForward(CLI::App& run, RankCommand& chosen);
 void AddRankRunBackward(CLI::App& run, RankCommand& chosen);
 void AddRankBenchForward(CLI::App& bench, RankCommand& chosen);

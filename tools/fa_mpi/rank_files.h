@@ -20,7 +20,7 @@ namespace fa::tool {
 /// The rows of queries and of keys that a rank holds.
 struct OwnRows {
   std::vector<npy::RowRange> queries, keys;
-  std::vector<npy::RowRange> pairs;  ///< elements of TND's [N*sum(Sq*Sk)] that this rank holds (SetPairs)
+  std::vector<npy::RowRange> pairs;  ///< the elements of TND's [N*sum(Sq*Sk)] that this rank holds (SetPairs)
 
   explicit OwnRows(const RankSchedule::Rank& rank);
   /// @param cu_q, cu_kv  prefix sums of a call that the library has accepted
@@ -33,8 +33,7 @@ struct OwnRows {
   [[nodiscard]] std::vector<int64_t> Part(std::vector<int64_t> shape, const RowAxis& axis) const;
 };
 
-/// A file of which a rank reads its own rows, or all rows if `rows.axis` is -1. The view becomes the rank's part of the
-/// tensor.
+/// A file of which a rank reads its own rows, or all rows if `rows.axis` is -1. The view then describes what was read.
 struct RankInput {
   const char* flag;
   TensorView* view;
@@ -42,16 +41,16 @@ struct RankInput {
 };
 void ReadOwnRows(const std::vector<RankInput>& inputs, const OwnRows& rows, InputFiles& files);
 
-/// The files that all ranks write together. Each rank writes its own rows, and either all files are written or none.
-/// Rank 0 creates and publishes the files, and writes everything that belongs to no single rank.
+/// The files that all ranks write together. Each rank writes its own rows. Either all files are written or none. Rank 0
+/// creates and publishes the files, and writes what is not divided among the ranks.
 class RankOutputs {
  public:
-  /// Checks the destinations on rank 0, where it throws what OutputFiles::Add throws. Other ranks check nothing.
+  /// On rank 0, checks the destinations and throws what OutputFiles::Add throws. Other ranks check nothing.
   RankOutputs(std::vector<OutputSpec> outputs, const RankSession& session);
 
-  /// Sets which rows of an output are a rank's own, if that depends on the call.
+  /// Sets how an output is divided among the ranks, if that depends on the call.
   void SetRows(const MutableTensorView& output, RowAxis rows);
-  /// Puts tensors for this rank's rows into the views of the outputs.
+  /// Makes tensors for this rank's rows, and lets the views of the outputs describe them.
   void Allocate(const OwnRows& rows);
   /// Writes and publishes the files. All ranks must call Commit.
   void Commit(const OwnRows& rows);

@@ -1,5 +1,5 @@
-// fa-mpi run forward, backward. The steps: read headers, agree, read own rows, run, write own rows of the outputs'
-// files.
+// fa-mpi run forward, backward: reads headers, agrees with the other ranks, reads this rank's rows, runs, and writes
+// this rank's rows of the outputs.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ struct BackwardRun {
   CutFlags cut;
 };
 
-/// The files of a call. This rank has some rows of their tensors.
+/// The files of a call, and which rows of their tensors this rank has.
 struct RankFiles {
   std::unique_ptr<Context> context;
   SequenceShards shards;
@@ -38,7 +38,7 @@ struct RankFiles {
   std::optional<RankOutputs> outputs;
   std::optional<OwnRows> rows;
 
-  /// Takes this rank's rows from the schedule, which exists only if the call is valid.
+  /// Sets this rank's rows from the schedule. Throws if there is no schedule because the call is invalid.
   void Cut(const Result<RankSchedule>& schedule, const RankSession& session) {
     ThrowUnlessOk(schedule.status());
     const auto axis = static_cast<int>(SequenceAxis(inputs->options.layout));
@@ -50,9 +50,9 @@ struct RankFiles {
   }
 };
 
-/// Returns the dimension of the position bias along which ranks divide it. Every rank has the whole of slopes, of one
-/// row for all queries, and of the form of 1024 rows. If every sequence has one row, a flat bias of one row per head
-/// has the length of a bias of all rows. Such a bias is divided like a bias of all rows.
+/// Returns the dimension along which ranks divide the position bias. Every rank has all of it if it holds slopes, a
+/// single row for all queries, or 1024 rows. If every sequence has one row, a flat bias with one row per head is as
+/// long as one with all rows, and is divided like it.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;
@@ -104,7 +104,7 @@ std::vector<RankInput> BackwardInputs(const AttentionOptions& options, Attention
           {"--softmax-sum", &args.softmax_sum, stats}};
 }
 
-/// Plans and runs the call that the ranks have read, and writes its outputs.
+/// Plans and runs the call whose inputs the ranks have read, and writes its outputs.
 template <typename Args, typename Plan>
 void RunAndWrite(const char* name, const RankFiles& files, RankOutputs& outputs, const Args& args,
                  const Result<Plan>& plan, const RankSession& session) {

@@ -13,7 +13,7 @@
 namespace fa::tool {
 namespace {
 
-/// The outcome of `work` on one rank, as it is sent.
+/// How `work` ended on one rank, in the form that is sent.
 struct Outcome {
   int32_t exit_code = 0;
   std::array<char, 2044> text = {};

@@ -12,7 +12,7 @@
 
 namespace fa::tool {
 
-/// An error on which all ranks have agreed. Every rank throws this error, and one rank prints it.
+/// An error on which all ranks have agreed. Every rank throws it, and one rank prints it.
 class AgreedError : public std::runtime_error {
  public:
   AgreedError(int exit_code, const std::string& text) : std::runtime_error(text), exit_code_(exit_code) {}
@@ -22,8 +22,8 @@ class AgreedError : public std::runtime_error {
   int exit_code_;
 };
 
-/// The ranks that run one command. Work that may fail on some ranks only is done in Together, so that no rank waits for
-/// a rank that has already failed.
+/// The ranks that run one command. Work that may fail on some ranks only must run in Together, so that no rank waits
+/// for a rank that has failed.
 class RankSession {
  public:
   explicit RankSession(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
@@ -33,13 +33,12 @@ class RankSession {
   [[nodiscard]] bool is_first() const { return rank() == 0; }
   [[nodiscard]] const std::shared_ptr<Transport>& transport() const { return transport_; }
 
-  /// Calls `work` on every rank; all ranks must call Together. If `work` throws on some ranks, all ranks throw
-  /// AgreedError with the text of the lowest of these ranks. The text also names that rank, unless all ranks failed
-  /// with equal texts.
+  /// Calls `work`. All ranks must call Together. If `work` throws on some ranks, all ranks throw AgreedError with the
+  /// text of the lowest of these ranks. The text also names that rank, unless all ranks failed with the same text.
   void Together(const std::function<void()>& work) const;
-  /// Returns the text of rank 0, at most 4095 bytes. All ranks must call OfFirst.
+  /// Returns the text of rank 0, up to 4095 bytes. All ranks must call OfFirst.
   [[nodiscard]] std::string OfFirst(const std::string& text) const;
-  /// Returns the numbers of all ranks in the order of the ranks. All ranks must call OfAll.
+  /// Returns the numbers of all ranks, ordered by rank. All ranks must call OfAll.
   [[nodiscard]] std::vector<double> OfAll(double number) const;
 
  private:

@@ -13,16 +13,16 @@ namespace {
 
 constexpr size_t kLineBytes = 64, kHugePageBytes = size_t{2} << 20;
 
-/// Allocates memory. Large arrays ask for huge pages, because reading a long array from small pages waits for address
-/// translations.
+/// Allocates memory. Large arrays ask for huge pages, because reading a long array from small pages is slowed down by
+/// address translation.
 std::byte* Allocate(size_t bytes) {
   const bool huge = bytes >= 2 * kHugePageBytes;
   void* memory = nullptr;
   if (posix_memalign(&memory, huge ? kHugePageBytes : kLineBytes, std::max<size_t>(bytes, 1)) != 0) {
     throw std::bad_alloc();
   }
-  // The system may ignore the advice. The advice covers whole huge pages only, because memory behind the last one may
-  // belong to others.
+  // The system may ignore the advice. The advice covers only whole huge pages, because the memory after the last one
+  // may belong to something else.
   if (huge) madvise(memory, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -60,7 +60,7 @@ const char* Descr(ElementType type) { return Facts(type).descr; }
 std::optional<ElementType> ParseDescr(const std::string& descr) {
   for (const TypeFacts& facts : kTypes) {
     if (descr == facts.descr) return facts.type;
-    // Elements of one byte have no byte order. NumPy writes '|', other writers '<'.
+    // One-byte elements have no byte order. NumPy writes '|' for it, and other writers '<'.
     if (facts.size == 1 && descr == std::string("<") + (facts.descr + 1)) return facts.type;
   }
   return std::nullopt;

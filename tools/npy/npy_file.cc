@@ -48,7 +48,7 @@ void Save(const std::string& path, ElementType type, std::span<const int64_t> sh
   File file = Open(path, "wb");
   try {
     Write(file.get(), type, shape, data);
-    // Closing flushes the file, and a full disk may cause an error only here.
+    // Closing flushes the file. If the disk is full, this may be noticed only here.
     if (std::fclose(file.release()) != 0) throw IoError(std::strerror(errno));
   } catch (const IoError& error) {
     throw IoError(path + ": " + error.what());

@@ -7,7 +7,7 @@
 namespace fa::npy {
 namespace {
 
-/// A reader of the few Python literals that a header may have.
+/// Reads the few kinds of Python literals that a header may have.
 class Literals {
  public:
   explicit Literals(std::string_view text) : rest_(text) {}
@@ -46,7 +46,7 @@ class Literals {
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc() || value < 0) throw FormatError("malformed header, want sizes of at least 0 in shape");
     rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-    Take('L');  // Python 2 wrote long integers with an L
+    Take('L');  // Python 2 wrote an L after long integers
     return value;
   }
 
@@ -121,7 +121,7 @@ Header ParseHeader(std::string_view text) {
 }
 
 std::string FormatHeader(ElementType type, std::span<const int64_t> shape) {
-  constexpr size_t kPreamble = 10;  // bytes of magic, version and 16-bit length
+  constexpr size_t kPreamble = 10;  // bytes of the magic, the version and a 16-bit length
   constexpr size_t kAlignment = 64;
   std::string dictionary =
       std::string("{'descr': '") + Descr(type) + "', 'fortran_order': False, 'shape': " + ShapeText(shape) + ", }";

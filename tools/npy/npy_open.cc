@@ -24,8 +24,8 @@ std::string ReadDictionary(std::FILE* file) {
   unsigned char length[4] = {};
   ReadExactly(file, length, length_bytes, "header");
   const size_t size = length[0] | length[1] << 8 | length[2] << 16 | static_cast<size_t>(length[3]) << 24;
-  // The header of an array of numbers is far shorter than this. A larger length means a damaged file, for which no
-  // memory is allocated.
+  // The header of an array of numbers is far shorter than this. A larger length means that the file is damaged, so no
+  // memory is allocated for it.
   constexpr size_t kMaxHeader = size_t{1} << 20;
   if (size > kMaxHeader) throw FormatError("malformed header, " + std::to_string(size) + " bytes long");
   std::string dictionary(size, ' ');
@@ -33,7 +33,7 @@ std::string ReadDictionary(std::FILE* file) {
   return dictionary;
 }
 
-/// Refuses a regular file that is too short for what its header claims, before memory is allocated.
+/// Refuses a regular file that is shorter than its header says, before memory is allocated.
 void CheckLength(std::FILE* file, size_t data_bytes) {
   struct stat facts {};
   if (fstat(fileno(file), &facts) != 0 || !S_ISREG(facts.st_mode)) return;
@@ -67,10 +67,11 @@ Header ReadHeader(std::FILE* file) {
   return header;
 }
 
-// Goes through the result in order, and updates the offset in the source step by step.
+// Goes through the elements of the result in order, and updates the offset in the source step by step.
 Array ToRowMajor(const Array& source) {
   Array result(source.type(), source.shape());
-  if (result.size() == 0) return result;  // if a size is 0, others may be so large that strides overflow
+  // If a size is 0, the others may be so large that strides overflow.
+  if (result.size() == 0) return result;
   const size_t element = SizeOf(source.type());
   const std::vector<int64_t>& shape = source.shape();
   std::vector<int64_t> stride(shape.size()), index(shape.size(), 0);

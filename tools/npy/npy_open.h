@@ -15,13 +15,13 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-/// Opens a file. Throws IoError, whose text starts with the path.
+/// Opens a file. Throws IoError, whose text begins with the path.
 [[nodiscard]] File Open(const std::string& path, const char* mode);
-/// Reads exactly `bytes` bytes. `what` names these bytes in an error. Throws IoError and FormatError, whose texts lack
-/// the path.
+/// Reads exactly `bytes` bytes. Errors call these bytes `what`. Throws IoError and FormatError, whose texts lack the
+/// path.
 void ReadExactly(std::FILE* file, void* into, size_t bytes, const char* what);
-/// Reads the header of a file up to its data, and checks that the file has enough data. Throws IoError and FormatError,
-/// whose texts lack the path.
+/// Reads a file's header, up to the data, and checks that the file is long enough for the data. Throws IoError and
+/// FormatError, whose texts lack the path.
 [[nodiscard]] Header ReadHeader(std::FILE* file);
 /// Returns a column-major array as a row-major array.
 [[nodiscard]] Array ToRowMajor(const Array& source);

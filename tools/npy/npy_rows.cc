@@ -1,5 +1,5 @@
-// Rows of one dimension lie in runs of consecutive bytes. For each index of the dimensions before it there is one run
-// per range of rows. A column-major array is a row-major array with its dimensions reversed.
+// The rows of one dimension lie in runs of consecutive bytes. For each index of the dimensions before it, there is one
+// run per range of rows. A column-major array is treated as a row-major array with reversed dimensions.
 #include "npy/npy_rows.h"
 
 #include <fcntl.h>
@@ -28,10 +28,10 @@ int64_t RowsIn(std::span<const RowRange> rows) {
   return count;
 }
 
-/// Calls move(byte in the file's data, byte in the rows' own array, bytes) for every run.
+/// Calls move(offset in the file's data, offset in the rows' own array, bytes) for every run. Offsets are in bytes.
 template <typename Move>
 void ForEachRun(const RowsOfArray& where, size_t element, const Move& move) {
-  // If a size is 0, other sizes may be so large that products overflow.
+  // If a size is 0, the others may be so large that products overflow.
   if (std::find(where.shape.begin(), where.shape.end(), 0) != where.shape.end()) return;
   const int64_t outer = Product(where.shape.first(where.axis)), of_axis = where.shape[where.axis];
   const int64_t row_bytes = Product(where.shape.subspan(where.axis + 1)) * static_cast<int64_t>(element);
@@ -45,7 +45,7 @@ void ForEachRun(const RowsOfArray& where, size_t element, const Move& move) {
   }
 }
 
-/// Moves all bytes. One pread or pwrite moves at most 2 GiB, and may move less.
+/// Calls `call` until all bytes are moved. One pread or pwrite moves at most 2 GiB, and may move less.
 template <typename Byte, typename Call>
 void InPieces(Byte* memory, int64_t bytes, int64_t at, const Call& call) {
   while (bytes > 0) {
@@ -145,7 +145,7 @@ void WriteRows(const std::string& path, const Array& array, const RowsOfArray& w
     close(descriptor);
     throw;
   }
-  // A full disk on another machine may cause an error only when the file is closed.
+  // If a disk on another machine is full, this may be noticed only when the file is closed.
   if (close(descriptor) != 0) throw IoError(std::strerror(errno));
 }
 

@@ -13,16 +13,15 @@
 
 namespace fa::npy {
 
-/// Rows [begin, end) of a dimension of an array.
+/// The rows [begin, end) of one dimension of an array.
 struct RowRange {
   int64_t begin = 0, end = 0;
 };
 
-/// A .npy file of which only some rows of one dimension are read. Its functions throw what Load throws, and what()
-/// starts with the path.
+/// A .npy file of which only some rows of one dimension are read. Its functions throw what Load throws.
 class RowReader {
  public:
-  /// Reads the header. The file must be a regular file.
+  /// Reads the header. The file must be regular.
   explicit RowReader(const std::string& path);
 
   [[nodiscard]] ElementType type() const { return header_.type; }
@@ -38,20 +37,21 @@ class RowReader {
   int64_t data_begin_ = 0;
 };
 
-/// Writes the header and sets the length of a file whose rows WriteRows writes. Throws IoError with the system's
-/// reason.
+/// Writes the header, and makes the file as long as it must be for WriteRows. Throws IoError with the reason that the
+/// system gives.
 void WriteHeaderAndLength(std::FILE* file, ElementType type, std::span<const int64_t> shape);
 
-/// Says where an array lies in a larger array, in a file or in memory.
+/// Which rows of a larger array, in a file or in memory, another array holds.
 struct RowsOfArray {
   std::span<const int64_t> shape;  ///< shape of the larger array
   size_t axis = 0;
   std::span<const RowRange> rows;  ///< rows of the smaller array, one range after another
 };
-/// TakeRows copies rows of the row-major array at `whole` to `own`, and PutRows copies them back.
+/// TakeRows copies these rows of the row-major array at `whole` to `own`. PutRows copies them back.
 void TakeRows(const std::byte* whole, const RowsOfArray& where, Array& own);
 void PutRows(const Array& own, const RowsOfArray& where, std::byte* whole);
-/// Writes rows into a file that WriteHeaderAndLength made, and no other bytes. Throws IoError with the system's reason.
+/// Writes rows, and nothing else, into a file that WriteHeaderAndLength made. Throws IoError with the reason that the
+/// system gives.
 void WriteRows(const std::string& path, const Array& array, const RowsOfArray& where);
 
 }  // namespace fa::npy

@@ -12,18 +12,19 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Each reference is measured for an eighth of the round's time, at most 20 ms. No clock takes longer to settle.
+// Each reference is measured for an eighth of a round's time, but at most for 20 ms. No CPU's clock takes longer to
+// settle.
 constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
-// A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, the clock makes a quiet
-// core up to 1.35 times slower. A core whose other hyper-thread works is more than 1.6 times slower.
+// A quiet round may be this much slower than the fastest. On shared cores of an Emerald Rapids, changes of the clock
+// make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is over 1.6 times slower.
 constexpr double kSlowestQuiet = 1.35;
 // This many rates are measured before the first round. If other programs take turns with this one on its CPUs, both
-// rates around a round may be equally low. At least one of the first rates is then likely to be undisturbed, and shows
-// that the others are low.
+// rates around a round may be equally low. But at least one of the first rates is then likely to be undisturbed, and
+// shows that the others are low.
 constexpr int kFirstRates = 20;
 
-// The length of a round in TimeInRounds, which is short enough for quiet moments and long against the clock's
-// resolution of 25 ns.
+// The share of the time that a round in TimeInRounds takes, and the least time of its calls. A round is short enough to
+// fit into a quiet moment, and long compared with the clock's resolution of 25 ns.
 constexpr double kRoundShare = 1.0 / 500, kShortestCalls = 50e-6;
 constexpr int kFewestRounds = 3;
 
@@ -128,7 +129,7 @@ BracketedTiming TimeInRounds(const TimingPlan& plan) {
     plan.call();
     return SecondsSince(begin);
   };
-  (void)once();  // touches memory and starts threads
+  (void)once();  // touches the memory and starts the threads
   const double round_seconds = std::max(kRoundShare * plan.seconds, kShortestCalls);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(round_seconds / std::max(once(), 1e-9)));
   BracketedRounds rounds(plan.references);

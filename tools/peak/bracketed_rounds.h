@@ -9,39 +9,38 @@
 
 #include "peak/foreign_load.h"
 
-/// Timing of calls next to what the machine can do at that moment.
+/// Times calls, and compares them with what the machine can do at the same time.
 ///
-/// If other programs use a machine's cores too, or if its clock changes, no peak holds for a whole run. So calls are
-/// timed in short rounds. A reference (the rate of the arithmetic unit, or of reading memory) is measured right before
-/// and right after each round. A round is busy if its two references differ, or if they are far below the fastest
-/// reference of all rounds. A busy round says nothing about the call. A round in which the call beats both references
-/// is not used either, because then the references were disturbed and the call was not. All other rounds are quiet. A
-/// fraction compares a quiet round with that round's own references, so it is never above 1.
+/// If other programs also use a machine's cores, or if its clock changes, no peak holds for a whole run. So calls are
+/// timed in short rounds. A reference, which is the rate of the arithmetic unit or of reading memory, is measured right
+/// before and right after each round. A round is busy if its two references differ, or if they are far below the
+/// fastest reference of all rounds. A busy round says nothing about the call. A round in which the call beats both
+/// references is not used either, because then something disturbed the references but not the call. All other rounds
+/// are quiet. A fraction compares a quiet round with the round's own references, so it is at most 1.
 namespace fa::bench {
 
-/// A rate with which a call is compared.
+/// A rate with which calls are compared.
 struct Reference {
-  double per_call = 0;                         ///< FLOPs or bytes of a call, in the unit of `rate`
+  double per_call = 0;                         ///< FLOPs or bytes per call, in the unit of `rate`
   std::function<double(double seconds)> rate;  ///< measures the rate for about `seconds`
-  double agreement = 0.03;                     ///< relative difference allowed between the rates around a quiet round
+  double agreement = 0.03;                     ///< largest relative difference of the rates around a quiet round
 };
 
-/// A call compared with one reference.
+/// How calls compare with one reference.
 struct Compared {
-  double rate = 0;                      ///< the higher rate of the two around the best round
+  double rate = 0;                      ///< the higher of the two rates around the best round
   std::optional<double> fraction = {};  ///< the call's fraction of `rate`, at most 1; nothing without a quiet round
 };
 
 struct BracketedTiming {
-  double best = 0, median = 0;      ///< seconds per call, of the quiet rounds, or of all if none is quiet
-  std::optional<double> busy = {};  ///< the median of the rounds that are not quiet, if there are both kinds of rounds
+  double best = 0, median = 0;      ///< seconds per call: of the quiet rounds, or of all rounds if none is quiet
+  std::optional<double> busy = {};  ///< the median of the other rounds, if there are both quiet and other rounds
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
   int64_t above = 0;                        ///< rounds in which the call beat both references
-  std::optional<double> foreign_cpus = {};  ///< CPUs that other programs used meanwhile, see ForeignLoad
+  std::optional<double> foreign_cpus = {};  ///< how many CPUs other programs used meanwhile (ForeignLoad)
 
-  /// Returns the reason why the figures may be below this machine's best, in one sentence. Returns an empty text if
-  /// there is no doubt.
+  /// Returns in one sentence why the figures may be below this machine's best, or "" if there is no doubt.
   [[nodiscard]] std::string Doubt() const;
 };
 
@@ -52,7 +51,7 @@ class BracketedRounds {
   /// Times one round of `calls` calls, at least one.
   /// @return seconds per call
   double Time(int64_t calls, const std::function<void()>& call);
-  /// Runs one round of calls that `time` makes and times. `time` returns seconds per call, which this function returns
+  /// Runs one round. `time` makes the calls, times them, and returns the seconds per call, which this function returns
   /// too.
   double Time(const std::function<double()>& time);
 
@@ -71,18 +70,18 @@ class BracketedRounds {
   std::vector<Reference> references_;
   std::vector<Round> rounds_;
   std::vector<double> rates_;    ///< the rates that were measured last
-  std::vector<double> fastest_;  ///< the fastest rate of each reference
+  std::vector<double> fastest_;  ///< the fastest rate of each reference so far
   ForeignLoad load_;
 };
 
-/// The call to time, its references, and a function that hears of the progress.
+/// How long to time a call, its references, and a function that is told the progress.
 struct TimingPlan {
   double seconds = 0;  ///< time of all calls together
   std::function<void()> call;
   std::vector<Reference> references;
   std::function<void(int percent)> progress = [](int) {};
 };
-/// Makes some calls that do not count, then times calls for about `plan.seconds`, in at least three rounds.
+/// Makes some calls that do not count, then times calls for about `plan.seconds` in at least three rounds.
 [[nodiscard]] BracketedTiming TimeInRounds(const TimingPlan& plan);
 
 }  // namespace fa::bench

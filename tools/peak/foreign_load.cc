@@ -18,7 +18,7 @@ double SecondsOf(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-/// Returns the ticks in which CPUs of the affinity mask were not idle: user, nice, system, irq, softirq and steal of
+/// Returns the ticks in which CPUs of the affinity mask were not idle: user, nice, system, irq, softirq and steal in
 /// /proc/stat. Returns -1 if there is no such file.
 double BusyTicks() {
   cpu_set_t allowed;

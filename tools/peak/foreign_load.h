@@ -5,16 +5,16 @@
 
 namespace fa::bench {
 
-/// The number of CPUs that other programs may use without making a timing doubtful. compare.py allows the same number.
+/// If other programs use more CPUs than this, a timing is doubtful. compare.py has the same limit.
 inline constexpr double kMostForeignCpus = 0.1;
 
-/// Measures how much other programs use the CPUs that this process may run on, from the construction of the object on.
+/// Measures, from its construction on, how much other programs use the CPUs on which this process may run.
 class ForeignLoad {
  public:
   ForeignLoad();
-  /// Returns the average number of CPUs that other programs used until now, including time that the host of a virtual
-  /// machine took away. Returns nothing if the system does not report it, or for less than 0.2 s, because Linux counts
-  /// in ticks of 10 ms.
+  /// Returns how many CPUs other programs have used on average. Time that the host of a virtual machine took away
+  /// counts too. Returns nothing if the system does not report it, or before 0.2 s have passed, because Linux counts in
+  /// ticks of 10 ms.
   [[nodiscard]] std::optional<double> Cpus() const;
 
  private:

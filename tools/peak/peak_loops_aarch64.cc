@@ -1,6 +1,6 @@
-// Each loop is one asm block, so that no compiler and no optimisation level removes or spills anything. There are 24
-// accumulators, because four units of latency four need at least 16. The factors are so small that every sum stays
-// normal for any number of iterations. These loops have run under emulation only.
+// Each loop is one asm block, so that no compiler, at any optimisation level, removes or spills anything. There are 24
+// accumulators: four units with a latency of four cycles need at least 16. The factors are so small that every sum
+// stays normal, however many iterations there are. These loops have run under emulation only.
 
 #include "peak/peak_loops.h"
 
@@ -20,7 +20,7 @@ constexpr double kAccumulators = 24;
 #define FA_CLEAR(n) "movi v" #n ".4s, #0\n\t"
 #define FA_LOOP(X) "1:\n\t" FA_ALL(X) "subs %[n], %[n], #1\n\tb.ne 1b"
 
-/// Defines a function that runs the loop of an instruction. Each 32-bit word of the factors is `word`.
+/// Defines a function that runs the loop of one instruction. `word` is each 32-bit word of the factors.
 #define FA_RUN(name, instruction, word)                                              \
   void name(int64_t iterations) {                                                    \
     asm volatile("dup v24.4s, %w[factors]\n\t" FA_ALL(FA_CLEAR) FA_LOOP(instruction) \

@@ -1,6 +1,6 @@
-// Each loop of vectors is one asm block, so that no compiler and no optimisation level removes or spills anything.
-// There are twelve sums, except for VDPBF16PS. Two FMA units of latency four need eight sums, and twelve sums leave
-// registers for the two operands on every level. The operands are random (random_operands.h).
+// Each loop of vectors is one asm block, so that no compiler, at any optimisation level, removes or spills anything.
+// There are twelve sums, except for VDPBF16PS. Two FMA units with a latency of four cycles need eight sums, and twelve
+// leave registers for the two operands on every level. The operands are random (random_operands.h).
 
 #include <cmath>
 #include <cstring>
@@ -39,7 +39,7 @@ const VectorOperands& Operands() {
       "xmm13", "xmm14", "xmm15"
 #define FA_TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 
-// Without FMA a sum is x = x h + h, which converges.
+// Without FMA the loop computes x = x h + h, which converges.
 #define FA_CLEAR_SSE(n) "xorps %%xmm" #n ", %%xmm" #n "\n\t"
 #define FA_MUL_ADD_SSE(n) "mulps %%xmm15, %%xmm" #n "\n\taddps %%xmm15, %%xmm" #n "\n\t"
 void RunSse(int64_t iterations) {
@@ -50,7 +50,7 @@ void RunSse(int64_t iterations) {
                : FA_CLOBBERS, "memory");
 }
 
-/// Defines a function that runs the loop of `instruction`. The operands are registers 14 and 15, which `load` loads.
+/// Defines a function that runs the loop of `instruction`. Its operands are registers 14 and 15, which `load` fills.
 #define FA_CLEAR(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
 #define FA_RUN(name, registers, load, operands, instruction)                                                           \
   void name(int64_t iterations) {                                                                                      \
@@ -69,8 +69,8 @@ FA_RUN(RunAvx512, "zmm", "vmovups", f32, FA_FMA_ZMM)
 #define FA_DOT_INT8(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunInt8Dot, "zmm", "vmovups", bytes, FA_DOT_INT8)
 
-// Two units of latency six need twelve sums, and on a Zen 5 twelve sums reach 93 % of the rate of more sums. So there
-// are 24 sums. The registers from 16 on need no saving, since compilers do not use them in code without AVX-512.
+// Two units with a latency of six cycles need twelve sums, but on a Zen 5 twelve reach only 93 % of the rate of more.
+// So there are 24. Registers from 16 on need not be saved, because compilers do not use them in code without AVX-512.
 #define FA_TWELVE_MORE(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27)
 #define FA_CLEAR_ZMM(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n\t"
 #define FA_DOT_BF16(n) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
@@ -84,8 +84,8 @@ void RunBf16Dot(int64_t iterations) {
                : FA_CLOBBERS, "memory");
 }
 
-// The loops of the tile unit. DetectIsa, which finds that the CPU has the level, has asked Linux for the permission to
-// use tiles.
+// The loops of the tile unit. They may use tiles, because DetectIsa asks Linux for the permission when it detects the
+// level.
 namespace tiles {
 using core::kernels::tile_use;
 using core::kernels::TileScope;
@@ -118,8 +118,8 @@ void RunInt8Tiles(int64_t iterations) {
   tiles::RunTileProducts<DType::kI8>(operands, iterations, sums);
 }
 
-// The loops below are plain loads, four cache lines per step. Since there are no other instructions, a core issues
-// loads faster than memory answers.
+// The loops below are plain loads of four cache lines per step. There are no other instructions, so a core issues loads
+// faster than memory answers.
 
 void ReadSse(const std::byte* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += kReadStep) {

@@ -14,12 +14,12 @@ PeakLoop LoopFor(Isa isa, DType dtype) {
   }
 }
 
-// The constructor times ten thousand iterations (about 20 us) repeatedly. The shortest time sets how many iterations a
+// The constructor times kFirst iterations (about 20 us) repeatedly. The shortest time decides how many iterations a
 // round has.
 constexpr int64_t kFirst = 10'000;
 constexpr double kFirstSeconds = 1e-3;
-// A measurement has four rounds. A round of one thread is long against the clock's resolution of about 25 ns. A round
-// of several threads is also long against the time that a common start takes.
+// A measurement has four rounds. One thread's round is long compared with the clock's resolution of about 25 ns. A
+// round of several threads is also long compared with the time that their common start takes.
 constexpr double kRounds = 4, kShortestRound = 20e-6, kShortestRoundTogether = 0.25e-3;
 
 }  // namespace
@@ -31,7 +31,7 @@ PeakRate::PeakRate(int threads, Isa isa, DType dtype) : loop_(LoopFor(isa, dtype
 double PeakRate::Gflops(double seconds) {
   const double round = std::max(seconds / kRounds, team_.threads() == 1 ? kShortestRound : kShortestRoundTogether);
   const auto iterations = std::max<int64_t>(1, static_cast<int64_t>(round / seconds_per_iteration_));
-  // A round that has begun runs to its end, so the last round ends after this time.
+  // No round starts after this time, and one that has started runs to its end.
   const double length = round * (kRounds - 1);
   const double shortest = team_.ShortestRound(length, [&](int) { loop_.run(iterations); });
   seconds_per_iteration_ = std::min(seconds_per_iteration_, shortest / static_cast<double>(iterations));

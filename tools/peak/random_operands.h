@@ -6,9 +6,9 @@
 #include <random>
 #include <span>
 
-/// Numbers that peak loops multiply. These numbers are random for a reason: a unit that multiplies zeros, or the same
-/// number again and again, may draw less power. Its clock may then be higher than on a caller's numbers. Sums of their
-/// products stay finite for any number of iterations.
+/// Numbers that peak loops multiply. They are random because a unit that multiplies zeros, or the same number again and
+/// again, may draw less power. Its clock may then be higher than with a caller's numbers. Sums of their products stay
+/// finite, however many iterations there are.
 namespace fa::bench {
 
 inline void FillNormal(std::span<float> numbers) {
@@ -16,7 +16,7 @@ inline void FillNormal(std::span<float> numbers) {
   std::normal_distribution<float> normal;
   for (float& number : numbers) number = normal(random);
 }
-/// Fills `numbers` with random numbers in bf16, rounded towards 0.
+/// Fills `numbers` with bf16 numbers: random normal numbers, rounded towards 0.
 inline void FillNormalBf16(std::span<uint16_t> numbers) {
   std::mt19937 random(2);
   std::normal_distribution<float> normal;

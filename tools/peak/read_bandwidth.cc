@@ -11,14 +11,14 @@
 namespace fa::bench {
 namespace {
 
-/// Page-aligned memory, mapped by the system.
+/// Page-aligned memory that mmap gives.
 class Pages {
  public:
   explicit Pages(size_t bytes) : bytes_(bytes) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<std::byte*>(data);
-    madvise(data, bytes, MADV_HUGEPAGE);  // a refusal only costs speed
+    madvise(data, bytes, MADV_HUGEPAGE);  // if the system refuses, reading is only slower
   }
   ~Pages() { munmap(data_, bytes_); }
   Pages(const Pages&) = delete;
@@ -59,8 +59,8 @@ double ReadRate::Measure(double seconds) {
 double MeasureReadBandwidth(int threads, size_t buffer_bytes, double seconds) {
   const Pages pages(buffer_bytes);
   const std::span<const std::byte> block(pages.data(), pages.bytes());
-  // Until they are written, all pages are the same page of zeros. Each reader writes to its own pages, so that they lie
-  // on its NUMA node.
+  // A page that was never written is mapped to one shared page of zeros. So each thread writes to the pages that it
+  // will read, which also puts them on its NUMA node.
   constexpr size_t kPage = 4096;
   Team team(threads);
   static_cast<void>(team.ShortestRound(0, [&](int thread) {

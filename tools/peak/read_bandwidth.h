@@ -9,20 +9,20 @@
 
 namespace fa::bench {
 
-/// A buffer at least as large as the last-level cache of today's servers, but small enough for a laptop. Servers have
-/// up to 1 GiB of L3 per socket, of which a virtual machine gets a share.
+/// A buffer at least as large as the last-level cache of today's servers, and small enough for a laptop. Servers have
+/// up to 1 GiB of L3 per socket; a virtual machine gets a share of it.
 inline constexpr size_t kReadBufferBytes = size_t{1} << 30;
 
-/// The rate at which threads read the caller's memory at once. Each thread reads its part of every block. A block that
-/// lies in a cache is read from the cache. Each part is a multiple of 256 bytes, and the rest of the block is not read.
+/// The rate at which several threads at once read the caller's memory. Each thread reads its part of every block, from
+/// a cache if the block lies there. Each part is a multiple of 256 bytes, and the rest of the block is not read.
 class ReadRate {
  public:
   ReadRate(int threads, std::span<const std::span<const std::byte>> blocks);
 
   /// Returns the number of bytes that one pass reads.
   [[nodiscard]] size_t bytes() const { return bytes_; }
-  /// Returns the bytes per second of the best pass within `seconds`. There is at least one pass. Returns 0 if there is
-  /// nothing to read.
+  /// Returns the bytes per second of the best pass within `seconds`, in which at least one pass runs. Returns 0 if
+  /// there is nothing to read.
   [[nodiscard]] double Measure(double seconds);
 
  private:
@@ -31,7 +31,7 @@ class ReadRate {
   size_t bytes_ = 0;
 };
 
-/// Measures the rate in GB/s at which `threads` threads read memory that no cache holds.
+/// Measures the rate in GB/s at which `threads` threads read memory that is in no cache.
 [[nodiscard]] double MeasureReadBandwidth(int threads, size_t buffer_bytes = kReadBufferBytes, double seconds = 0.5);
 
 }  // namespace fa::bench

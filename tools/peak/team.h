@@ -9,19 +9,20 @@
 
 namespace fa::bench {
 
-/// Threads that start their work together, again and again. Between two measurements these threads sleep, so that calls
-/// that are timed in between have all cores.
+/// Threads that start their work together, again and again. Between two measurements they sleep, so that calls that are
+/// timed in between have all cores.
 class Team {
  public:
-  /// Starts `threads` - 1 threads, because the caller is thread 0.
+  /// Starts `threads` - 1 threads. The caller is thread 0.
   explicit Team(int threads);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   [[nodiscard]] int threads() const { return static_cast<int>(spans_.size()); }
-  /// Runs work(thread) on all threads in rounds that they start together, for about `seconds` and at least one round.
-  /// @return the time of the shortest round in seconds, from the first start to the last end
+  /// Runs work(thread) on all threads in rounds, for about `seconds`, but at least one round. All threads start a round
+  /// together.
+  /// @return the seconds of the shortest round, from the first start to the last end
   [[nodiscard]] double ShortestRound(double seconds, const std::function<void(int thread)>& work);
 
  private:
@@ -35,7 +36,7 @@ class Team {
   void WaitForAll();
   [[nodiscard]] double LengthOfRound() const;
 
-  // Thread 0 writes the next members while the other threads sleep or wait.
+  // Thread 0 writes the next members only while the other threads sleep or wait.
   const std::function<void(int)>* work_ = nullptr;
   Clock::time_point deadline_;
   double shortest_ = 0;
@@ -43,7 +44,7 @@ class Team {
 
   std::vector<Span> spans_;
   std::atomic<int> arrived_{0}, phase_{0};
-  std::atomic<int> measurement_{0};  ///< number of the measurement; the threads sleep until it changes
+  std::atomic<int> measurement_{0};  ///< number of the measurement; the other threads sleep until it changes
   std::atomic<bool> ended_{false};
   std::vector<std::thread> others_;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/integer.h"
+#include "ops/tile/lane_array.h"
 
 namespace fa::ops {
 namespace {
@@ -51,8 +52,10 @@ MaskWords::MaskWords(const BoundAttention& bound, int workers) {
       continue;
     }
     int64_t sq = 0, sk = 0;
+    const tiling::RowRule* rule = &sequences[b].rule;
     for (size_t other = b; other < bytes.size(); ++other) {
       if (!same(bytes[other])) continue;
+      if (sequences[other].rule != sequences[b].rule) rule = nullptr;
       sq = std::max(sq, sequences[other].sq);
       sk = std::max(sk, sequences[other].sk);
     }
@@ -61,13 +64,21 @@ MaskWords::MaskWords(const BoundAttention& bound, int workers) {
     layout_.sequences.push_back(
         {.offset = words, .head = heads == 1 ? 0 : own_rows * per_row, .row = own_rows == 1 ? 0 : per_row});
     for (int64_t n = 0; n < heads; ++n) {
-      planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, sk, rows, words, per_row});
+      planes_.push_back({bytes[b].offset + n * bytes[b].head, bytes[b].row, sk, rows, words, per_row, rule});
       rows += own_rows;
       words += own_rows * per_row;
     }
   }
   words_ = static_cast<size_t>(words);
   plan_ = tiling::MakeRowsPlan(rows, kRowsOfTask, workers);
+}
+
+tiling::Interval MaskWords::KeysRead(const Plane& plane, int64_t row) {
+  if (plane.rule == nullptr) return {0, plane.keys};
+  if (plane.stride == 0) return plane.rule->KeysOfRows({0, plane.rule->sq});
+  // A strip with this row has at most kMaxStripWidth rows, and reads the keys that some of them keeps.
+  return plane.rule->KeysOfRows(
+      {std::max<int64_t>(row - kMaxStripWidth + 1, 0), std::min(row + kMaxStripWidth, plane.rule->sq)});
 }
 
 Status MaskWords::Make(const GraphRunner& runner, std::byte* workspace, ScoreInputs* scores) const {
@@ -80,9 +91,11 @@ Status MaskWords::Make(const GraphRunner& runner, std::byte* workspace, ScoreInp
     auto plane = std::upper_bound(planes_.begin(), planes_.end(), rows.begin, after) - 1;
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       while (plane + 1 != planes_.end() && row >= plane[1].first_row) ++plane;
-      const uint8_t* from = bytes + plane->from + (row - plane->first_row) * plane->stride;
-      uint64_t* to = words + plane->first_word + (row - plane->first_row) * plane->words;
-      for (int64_t w = 0; w < plane->words; ++w) {
+      const int64_t row_of_plane = row - plane->first_row;
+      const uint8_t* from = bytes + plane->from + row_of_plane * plane->stride;
+      uint64_t* to = words + plane->first_word + row_of_plane * plane->words;
+      const tiling::Interval keys = KeysRead(*plane, row_of_plane);
+      for (int64_t w = keys.begin / kWordBits; w * kWordBits < keys.end; ++w) {
         to[w] = WordOf(from + w * kWordBits, std::min(kWordBits, plane->keys - w * kWordBits));
       }
     }

@@ -18,6 +18,7 @@ namespace fa::ops {
 /// no words, because its tiles read each byte only once.
 class MaskWords {
  public:
+  /// The caller keeps `bound`.
   MaskWords(const BoundAttention& bound, int workers);
   /// Adds the memory of the words, if there are any, to the workspace of a program.
   template <typename Program>
@@ -33,7 +34,11 @@ class MaskWords {
   /// Rows of bytes at `from`, `stride` bytes apart, that become `words` words each.
   struct Plane {
     int64_t from, stride, keys, first_row, first_word, words;
+    const tiling::RowRule* rule;  ///< the rule of all sequences that read the plane, or null if their rules differ
   };
+
+  /// Returns the keys for which some strip reads the words of this row.
+  static tiling::Interval KeysRead(const Plane& plane, int64_t row);
 
   std::vector<Plane> planes_;
   PairRows layout_;

@@ -11,7 +11,7 @@
 
 namespace fa::test {
 
-/// A case as a program calls it: it has the tensors of a BackwardProblem, and statistics of its own.
+/// A case as a program calls it. The tensors are those of a BackwardProblem; the object makes the statistics itself.
 class BackwardFace {
  public:
   explicit BackwardFace(const BackwardCase& c, const std::string& softmax_layout = "");

@@ -22,7 +22,7 @@ class Handles {
 
   /// Returns a descriptor of the view, or null for a view without data.
   aclTensor* Tensor(const TensorView& view);
-  /// Returns a dense tensor whose strides and storage are written as published programs write them.
+  /// Returns a descriptor of a dense tensor. Its strides and its storage are written as published programs write them.
   aclTensor* Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape);
   aclIntArray* Array(const std::vector<int64_t>& values);
   /// Returns device memory filled with zeros, which is freed with this object.
@@ -38,7 +38,7 @@ class Handles {
 /// Returns the compressed mask of a sparse mode, in bytes.
 [[nodiscard]] const std::vector<uint8_t>& CompressedMask(int64_t sparse_mode);
 
-/// All parameters, except tensors, that any version of the dense operators has.
+/// All parameters of all versions of the dense operators, except their tensors.
 struct AttentionParameters {
   const aclIntArray* prefix = nullptr;
   const aclIntArray* q_lengths = nullptr;

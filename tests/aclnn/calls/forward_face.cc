@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kCopies = 8;
 
-// Returns running sums. If the last sequences have no rows, their entries are 0, as in programs that fill up a list.
+// Returns running sums. Empty sequences at the end get the sum 0, as in programs whose lists are longer than needed.
 std::vector<int64_t> PrefixSums(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> sums;
   int64_t sum = 0;

@@ -14,27 +14,27 @@ namespace fa::test {
 
 /// Returns the parameters of a case without its tensors.
 [[nodiscard]] AttentionParameters ParametersOf(const ForwardCase& c, Handles& handles);
-/// Returns the attenMask of a case: the case's dense mask, or the compressed mask of its sparse mode.
+/// Returns the attenMask of a case, which is its dense mask or the compressed mask of its sparse mode.
 [[nodiscard]] aclTensor* AttenMaskOf(const ForwardCase& c, const TensorView& dense_mask, Handles& handles);
 
 /// Removes from a case what the device's interface cannot express. @return whether a case is left
 [[nodiscard]] bool AsOnTheDevice(ForwardCase* c);
 
-/// The device's statistics [B,N,Sq,8] or [T,N,8], in the physical order that was asked for.
+/// The device's statistics [B,N,Sq,8] or [T,N,8], stored in the order that the constructor is given.
 class Statistics {
  public:
   Statistics(const ForwardCase& c, std::string softmax_layout);
 
   [[nodiscard]] aclTensor* Tensor(Handles& handles);
   void Fill(float value) { values_.assign(values_.size(), value); }
-  /// Writes each of `values` eight times to its place, and 0 elsewhere. The values come in the order sequence, head,
-  /// row.
+  /// Writes each of `values` eight times to its place, and 0 elsewhere. `values` are ordered by sequence, then head,
+  /// then row.
   void Set(const std::vector<double>& values);
   /// Returns whether the statistics are exactly what Set(values) would write.
   [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;
 
  private:
-  /// Returns the index of the first of the eight copies of (b, n, i).
+  /// Returns the index at which the eight copies of (b, n, i) begin.
   [[nodiscard]] size_t Offset(int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] std::vector<float> Placed(const std::vector<double>& values) const;
 
@@ -44,7 +44,7 @@ class Statistics {
   std::vector<float> values_;
 };
 
-/// A case as a program calls it: it has the tensors of a ForwardProblem, and statistics of its own.
+/// A case as a program calls it. The tensors are those of a ForwardProblem; the object makes the statistics itself.
 class ForwardFace {
  public:
   explicit ForwardFace(const ForwardCase& c, const std::string& softmax_layout = "");

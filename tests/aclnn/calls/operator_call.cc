@@ -24,7 +24,8 @@ namespace fa::test {
 namespace {
 
 constexpr int64_t kHeads = 2, kQueries = 4, kKeys = 6, kSize = 8, kRope = 5, kSelected = 3;
-constexpr int64_t kSpread = 3, kOffset = 5;  // distance between elements of a spread tensor, place of the first one
+// A spread tensor has its elements kSpread elements apart. The first one is element kOffset of the memory.
+constexpr int64_t kSpread = 3, kOffset = 5;
 constexpr int64_t kNoLimit = 2147483647;
 constexpr double kScale = 0.3;  // no float holds it exactly
 

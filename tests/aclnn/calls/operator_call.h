@@ -13,7 +13,8 @@
 
 namespace fa::test {
 
-/// One operator of every family. kPacked calls have layout TND, with statistics by sequence where an operator has them.
+/// One operator of every family. Calls of the kPacked families have layout TND, and statistics ordered by sequence
+/// where an operator has statistics.
 enum class Family : uint8_t {
 #define FA_VALUE(name, function, args, options, text) k##name,
   FA_OPERATORS(FA_VALUE)
@@ -30,14 +31,14 @@ std::ostream& operator<<(std::ostream& os, Family family);
 /// workspace.
 enum class Spacing : uint8_t { kDense, kSpread };
 
-/// A change of sizes: every dimension of the size `size`, in all tensors of a call, is claimed to have the size
-/// `claimed`. Inputs then have strides of 0, and outputs have no memory. Such a call runs its first phase only.
+/// A false size: all tensors of a call claim `claimed` for each dimension that really has the size `size`. Inputs then
+/// have strides of 0, and outputs have no memory. Such a call runs its first phase only.
 struct ClaimedSize {
   int64_t size = 0, claimed = 0;
 };
 
-/// A small valid call on tensors of its own, made as a program makes it. It leaves nothing behind, whichever step
-/// fails.
+/// A small valid call, made as a program makes it, with tensors that the object owns. The object frees everything,
+/// whichever step fails.
 class OperatorCall {
  public:
   struct Tensor {
@@ -52,8 +53,8 @@ class OperatorCall {
     [[nodiscard]] int64_t elements() const;
   };
 
-  /// Inputs are small values, and outputs are NaN. If memory is short, some handles are null, which the operator
-  /// reports.
+  /// Inputs are small values, and outputs are NaN. If memory is short, some descriptors are null, and the operator
+  /// reports them.
   explicit OperatorCall(Family family, Spacing spacing = Spacing::kDense) : OperatorCall(family, spacing, {}) {}
   OperatorCall(Family family, const ClaimedSize& claim) : OperatorCall(family, Spacing::kDense, claim) {}
   ~OperatorCall();
@@ -71,7 +72,7 @@ class OperatorCall {
 
   /// Destroys the executor if it has not run.
   void Drop();
-  /// Returns whether any tensor has a dimension of the size that the claim replaces.
+  /// Returns whether any tensor has a dimension whose size is replaced by the claimed one.
   [[nodiscard]] bool has_claim() const { return has_claim_; }
 
   /// Returns the tensors in the order in which aclSetTensorAddr counts them.

@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// A forward call that is valid until a test changes it. The first phase reads no contents. So the tensors, of any
-/// size, have an address that is never accessed.
+/// A forward call that is valid until a test changes it. The tensors may have any size, because their address is never
+/// accessed: the first phase reads no contents.
 class ShapedForward {
  public:
   struct Sizes {
@@ -28,7 +28,7 @@ class ShapedForward {
   aclTensor* Tensor(aclDataType dtype, const std::vector<int64_t>& shape);
   [[nodiscard]] Handles& handles() { return handles_; }
 
-  /// Returns the code that the first phase of the version with all parameters returns.
+  /// Runs the first phase of the version with all parameters, and returns its code.
   [[nodiscard]] aclnnStatus Plan() const;
   [[nodiscard]] aclnnStatus Plan(ForwardVersion version) const;
 

@@ -52,8 +52,8 @@ struct SparseParameters {
                                            aclOpExecutor** executor);
 aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream);
 
-/// Returns the parameters of a C++ call as the interface takes them. Lengths of sparse attention and of the indexer
-/// become tensors of the type `lengths`.
+/// Returns a C++ call's parameters as the interface takes them. For sparse attention and the indexer, lengths become
+/// tensors of type `lengths`.
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                             Handles& handles, aclDataType lengths = ACL_INT64);
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,
@@ -84,8 +84,9 @@ void ExpectBitsOfCpp(SparseOperator op, const Case& c, aclDataType lengths = ACL
 /// Returns two sequences of few tokens.
 [[nodiscard]] TokenCase UsualTokens(DType dtype);
 
-/// Returns the case that `usual` makes, in every layout and type, with rows that no sequence uses. Each of `variants`
-/// changes the case further, and the case after each change is returned too. The last case has no lengths.
+/// Returns the case that `usual` makes, in every layout and type, with spare rows that no sequence uses. `variants`
+/// then change this case one after another, and the case after each change is returned too. The last case has no
+/// lengths.
 template <typename Case>
 std::vector<Case> CasesOf(Case (*usual)(DType), const std::vector<std::function<void(Case*)>>& variants) {
   std::vector<Case> cases;

@@ -13,7 +13,8 @@
 
 namespace fa::test {
 
-/// A copy of an f32 tensor in which elements of a row lie three apart, from element 5 of its memory on.
+/// A copy of an f32 tensor, whose first element is element 5 of the memory. Within a row, neighbouring elements lie
+/// three apart.
 class Spread {
  public:
   explicit Spread(const TensorView& dense) : shape_(dense.shape.begin(), dense.shape.end()) {

@@ -1,5 +1,5 @@
-// A child of fork has the memory of its parent but none of the parent's threads. The child works with streams of its
-// own, gets an error for objects that belong to the parent, and ends like any other process.
+// A forked child has its parent's memory but none of its threads. The child works with new streams, gets an error for
+// objects that belong to the parent, and ends like any other process.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -64,7 +64,7 @@ class LargeCall {
   ForwardParameters p_;
 };
 
-/// A stream with enough work for many forks: it goes on while the test forks.
+/// A stream that computes during the whole test, because a thread adds calls to it again and again.
 class BusyStream {
  public:
   BusyStream() {
@@ -159,8 +159,8 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   ASSERT_EQ(aclrtCreateEvent(&queued), ACL_SUCCESS);
   ASSERT_EQ(aclrtRecordEvent(passed, stream_), ACL_SUCCESS);
   ASSERT_EQ(aclrtSynchronizeEvent(passed), ACL_SUCCESS);
-  // The stream runs many calls before `queued` is recorded. A child that is forked meanwhile cannot see that the event
-  // was passed.
+  // The stream runs 500 calls before it reaches the record of `queued`. A child that is forked before that can never
+  // learn that the event was reached.
   OperatorCall call(Family::kForward);
   ASSERT_EQ(call.Plan(), ACLNN_SUCCESS);
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor()), ACLNN_SUCCESS);
@@ -168,7 +168,7 @@ TEST_F(Fork, EventsThatAStreamOfTheParentHasNotPassedAreAnError) {
   for (int i = 0; i < 50 && lost == 0; ++i) {
     for (int k = 0; k < 500; ++k) ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
     ASSERT_EQ(aclrtRecordEvent(queued, stream_), ACL_SUCCESS);
-    // Exit code 7 means that the event was already passed when the child was forked.
+    // Exit code 7 means that the stream had already reached the record when the child was forked.
     const pid_t pid = StartChild([&] {
       aclrtEventRecordedStatus status{};
       if (aclrtSynchronizeEvent(passed) != ACL_SUCCESS) return 1;
@@ -201,8 +201,8 @@ TEST_F(Fork, WhileStreamsWorkChildrenUseEverything) {
   }
 }
 
-// Another thread makes and destroys descriptors and executors. None of the locks that it takes may stay held in a
-// child.
+// Another thread makes and destroys descriptors and executors. If it holds a lock during the fork, the child must find
+// the lock free.
 TEST_F(Fork, WhileHandlesAreMadeAndDestroyedChildrenMakeTheirOwn) {
   std::atomic<bool> ending = false;
   std::thread churn([&] {

@@ -1,4 +1,4 @@
-// Tests of loading and unloading the library, and of work in the last moments of a process.
+// Tests loading and unloading the library, and work during the end of a process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -107,8 +107,8 @@ TEST(Reloading, TheLibraryHundredTimes) {
   }
 }
 
-// Runs in a process of its own. A thread makes the library's first call, which makes all of its singletons; meanwhile a
-// child is forked and computes.
+// Runs in its own process. One thread makes the first call of the library, which makes all of its singletons. Meanwhile
+// this thread forks a child, which computes.
 int ForkWhileFirstUsed(int delay_us) {
   const Library library(FA_ACLNN_LIBRARY);
   Call here, there;
@@ -142,7 +142,7 @@ TEST(Forking, WhileTheLibraryIsFirstUsed) {
   }
 }
 
-/// Computes in its destructor, after main and after the handlers of exit, and then ends the process.
+/// An object whose destructor computes, after main and after the handlers of exit, and then ends the process.
 class Late {
  public:
   ~Late() {

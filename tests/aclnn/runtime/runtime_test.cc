@@ -90,7 +90,7 @@ TEST(Runtime, ContextsAreCurrentInTheThreadThatSetThem) {
   EXPECT_EQ(aclrtDestroyContext(second), ACL_SUCCESS);
 }
 
-/// Returns what a call that fails and a call that succeeds print to standard output.
+/// Makes a call that fails and a call that succeeds. Returns what both print to standard output.
 std::string PrintedByTwoCalls() {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(aclFinalize(), ACL_ERROR_UNINITIALIZE);
@@ -141,8 +141,8 @@ TEST(Memory, IsZeroAndTwiceWhatWasAskedFor) {
   }
 }
 
-// The size is more than machines have. qemu-user allocates a note for every page (support/cases/sparse_memory.cc), so 8
-// TiB would take 50 GB there.
+// 4 TiB are more than machines have. qemu-user allocates a note for every page (support/cases/sparse_memory.cc). There
+// the notes for 4 TiB would take 25 GB, so the size is 64 GiB.
 TEST(Memory, UntouchedPagesCostNothing) {
   void* memory = nullptr;
   const size_t bytes = size_t{1} << (Emulated() ? 36 : 42);

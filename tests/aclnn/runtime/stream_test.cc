@@ -17,8 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// One small attention over ones. Every output is the mean of the values, which is exactly 1 if their number is a power
-/// of two.
+/// One small attention whose queries, keys and values are 1. Every output is the mean of the values, which is exactly 1
+/// if the number of keys is a power of two.
 class SmallCall {
  public:
   explicit SmallCall(int64_t rows = 4) : in_(static_cast<size_t>(rows * kSize), 1.0F) {
@@ -38,7 +38,8 @@ class SmallCall {
   aclnnStatus Start(aclrtStream stream) {
     return Execute(ForwardVersion::kScore, workspace_.data(), size, executor, stream);
   }
-  /// Starts work for tenths of a second, much longer than a running thread needs for its next statement.
+  /// Starts work that takes tenths of a second. The thread that starts it reaches its next statement long before the
+  /// work ends.
   void StartOften(aclrtStream stream) {
     Plan();
     ASSERT_EQ(aclSetAclOpExecutorRepeatable(executor), ACLNN_SUCCESS);
@@ -236,8 +237,8 @@ TEST_F(Streams, EventsTellWhenAStreamHasPassedThem) {
   EXPECT_EQ(aclrtDestroyEvent(nullptr), ACL_ERROR_INVALID_PARAM);
 }
 
-// A record counts from the moment when it is in its queue. So a wait on the same stream never comes before the record
-// that it waits for.
+// aclrtStreamWaitEvent waits only for a record that is already in its queue. So a wait on the record's own stream
+// always comes after the record, and never blocks it.
 TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
   aclrtEvent event = nullptr;
   ASSERT_EQ(aclrtCreateEvent(&event), ACL_SUCCESS);
@@ -248,7 +249,7 @@ TEST_F(Streams, AWaitThatRacesWithARecordDoesNotWaitForItsOwnStream) {
   for (int i = 0; i < kRounds; ++i) EXPECT_EQ(aclrtRecordEvent(event, stream_), ACL_SUCCESS);
   waiter.join();
   const aclError error = aclrtSynchronizeStreamWithTimeout(stream_, kWatchdogMs);
-  if (error != ACL_SUCCESS) std::abort();  // the stream would never end
+  if (error != ACL_SUCCESS) std::abort();  // destroying the stream would hang
   EXPECT_EQ(aclrtDestroyEvent(event), ACL_SUCCESS);
 }
 
@@ -405,7 +406,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   std::vector<float> elsewhere(call.out().size(), NAN);
   call.Plan();
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), ACLNN_SUCCESS);
-  // aclSetTensorAddr counts query, key, value, softmaxMax, softmaxSum, attentionOut.
+  // aclSetTensorAddr numbers the tensors: query, key, value, softmaxMax, softmaxSum, attentionOut.
   auto* out = const_cast<aclTensor*>(call.p.out);
   ASSERT_EQ(aclSetTensorAddr(call.executor, 5, out, elsewhere.data()), ACLNN_SUCCESS);
   ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
@@ -414,7 +415,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   EXPECT_EQ(elsewhere, std::vector<float>(elsewhere.size(), 1.0F));
   EXPECT_EQ(aclSetTensorAddr(call.executor, 6, out, elsewhere.data()), ACLNN_ERR_PARAM_INVALID);
 
-  // Inputs are query, key, value; outputs are softmaxMax, softmaxSum, attentionOut.
+  // aclSetInputTensorAddr numbers query, key, value, and aclSetOutputTensorAddr softmaxMax, softmaxSum, attentionOut.
   const std::vector<float> value(4 * SmallCall::kSize, 2.0F);
   std::vector<float> again(elsewhere.size(), NAN);
   auto* given = const_cast<aclTensor*>(call.p.value);
@@ -453,13 +454,13 @@ TEST_F(Streams, TensorsMayGetTheirAddressesAfterTheFirstPhase) {
 void EndWithWorkQueued() {
   aclrtStream stream = nullptr;
   aclrtCreateStream(&stream);
-  // This thread is the first to use oneTBB. If another thread were the first, ThreadSanitizer would not see that its
-  // use of oneTBB comes before the end of oneTBB in this thread.
+  // This thread is the first to use oneTBB. Otherwise ThreadSanitizer would not see that another thread's first use of
+  // oneTBB comes before this thread ends oneTBB.
   SmallCall first(2048);
   first.Plan();
   first.Start(stream);
   aclrtSynchronizeStream(stream);
-  // The calls are not destroyed, because their work outlives main.
+  // The calls are never destroyed, because the stream still runs them after main.
   static SmallCall* const calls[] = {new SmallCall(2048), new SmallCall(2048)};
   for (SmallCall* call : calls) call->Plan();
   calls[0]->Start(stream);

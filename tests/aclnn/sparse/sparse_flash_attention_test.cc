@@ -39,7 +39,7 @@ void ExpectBitsOfCpp(const SparseCase& c, aclDataType lengths = ACL_INT64) {
   test::ExpectBitsOfCpp<Call>(kOperator<Call>, c, lengths);
 }
 
-/// Returns cases of both directions.
+/// Returns cases that both the forward and the backward run.
 std::vector<SparseCase> Cases() {
   return CasesOf<SparseCase>(Usual, {[](SparseCase* c) {
                                        c->merged = true;
@@ -95,7 +95,7 @@ TEST(AclnnSparseFlashAttention, WithoutQueriesThereIsOnlyTheGradientOfKeys) {
   }
 }
 
-// Programs pass arguments for which their layout has no use.
+// Programs may pass a block table although no layout of the call has pages.
 TEST(AclnnSparseFlashAttention, ATableWithoutPagesIsNotLookedAt) {
   const SparseCall cpp(Usual()), face(Usual());
   ASSERT_TRUE(cpp.Run(nullptr).ok());
@@ -185,11 +185,12 @@ TEST(AclnnSparseFlashAttention, DescriptorsMayGoBeforeTheRun) {
   EXPECT_TRUE(SameBits(face.Outputs(), cpp.Outputs()));
 }
 
-// A run uses the lengths that the stream reads. Its workspace is large enough for all lengths.
+// The stream reads the lengths when it runs the operator, after the first phase has chosen the size of the workspace.
+// So the workspace suffices for any lengths.
 TEST(AclnnSparseFlashAttention, LengthsAreReadWhenTheStreamReachesTheOperator) {
   SparseCase c = Usual();
   c.tokens.layout = Layout::kTND;
-  c.tokens.lengths.sk = {30, 30};  // a token's list suits both sequences
+  c.tokens.lengths.sk = {30, 30};  // with equal lengths, each token's list of keys is valid in both sequences
   const SparseCall face(c);
   std::vector<int64_t> q_lengths = {0, 0}, kv_lengths = {0, 0};
   Handles handles;
@@ -307,7 +308,8 @@ TEST(AclnnSparseFlashAttentionGrad, MistakesAreNamedInTheFirstPhase) {
   for (const Mistake& mistake : kBackwardMistakes) ExpectRefused<SparseGradCall>(mistake);
 }
 
-/// Expects that the first phase passes, that the stream finds the mistake, and that nothing was written.
+/// Expects that the first phase succeeds, that the operator fails on the stream with `message`, and that nothing was
+/// written.
 template <typename Call>
 void ExpectFoundOnTheStream(const Call& call, const SparseParameters& p, const char* message) {
   const Snapshot before = call.TakeSnapshot(/*outputs_may_change=*/false);

@@ -127,7 +127,7 @@ TEST(ContextImpl, LendsEachBorrowerItsOwnExecutorAndWorkspaceAndLendsThemAgain) 
   {
     const auto a = impl.BorrowExecutor(), b = impl.BorrowExecutor();
     EXPECT_NE(&*a, &*b);
-    first = &*a;  // the workspace that is returned last
+    first = &*a;  // the workspace that is returned to the pool last
     const auto workspace = impl.BorrowWorkspace(), other = impl.BorrowWorkspace();
     EXPECT_NE(&*workspace, &*other);
     first_workspace = &*workspace;
@@ -153,7 +153,7 @@ TEST(ContextImpl, SurvivesManyBorrowersAtOnce) {
       for (int i = 0; i < 2000; ++i) {
         const auto workspace = impl.BorrowWorkspace();
         if (!workspace->Reserve(4).ok()) return;
-        // The word is not atomic: if a workspace were lent twice, there would be a race and a wrong sum.
+        // The word is not atomic. If two threads had this workspace at once, there would be a race and a wrong sum.
         int& word = *reinterpret_cast<int*>(workspace->data());
         word = sum;
         sum = word + 1;

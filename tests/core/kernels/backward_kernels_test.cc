@@ -12,7 +12,7 @@ namespace {
 
 class BackwardKernelsTest : public KernelTest {
  protected:
-  /// Packs the matrix as `outer` reads it, and checks that the NaN behind the panel stays.
+  /// Packs the matrix as `outer` reads it, and expects that no element after the panel is written.
   [[nodiscard]] std::vector<float> Panel(Matrix& b) const {
     const auto size = static_cast<size_t>(b.rows() * row_kernels().PanelColumns(b.columns()));
     std::vector<float> panel(size + 64, kNan);
@@ -24,7 +24,7 @@ class BackwardKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
-/// The tile [strip][key][width] that the strips make of a logical matrix a(key, row). Lanes that hold no row are NaN.
+/// A logical matrix a(key, row) in the order of the strips: [strip][key][width]. Lanes that hold no row are NaN.
 struct StripTiles {
   StripTiles(int64_t width, int64_t rows, int64_t keys, uint32_t seed) : width(width), keys(keys) {
     strips = (rows + width - 1) / width;
@@ -133,7 +133,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
     Matrix s(keys, width(), width(), 10), dp(keys, width(), width(), 11);
     Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
     s.at(0, 0) = kMaskedScore;
-    dp.at(0, 0) = kNan;     // the NaN of a masked pair, which no kernel may read
+    dp.at(0, 0) = kNan;     // no kernel may read this NaN, because its pair is masked
     shift.at(0, 1) = kInf;  // inf stands for a row without keys, or for a lane without a row
     const Matrix scores = s, gradients = dp;
     kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());
@@ -145,7 +145,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
         if (lane == 1) {
           ASSERT_EQ(s.at(key, lane), 0.0f);
           ASSERT_EQ(dp.at(key, lane), 0.0f);
-          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // -0 is the mark of a masked pair
+          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // -0 would mark a masked pair
           continue;
         }
         const double p = std::exp2(kFactor * static_cast<double>(scores.at(key, lane)) - shift.at(0, lane));
@@ -247,7 +247,7 @@ TEST_P(BackwardKernelsTest, BiasGradientScalesOrAddsTheRowsInUse) {
   ForEachCase(check, Axis{"keys", {1, 3, 8, 17}}, Axis{"accumulate", {false, true}});
 }
 
-/// A row of a type with NaN behind it, and the numbers of the row as floats.
+/// A row of `dtype` numbers, followed by NaN, and the same numbers as floats.
 struct TypedRow {
   TypedRow(const RowKernels& kernels, DType of, int64_t n, uint32_t seed)
       : dtype(of), bytes(static_cast<size_t>(n + 64) * SizeOf(of), 0xff), numbers(static_cast<size_t>(n)) {
@@ -287,7 +287,7 @@ TEST_P(BackwardKernelsTest, NarrowTakesEveryTypeAndTail) {
     for (int64_t r = 0; r < 3; ++r) {
       for (int64_t c = 0; c < n; ++c) {
         const double exact = 2.0 * from.at(r, c);
-        // The bound is half an ulp of the type. The absolute term is for f16 subnormals, which are multiples of 2^-24.
+        // The bound is half an ulp of the type. The term 2^-25 is for f16 subnormals, which are multiples of 2^-24.
         ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
       }
       ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);

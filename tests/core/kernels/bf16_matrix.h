@@ -15,7 +15,7 @@ namespace fa::core::kernels {
 inline uint16_t BitsOf(float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); }
 inline float FloatOf(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-/// Rows of bf16, `stride` apart, with NaN between them.
+/// bf16 rows that begin `stride` elements apart, with NaN between them.
 class Bf16Matrix {
  public:
   Bf16Matrix(int64_t rows, int64_t columns, int64_t stride, uint32_t seed) : rows_(rows), stride_(stride) {

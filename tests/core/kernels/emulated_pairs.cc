@@ -6,7 +6,7 @@ namespace fa::core::kernels {
 namespace {
 
 #include "core/kernels/vec/vec_pairs_emulated.h"
-// The files of kernels below use only the operations that vec_pairs_emulated.h defines.
+// The .inc files of kernels below use only operations that vec_pairs_emulated.h defines.
 #include "core/kernels/pair_heads_in_place.inc"
 #include "core/kernels/pair_outer_both.inc"
 #include "core/kernels/pair_row_state.inc"

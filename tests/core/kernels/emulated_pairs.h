@@ -5,9 +5,8 @@
 
 namespace fa::core::kernels {
 
-/// Returns the kernels of bf16 pairs over emulated instructions, which any CPU executes. Their source is the source of
-/// the avx512_bf16 level, with strips of 4 lanes. VDPBF16PS is computed element by element and gives the same bits as
-/// the instruction.
+/// Returns kernels of bf16 pairs that any CPU executes, because they compute VDPBF16PS element by element. They have
+/// the source of the avx512_bf16 level and give the bits of the instruction. Their strips have 4 lanes.
 [[nodiscard]] const KernelTable& EmulatedPairs();
 
 }  // namespace fa::core::kernels

@@ -1,5 +1,6 @@
-// Tests products that skip masked pairs. The unmasked elements have the bits of the plain products. A value that no row
-// may read contributes exactly nothing, and does not change the order or rounding of other contributions.
+// Tests products that skip masked pairs. A masked pair contributes exactly nothing, even if its value is NaN or inf:
+// the bits are those of the plain product in which its value and its weight are 0. In all other pairs, NaN and inf
+// reach the result.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +23,8 @@ struct Products {
   [[nodiscard]] bool by_row() const { return strip->state_by_row || strip->any_dtype; }
 };
 
-/// Returns every kernel set of this CPU whose bits are promised, and the emulated kernel sets.
+/// Returns the emulated kernel sets and those of this CPU, except the kernels on OpenBLAS, whose order of additions is
+/// not known.
 std::vector<Products> AllProducts() {
   std::vector<Products> all;
   std::vector<const KernelTable*> tables = {&EmulatedPairs(), &Kernels(kAmxEmulated, DType::kBF16)};
@@ -79,8 +81,8 @@ struct PoisonedRows {
   std::vector<float> clean, poisoned;
 };
 
-/// Weights of `count` pairs. A third of the pairs is masked: their weights are 0 in `plain` and marked as masked in
-/// `marked`.
+/// The weights of `count` pairs. A third of the pairs is masked. In `plain` their weights are 0, and in `marked` they
+/// are kMaskedProbability.
 struct MaskedWeights {
   MaskedWeights(int64_t count, std::mt19937& random) {
     std::normal_distribution<float> normal;
@@ -97,7 +99,7 @@ struct MaskedWeights {
 
 /// Counts the elements of exact products by kind.
 struct Seen {
-  /// Returns whether an element is not finite exactly if it sees a poisoned value, and else has the plain bits.
+  /// Succeeds if the element is not finite where it sees a poisoned value, and elsewhere has the bits of `plain`.
   [[nodiscard]] testing::AssertionResult Agree(float exact, float plain, bool sees) {
     ++(sees ? spoilt : same);
     if (std::isfinite(exact) != sees && (sees || EqualBits(exact, plain))) return testing::AssertionSuccess();
@@ -112,7 +114,7 @@ class ExactProducts : public testing::TestWithParam<Products> {
   [[nodiscard]] static const RowKernels& row_kernels() { return *GetParam().rows; }
   [[nodiscard]] static bool pairs() { return GetParam().pairs(); }
 
-  /// Computes o = alpha o + V^T P and returns o.
+  /// Computes o = alpha o + V^T P from an o of 0.5, and returns o.
   [[nodiscard]] static std::vector<float> Product(bool exact, const std::vector<float>& v, std::vector<float> p,
                                                   int64_t keys, int64_t dv, const float* alpha) {
     std::vector<float> o(static_cast<size_t>(kernels().rows * dv), 0.5F), words;
@@ -128,7 +130,7 @@ class ExactProducts : public testing::TestWithParam<Products> {
     return o;
   }
 
-  /// Computes c += A^T B over `count` rows and returns c.
+  /// Computes c += A^T B over `count` rows from a c of -0.25, and returns c.
   [[nodiscard]] static std::vector<float> Outer(bool exact, const std::vector<float>& b, const std::vector<float>& a,
                                                 int64_t keys, int64_t count, int64_t columns) {
     const int64_t width = kernels().width, tile = keys * width, strips = (count + width - 1) / width;
@@ -185,7 +187,7 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
-  if (GetParam().by_row()) return;  // other strips of the level have this outer product
+  if (GetParam().by_row()) return;  // the strips whose state lies along the lanes have the same outer product
   std::mt19937 random(2);
   const int64_t width = kernels().width;
   Seen seen;

@@ -1,5 +1,4 @@
-// Compares the function `attend` of few rows, which computes scores, softmax and product in one kernel, with
-// computations in double.
+// Compares `attend` of few rows, one kernel that computes scores, softmax and product, with computations in double.
 
 #include <algorithm>
 #include <bit>
@@ -16,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// A level, a type of keys and a number of rows for which the level has a kernel with the function `attend`.
+/// A level, a type of keys and a number of rows. The level has a kernel `attend` for them.
 struct Attending {
   Isa isa;
   int64_t rows;
@@ -36,7 +35,7 @@ std::string Name(const Attending& attending) {
   return std::string(Name(attending.isa)) + "_" + std::to_string(attending.rows) + "_" + Name(attending.dtype);
 }
 
-/// @return all kernels of a level that have the function `attend` for a type of keys
+/// @return all kernels of a level that have the function `attend` for keys of type `dtype`
 std::vector<const StripKernels*> KernelsFor(Isa isa, DType dtype) {
   const KernelTable& table = Kernels(isa, dtype);
   std::vector<const StripKernels*> all;
@@ -91,7 +90,7 @@ struct Rows {
 
 constexpr float kFactor = 0.125f * 1.44269504f;
 
-/// Sizes of a head. Some sizes have loops of their own. Rows of V are as long as rows of K, longer or shorter.
+/// Sizes of a head. Some have a loop written for them. Rows of V are as long as rows of K, longer or shorter.
 struct HeadColumns {
   int64_t d, dv;
 };
@@ -153,7 +152,8 @@ class FewRowAttendTest : public testing::TestWithParam<Attending> {
   const StripKernels* kernels_ = nullptr;
 };
 
-/// @return the entries to test; of a level that this CPU lacks, only the first entry is listed, and its test is skipped
+/// @return the entries to test. If this CPU lacks a level, only the level's first entry is listed, and its test is
+///         skipped.
 std::vector<Attending> Tested() {
   std::vector<Attending> tested;
   for (const Attending& each : kAttending) {
@@ -211,11 +211,11 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
             max = std::max(max, s);
             magnitude = std::max(magnitude, size);
           }
-          // Each addition of a score adds an error of one ulp of its partial sums. A probability has the relative error
-          // of its exponent.
+          // Each addition in a score is off by one ulp of a partial sum. If the exponent is off by e, the probability
+          // changes by at most e times itself.
           const double score_error = kEps * static_cast<double>(d + 1) * magnitude;
-          // Kernels of pairs take the short exponential. The exponential of other kernels is off by 2 ulp, and its
-          // argument and its factor are rounded too.
+          // Kernels of pairs compute the exponential by a shorter polynomial. The exponential of other kernels is off
+          // by 2 ulp, and its argument and its factor are rounded too.
           const double p_error = 2 * kFactor * score_error + (pairs ? 4e-6 : 4 * kEps);
           ASSERT_NEAR(state.row_max[static_cast<size_t>(row)], max, score_error);
           for (double& s : score) sum += s = std::exp2(kFactor * (s - max));
@@ -226,7 +226,7 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
               want += score[static_cast<size_t>(key)] * v.at(key, c);
               size += std::fabs(score[static_cast<size_t>(key)] * v.at(key, c));
             }
-            // Kernels of pairs round a probability by at most 2^-8 of itself.
+            // Kernels of pairs round each probability to bf16, which changes it by at most 2^-8 of itself.
             const double rounding = pairs ? 0x1p-8 : 0;
             ASSERT_NEAR(state.o.at(row, c), want, (rounding + p_error + kEps * static_cast<double>(keys + 2)) * size)
                 << "keys " << keys << " cut " << cut << " d " << d << " row " << row << " column " << c;
@@ -269,8 +269,8 @@ TEST_P(FewRowAttendTest, RowsByAddressHaveTheBitsOfRowsInTheirOrder) {
 
 const void* const* ListOf(const test::GuardedBuffer& list) { return reinterpret_cast<const void* const*>(list.data()); }
 
-// The byte after the last row is unreadable. The rows that are only fetched ahead are unreadable too, and so are the
-// bytes behind the lists of addresses. Rows of V may be shorter than rows of K.
+// Reading the byte after the last row would be a fault. So would reading the rows that kernels only fetch ahead, and
+// the bytes after the lists of addresses. Rows of V may be shorter than rows of K.
 TEST_P(FewRowAttendTest, ReadsNothingPastTheLastRow) {
   constexpr int64_t kAhead = AttendArgs::kMostStep;
   for (const HeadColumns& heads : kHeadColumns) {
@@ -317,7 +317,7 @@ TEST_P(FewRowAttendTest, OneKeyGivesItsRowOfV) {
     const Rows q(rows(), kD, kD, dtype(), seed), k(1, kD, kD, dtype(), 100 + seed), v(1, kD, kD, dtype(), 200 + seed);
     State state(kernels(), kD);
     Attend(k.From(0), v.From(0), 1, Pack(q, kD, 1), kD, kD, false, state);
-    // Kernels of pairs keep a rounding error in the exponent: half an ulp of a score of at most 64.
+    // In kernels of pairs the exponent has a rounding error: half an ulp of the score, which is below 64.
     const double error = kernels().attended.pairs ? 64 * kEps : 0;
     for (int64_t row = 0; row < rows(); ++row) {
       ASSERT_LT(std::fabs(state.row_max[static_cast<size_t>(row)]), 64);
@@ -357,8 +357,9 @@ TEST_P(FewRowAttendTest, ARowWithoutFiniteScoresSpoilsNoOther) {
   }
 }
 
-// Tests scores whose exponents would lose all their digits if the maximum were not subtracted first. The largest scores
-// have the probability 1, all others 0. Every other row has such scores, so that one vector has rows of both kinds.
+// Tests scores so large that score - maximum would have no correct digit unless the maximum is subtracted before the
+// factor is applied. The largest scores have probability 1, and all others 0. Only every other row has such scores, so
+// that one vector has rows of both kinds.
 TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   constexpr int64_t kD = 64, kKeys = 44, kEqual = 11;
   const bool f16 = dtype() == DType::kF16;  // f16 scores reach 10^9 only
@@ -370,8 +371,8 @@ TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
     large.Set(row, 0, 0);
     for (int64_t c = 0; is_large(row) && c < kD; ++c) large.Set(row, c, c > 0 ? 0.0f : f16 ? 0x1p15f : 0x1p20f);
   }
-  // The scores rise or fall with the keys, within a step of keys and from one step to the next. The exponents of the
-  // scores have more digits than a float.
+  // The scores rise or fall with the keys, both within a step of keys and from step to step. Products of a score and
+  // the factor need more digits than a float has.
   constexpr float kFactors[] = {5, 7, 11, 13};
   static_assert(std::size(kFactors) * kEqual == kKeys);
   for (int64_t key = 0; key < kKeys; ++key) k.Set(key, 0, kFactors[key / kEqual] * (f16 ? 0x1p12f : 0x1p18f));
@@ -401,8 +402,8 @@ TEST_P(FewRowAttendTest, ScoresOfAMillionMillionTakeTheirMaximumOffFirst) {
   }
 }
 
-// Tests a last row whose scores are all -inf, so that it has no probabilities. Also tests a last row with one score of
-// +inf, so that its results are NaN.
+// The last row has only scores of -inf, so it has no probabilities. Or it has one score of +inf, so its results are
+// NaN. The other rows are unaffected.
 TEST_P(FewRowAttendTest, InfiniteScoresAreThoseOfTheirRow) {
   constexpr int64_t kD = 64, kKeys = 40, kInfinite = 21;
   const Rows q(rows(), kD, kD, dtype(), 24), v(kKeys, kD, kD, dtype(), 26);

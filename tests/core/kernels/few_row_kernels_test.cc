@@ -1,4 +1,4 @@
-// Compares the kernels of few rows of every line of the registry with computations in double.
+// Compares the kernels for few rows on every line of the registry with computations in double.
 
 #include <bit>
 #include <cmath>
@@ -53,7 +53,7 @@ struct TypedRows {
     return {dtype == DType::kF32 ? static_cast<const void*>(floats.data()) : halves.data(), dtype, stride};
   }
 
-  /// Returns the f16 bits of a number that is a NaN, a zero, or a normal number that f16 holds exactly.
+  /// Returns the f16 bits of x, which is NaN, 0, or a normal number that f16 holds exactly.
   static uint16_t ToF16(float x) {
     if (std::isnan(x)) return 0x7e00;
     if (x == 0) return 0;
@@ -135,7 +135,7 @@ TEST_P(FewRowKernelsTest, ExactProductSkipsMaskedPairsOnly) {
   Matrix o(rows(), kDv, kDv, 10);
   kernels().product_exact(v.block(), kKeys, p.data(), kDv, nullptr, o.data());
   EXPECT_TRUE(std::isfinite(o.at(0, 2)));
-  for (int64_t row = 1; row < rows(); ++row) EXPECT_TRUE(std::isnan(o.at(row, 2)));  // an unmasked 0 * NaN
+  for (int64_t row = 1; row < rows(); ++row) EXPECT_TRUE(std::isnan(o.at(row, 2)));  // unmasked pairs give 0 * NaN
 }
 
 TEST_P(FewRowKernelsTest, StatesAreAddedAndWrittenInTheirOwnShape) {
@@ -163,7 +163,7 @@ TEST_P(FewRowKernelsTest, StatesAreAddedAndWrittenInTheirOwnShape) {
   }
 }
 
-// Tests that the bits of a row do not depend on how many rows its kernel takes.
+// A row has the same bits, however many rows its kernel computes at once.
 TEST_P(FewRowKernelsTest, ARowHasTheBitsItHasAlone) {
   constexpr int64_t kKeys = 37, kD = 72;
   const KernelTable& table = *GetParam().table;

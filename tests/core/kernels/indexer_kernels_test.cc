@@ -1,5 +1,5 @@
-// Compares the indexer's kernels of every level that this CPU has with computations in double. The tests have all tails
-// of heads and keys, and unused lanes.
+// Compares the indexer's kernels of every level that this CPU has with computations in double. The numbers of heads and
+// keys leave every tail, and the contents of unused lanes must not matter.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Returns the levels of this CPU that have kernels of their own.
+/// Returns the levels of this CPU that have their own indexer kernels.
 std::vector<Isa> IndexerLevels() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {
@@ -53,7 +53,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
     const int64_t heads = width - unused;
     Matrix s(keys, width, width, 1), sum(1, keys, keys, 3, 1);
     const Matrix weight(1, heads, heads, 2), before = sum;
-    // The contents of unused lanes must not contribute, not even times 0.
+    // Unused lanes must not contribute, not even NaN times 0.
     for (int64_t key = 0; key < keys; ++key) {
       for (int64_t lane = heads; lane < width; ++lane) s.at(key, lane) = kNan;
     }
@@ -71,7 +71,7 @@ TEST_P(IndexerKernelsTest, SumLanesIsTheWeightedSumOfTheLanesInUse) {
 }
 
 TEST_P(IndexerKernelsTest, KeysAndHeadsAlongTheLanesGiveTheSameBits) {
-  // 70 heads fill three tiles of 32 lanes, of which the last has 6 heads.
+  // 70 heads fill two tiles of 32 lanes and 6 lanes of a third.
   constexpr int64_t kHeads = 70, kKeys = 48, kWidth = 32;
   const Matrix s(kHeads, kKeys, kKeys, 1), weight(1, kHeads, kHeads, 2);
   std::vector<float> by_heads(kKeys), by_lanes(kKeys), tile(static_cast<size_t>(kKeys * kWidth));
@@ -116,7 +116,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
           continue;
         }
         const double exponent = static_cast<double>(factor) * before.at(key, lane) - shift.at(0, lane);
-        // The power is off by 2 ulp, and its argument is rounded once, or twice without FMA.
+        // The power is off by 2 ulp. Its argument is rounded once with FMA, and twice without.
         const double argument =
             std::isinf(exponent) ? 0 : 2 * std::fabs(factor * before.at(key, lane)) + std::fabs(exponent);
         ASSERT_NEAR(got, std::exp2(exponent), (2 + argument) * kEps * std::exp2(exponent));
@@ -130,14 +130,14 @@ TEST_P(IndexerKernelsTest, ProbabilitiesArePowersOfTwo) {
 TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
   constexpr int64_t kWidth = 16;
   std::vector<float> x;
-  // The arguments are all multiples of 1/1024, which include halves and integers, and every 4096th float.
+  // The arguments are all multiples of 1/1024, among them halves and integers, and every 4096th float.
   for (int64_t i = -130 * 1024; i <= 128 * 1024; ++i) x.push_back(static_cast<float>(i) / 1024);
   for (uint32_t bits = 0; bits <= std::bit_cast<uint32_t>(130.0F); bits += 4096) {
     const auto value = std::bit_cast<float>(bits);
     x.push_back(-value);
     if (value <= 128) x.push_back(value);
   }
-  // The floats next to the ends of the range are tested too.
+  // The floats on both sides of each end of the range are tested too.
   for (const float end : {-126.0F, 127.5F}) {
     for (const float to : {-kInf, kInf}) x.push_back(std::nextafter(end, to));
   }
@@ -150,7 +150,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
     if (x[i] < -126) {
       ASSERT_EQ(y[i], 0) << "subnormal: x = " << x[i];
     } else if (x[i] <= 127.5F || !std::isinf(y[i])) {
-      // Some levels overflow beyond 127.5, because they compute 2^128 times the power of a negative fraction. Other
+      // Beyond 127.5 some levels overflow, because they compute 2^128 times a power with a negative exponent. Other
       // levels do not overflow.
       ASSERT_NEAR(y[i], want, 2 * std::ldexp(1.0, std::ilogb(want) - 23)) << "x = " << x[i];
     } else {
@@ -165,7 +165,7 @@ TEST_P(IndexerKernelsTest, ProbabilitiesAreWithinTwoUlpOverTheWholeRange) {
 TEST_P(IndexerKernelsTest, ReluGradientIsThatOfTheWeightedSum) {
   const auto check = [&](int64_t width, int64_t keys) {
     Matrix s(keys, width, width, 1), d_weight(1, width, width, 4);
-    s.at(0, 1) = 0;  // at the step of ReLU the gradient is 0, as on the device
+    s.at(0, 1) = 0;  // for a score of 0, ReLU's gradient is 0, as on the device
     s.at(0, 2) = -0.0F;
     const Matrix before = s, weight(1, width, width, 2), d_value(1, keys, keys, 3), d_before = d_weight;
     kernels().relu_gradient(s.data(), keys, width, weight.values(), d_value.values(), d_weight.data());

@@ -1,5 +1,5 @@
-// Compares the int8 kernels of every line of kernels.inc with plain integer loops. The results must be exact for every
-// tail.
+// Compares the int8 kernels of every line of kernels.inc with plain integer loops. Results must be exactly equal for
+// every tail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<Line> Lines() {
   for (const Isa isa : AllIsas()) {
     if (!Includes(DetectIsa(), isa)) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // the kernels belong to a lower level
+    if (table.isa != isa) continue;  // this level uses the kernels of a lower level
     for (int s = 0; s < table.strip_count; ++s) lines.push_back({&table, s});
   }
   return lines;
@@ -95,7 +95,7 @@ TEST_P(Int8KernelsTest, ProductsAreExactAndPaddingDoesNotCount) {
     const int64_t stride = (keys + 7) / 8 * 8 / table().group * table().columns;
     std::vector<uint32_t> panel(static_cast<size_t>(table().PanelBlocks(dv) * stride), 0x7f7f7f7f);
     table().pack_values(v.block(), keys, dv, stride, panel.data());
-    // The softmax makes the words from scores whose exponentials are 1, 1/2, 1/4 and 0.
+    // The softmax makes the words of P from scores whose exponentials are 1, 1/2, 1/4 and 0.
     std::vector<float> s(static_cast<size_t>((keys + 3) / 4 * 4 * width), 0);
     std::vector<float> max(static_cast<size_t>(width), 0), sum(static_cast<size_t>(width));
     const auto score = [](int64_t j, int64_t lane) {
@@ -147,7 +147,7 @@ TEST_P(Int8KernelsTest, SoftmaxRoundsToEvenSaturatesAndKeepsEmptyRowsEmpty) {
   }
 }
 
-// The bits are the same on every level, because probabilities are added and multiplied separately and in one order.
+// The bits are the same on every level, because all levels add and multiply in one order, without FMA.
 TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   const Int8Table& portable = Int8KernelsFor(Isa::kPortable);
   const Int8Kernels& other = portable.strips[portable.strip_count - 1];
@@ -167,13 +167,12 @@ TEST_P(Int8KernelsTest, SoftmaxHasTheBitsOfThePortableLevel) {
   EXPECT_EQ(sum_of(kernels()), sum_of(other));
 }
 
-// Because no probability passes 1, a kernel need not clamp probabilities when the quantization factor is at most the
-// limit.
+// Probabilities never exceed 1. So kernels do not clamp them when the quantization factor is at most the limit.
 TEST_P(Int8KernelsTest, NoProbabilityPassesOne) {
   const int64_t width = kernels().width;
   for (int step = 0; step < 4000; ++step) {
     std::vector<float> s(static_cast<size_t>(4 * width)), max(static_cast<size_t>(width), 0), sum(max);
-    // The scores lie around 0 and around -1/2, where the polynomial's argument changes its sign.
+    // The scores lie just below 0 or just below -1/2, where the polynomial's argument changes its sign.
     for (int64_t lane = 0; lane < width; ++lane) {
       const auto distance = static_cast<float>(step * width + lane) * 0x1p-24f;
       s[static_cast<size_t>(lane)] = step % 2 == 0 ? -distance : -0.5f - distance;
@@ -205,8 +204,8 @@ TEST(Int8Registry, LevelsWithoutKernelsOfTheirOwnTakeTheNextLower) {
   EXPECT_EQ(Int8KernelsFor(Isa::kNeonBf16).isa, Isa::kNeonBf16);
 }
 
-// avx512_vnni shares each of its kernels with avx512 or with avx512_bf16. So tests leave avx512_vnni out under
-// sanitizers (IsaLevels of tests/support/execution/contexts.h).
+// avx512_vnni shares each of its kernels with avx512 or with avx512_bf16. For this reason tests leave avx512_vnni out
+// under sanitizers (IsaLevels of tests/support/execution/contexts.h).
 TEST(Int8Registry, VnniHasNoKernelThatItsNeighboursLack) {
   if (!Includes(DetectIsa(), Isa::kAvx512Bf16)) GTEST_SKIP() << "without avx512_bf16 no test leaves avx512_vnni out";
   EXPECT_EQ(&Int8KernelsFor(Isa::kAvx512Vnni), &Int8KernelsFor(Isa::kAvx512Bf16));

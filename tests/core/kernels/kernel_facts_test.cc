@@ -1,4 +1,4 @@
-// Tests that every level has its facts on any machine, and has its functions where this CPU has the level.
+// On any machine, every level has its facts. Where this CPU has the level, the level has its functions too.
 
 #include "core/kernels/kernel_facts.h"
 
@@ -53,7 +53,7 @@ TEST(KernelFacts, FunctionsAreThereWhereThisCpuHasTheLevel) {
   }
 }
 
-// Kernels of few rows have the function `attend` exactly if their facts name head sizes for it.
+// Kernels of few rows have the function `attend` exactly if their facts list head sizes for it.
 TEST(KernelFacts, FewRowsThatAttendHaveTheirLoop) {
   int attending = 0;
   for (const Isa isa : AllIsas()) {

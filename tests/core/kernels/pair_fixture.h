@@ -11,9 +11,9 @@
 
 namespace fa::core::kernels {
 
-/// A test on one strip of bf16 pairs, chosen by number. The strips of this CPU come first, then the strips of emulated
-/// instructions, then the strips of the emulated tile unit. The emulated instructions run the source of the VDPBF16PS
-/// kernels on any CPU. Tests of emulated instructions take their widest strip, because these tests need several lanes.
+/// A test on one strip of bf16 pairs. GetParam() chooses the strip: 0 to 2 are strips of this CPU, 3 to 5 strips of
+/// emulated instructions, 6 to 8 strips of the emulated tile unit. The emulated instructions run the source of the
+/// VDPBF16PS kernels on any CPU. Tests that need several lanes use number 3, the widest of their strips.
 class OnPairs : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -21,7 +21,7 @@ class OnPairs : public testing::TestWithParam<int> {
       GTEST_SKIP() << "this CPU executes no dot products of bf16, or its level has fewer strips";
     }
   }
-  static constexpr int kStrips = 3;  // test numbers per table; the numbers of the next table follow
+  static constexpr int kStrips = 3;  // each table has this many consecutive values of GetParam(), one per strip
   [[nodiscard]] static const KernelTable& table() {
     switch (GetParam() / kStrips) {
       case 0: return Kernels(DetectIsa(), DType::kBF16);

@@ -1,5 +1,5 @@
-// Compares the strip that reads the rows of keys in place with the strip of the same width on copied rows. All bits are
-// equal, except the bits of scores of long heads, because the strip in place sums these in another order.
+// Compares the strip that reads rows of keys where they lie with the strip of the same width that reads copied rows.
+// All bits are equal, except those of scores of long heads, which the two strips sum in different orders.
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// The same rows twice: once without gaps, and once in any order with NaN between them.
+/// Rows stored twice: once without gaps, and once in a random order with NaN between them.
 class ScatteredRows {
  public:
   ScatteredRows(int64_t rows, int64_t columns, uint32_t seed)
@@ -30,10 +30,10 @@ class ScatteredRows {
       addresses_.push_back(scattered_.row(Place(r)));
       for (int64_t c = 0; c < columns; ++c) Set(r, c, together_.at(r, c));
     }
-    // Addresses that are only fetched ahead may be any readable addresses.
+    // Kernels only fetch these addresses ahead, so any readable address will do.
     addresses_.resize(static_cast<size_t>(rows + kAhead), addresses_.back());
   }
-  /// Returns a list of addresses that ends `ahead` rows after the last row.
+  /// Returns the addresses of all rows, and `ahead` further addresses.
   [[nodiscard]] std::span<const std::byte> ListFor(int64_t ahead) const {
     return std::as_bytes(std::span(addresses_).first(static_cast<size_t>(rows() + ahead)));
   }
@@ -92,7 +92,7 @@ TEST_P(PairHeadsInPlaceTest, IsTheNarrowestStripWithItsStateByRows) {
   EXPECT_EQ(in_place().softmax, strip().softmax);
 }
 
-/// The scores of all keys by one of the two kernels. Both kernels compute from the same rows of queries.
+/// The scores of all keys, computed by one of the two strips. Both strips get the same rows of queries.
 struct Scored {
   Matrix s;
   std::vector<float> max;
@@ -164,8 +164,8 @@ TEST_P(PairHeadsInPlaceScores, OfLongHeadsAreTheSumsAndDoNotDependOnTheKeysBesid
           sum += product;
           size += std::abs(product);
         }
-        // Each lane adds d / width products and rounds each sum once. A tree of at most four levels adds up the
-        // lanes, and one addition adds the previous score. One more rounding is left for the result.
+        // Each lane adds d / width products and rounds each sum once. At most four rounds of additions then add
+        // up the lanes, and one addition adds the previous score. The bound allows one more rounding.
         const double bound = (static_cast<double>(d / width()) + 6) * 0x1p-24 * size;
         ASSERT_NEAR(have.s.at(key, lane), sum, bound) << "key " << key << " lane " << lane;
         max[static_cast<size_t>(lane)] = std::max(max[static_cast<size_t>(lane)], have.s.at(key, lane));
@@ -209,7 +209,7 @@ TEST_P(PairHeadsInPlaceTest, ProductHasTheBitsOfTheStripForEveryTail) {
               Axis{"scaled", {false, true}});
 }
 
-// Tests every tail of keys, and lists of addresses that are too short to fetch ahead.
+// Tests every tail of keys. The lists of addresses end before the rows that a kernel would fetch ahead.
 TEST_P(PairHeadsInPlaceScores, AndProductsReadNothingBehindTheListOfRows) {
   const int64_t d = 4 * 2 * width();
   const Bf16Matrix q(width(), d, d, 1);

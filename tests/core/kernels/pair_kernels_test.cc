@@ -71,7 +71,8 @@ class ListedPairsTest : public PairKernelsTest {
   void SetUp() override {
     PairKernelsTest::SetUp();
     if (IsSkipped()) return;
-    // The test itself states which tables have scores by address, so that a table that loses them fails.
+    // The test itself states which tables must have scores by address. So it fails if one of these tables no longer has
+    // them.
     const bool of_this_cpu = GetParam() < kStrips;
     if (of_this_cpu && table().isa != Isa::kAvx512Bf16) GTEST_SKIP() << "this CPU's products take no rows by address";
     ASSERT_TRUE(kernels().scores_by_address);
@@ -148,7 +149,7 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
     }
-    // No rows are laid out after the last group, and the rows of other keys are NaN.
+    // The words end with the group of the last key. All rows that the product must not use are NaN.
     const int64_t laid = std::min(RoundUp(end, group), kRows);
     std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
     rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);

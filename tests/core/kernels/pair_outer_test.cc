@@ -31,7 +31,7 @@ std::vector<OuterSizes> EveryTail(int64_t width) {
   return all;
 }
 
-/// Operands of an outer product. Lanes without a row are NaN, and so is the panel before it is packed.
+/// Operands of an outer product. Lanes without a row are NaN, and the panel is filled with NaN before it is packed.
 class OuterCase {
  public:
   OuterCase(const RowKernels& kernels, const StripKernels& strip, const OuterSizes& sizes, uint32_t seed)
@@ -63,7 +63,7 @@ class OuterCase {
             .c_stride = c.stride(),
             .accumulate = true};
   }
-  /// Returns an element as pair_lanes rounded it.
+  /// Returns the operand's element as pair_lanes has rounded it.
   [[nodiscard]] float a(int64_t key, int64_t row) const {
     uint16_t bits;
     const auto* rounded = reinterpret_cast<const char*>(a_.data() + row / width_ * tile());
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, TwoPairOuterProductsTest, testing::Values(0, 
 INSTANTIATE_TEST_SUITE_P(Emulated, TwoPairOuterProductsTest, testing::Values(3));
 
 TEST_P(TwoPairOuterProductsTest, AtOnceHaveTheBitsOfOneAfterTheOther) {
-  constexpr int64_t kMostOfVectors = 4;  // most rows that a vector instruction adds; the tile unit adds more
+  constexpr int64_t kMostOfVectors = 4;  // vector instructions add at most this many rows; the tile unit adds more
   if (rows().pair_group > kMostOfVectors) GTEST_SKIP() << "the tile unit makes one outer product at a time";
   ASSERT_NE(rows().outer_both, nullptr);
   for (const OuterSizes& sizes : EveryTail(width())) {

@@ -1,5 +1,5 @@
-// Compares the strips of pairs that keep their output state by rows, bit by bit, with the same strips that keep it
-// along the lanes. These strips have exact products too, which look at each pair. exact_products_test.cc tests them.
+// Compares the strips of pairs whose output state lies by rows, bit by bit, with the same strips whose state lies along
+// the lanes. exact_products_test.cc tests their products that skip masked pairs.
 
 #include <string>
 #include <vector>
@@ -44,7 +44,7 @@ TEST_P(PairRowStateTest, TheTableFindsTheStripWithItsStateByRows) {
 TEST_P(PairRowStateTest, ProductHasTheBitsOfTheStripForEveryTail) {
   const auto check = [&](int64_t number, int64_t keys, int64_t dv, bool scaled, bool listed) {
     const StripKernels &strip = table().strips[number], &by_row = table().row_state[number];
-    // If the number of keys is odd, the last key is laid out next to the row behind it, which is NaN.
+    // If the number of keys is odd, pair_rows pairs the last key with the row after it, which is NaN.
     Bf16Matrix v(keys + 1, dv, dv + 3, 4);
     for (int64_t c = 0; c < dv; ++c) v.Set(keys, c, kNan);
     std::vector<float> words(static_cast<size_t>(table().rows->PairedFloats(keys + 1, dv)));

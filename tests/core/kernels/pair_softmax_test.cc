@@ -57,8 +57,8 @@ TEST_P(PairSoftmaxTest, OfLargeScoresIsRelativeToTheMaximum) {
   }
 }
 
-// In kernels of pairs the exponent keeps the rounding error of factor * max. This error moves a bf16 result by less
-// than 2^-9, which is the result's own rounding.
+// In kernels of pairs, the probability of the largest score may differ from 1, because factor * max is rounded. The
+// difference is below 2^-9, so that bf16 rounds the probability to 1.
 TEST_P(PairSoftmaxTest, OfTheLargestScoreIsOneForAResultOfSixteenBits) {
   constexpr int64_t kKeys = 3;
   std::mt19937 random(63);
@@ -106,7 +106,7 @@ TEST_P(PairSoftmaxTest, RoundsProbabilitiesAndDropsThemForEveryTail) {
     EXPECT_EQ(alpha_dropped, alpha);
     kernels().pairs.unpair_keys(words.data(), keys);
     kernels().pairs.unpair_keys(dropped.data(), keys);
-    constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;  // errors of the short exponential and of bf16
+    constexpr float kShort = 5e-6f, kHalf = 0x1p-8f + 1e-5f;  // relative errors of the exponential, and with rounding
     for (int64_t lane = 0; lane < width(); ++lane) {
       const auto i = static_cast<size_t>(lane);
       const float max = std::max(kOldMax, block_max[i]);

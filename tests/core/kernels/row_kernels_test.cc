@@ -1,5 +1,5 @@
-// Tests the row kernels of every level that this CPU has: exp2 over its whole range, dequantizing, widening, and the
-// search for bits.
+// Tests the row kernels of every level that this CPU has: exp2 over its whole range, dequantizing, widening, and
+// finding bits that are set.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Returns the first registry line of each level, because row kernels do not depend on the strip.
+/// Returns one registry line per level, because row kernels do not depend on the strip.
 std::vector<Level> FirstStrips() {
   std::vector<Level> levels = Levels();
   levels.erase(std::remove_if(levels.begin(), levels.end(), [](const Level& level) { return level.strip != 0; }),
@@ -38,7 +38,7 @@ TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
   row_kernels().exp2(x.data(), static_cast<int64_t>(x.size()), y.data());
   for (size_t i = 0; i < x.size(); ++i) {
     const double want = std::exp2(static_cast<double>(x[i]));
-    // A normal result is off by at most an ulp. A subnormal result has one more rounding, which is of 2^-149.
+    // A normal result is off by at most two ulp. One ulp of a subnormal result is 2^-149.
     const double ulp = std::max(std::ldexp(1.0, std::ilogb(std::max(want, 1e-60)) - 23), std::ldexp(1.0, -149));
     ASSERT_NEAR(y[i], want, 2 * ulp) << "x = " << x[i];
     if (x[i] < -150) {
@@ -92,7 +92,7 @@ TEST_P(RowKernelsTest, WidenAndTest) {
     }
   };
   ForEachCase(check, Axis{"n", {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}}, Axis{"bad", {kInf, -kInf, kNan}});
-  // Every 16-bit pattern is tested, because widening is exact.
+  // Widening is exact, so the result of every 16-bit pattern is known exactly.
   std::vector<uint16_t> patterns(65536);
   for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
   std::vector<float> wide(patterns.size());

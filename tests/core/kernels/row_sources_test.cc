@@ -1,5 +1,4 @@
-// Tests that no bit depends on where kernels find their rows, nor on the rows that they fetch or multiply at the same
-// time.
+// Results do not depend on where kernels find their rows, nor on the rows that they fetch or multiply at the same time.
 
 #include <cstring>
 #include <ostream>
@@ -14,7 +13,7 @@ namespace {
 
 constexpr int64_t kColumns = 100, kAhead = 3;
 
-/// Random rows of a type. The order of the rows in memory differs from the order of their addresses in the list.
+/// Random rows of type `dtype`. Their order in memory differs from their order in the list of addresses.
 class ScatteredRows {
  public:
   ScatteredRows(DType dtype, int64_t rows, const RowKernels& kernels)
@@ -23,7 +22,7 @@ class ScatteredRows {
     for (int64_t r = 0; r < rows; ++r)
       kernels.narrow(values_.data() + r * kColumns, kColumns, 1, kColumns, 1, {At(Place(r, rows)), dtype, kStride});
     for (int64_t r = 0; r < rows; ++r) addresses_.push_back(At(Place(r, rows)));
-    // Kernels may fetch as many as kAhead rows beyond the last one.
+    // Kernels may fetch up to kAhead addresses after the last row's.
     for (int64_t r = 0; r < kAhead; ++r) addresses_.push_back(addresses_.back());
     in_order_.resize(static_cast<size_t>(rows * kColumns) * SizeOf(dtype));
     const size_t bytes = kColumns * SizeOf(dtype);
@@ -69,14 +68,15 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   results.row_max.resize(static_cast<size_t>(kernels.width), kMaskedScore);
   kernels.scores(k, keys, panel.data(), kColumns, false, results.scores.data(), results.row_max.data());
   std::vector<float> p = results.scores;
-  p.resize(p.size() + static_cast<size_t>(kernels.width));  // kernels of pairs read a row of 0 next to an odd last key
+  p.resize(p.size() + static_cast<size_t>(kernels.width));  // kernels of pairs read a row of 0 after an odd last key
   if (kernels.pairs.pair_keys != nullptr) kernels.pairs.pair_keys(results.scores.data(), keys, p.data());
   results.product.resize(static_cast<size_t>(kColumns * kernels.width));
   kernels.product(v, keys, p.data(), kColumns, nullptr, results.product.data());
   return results;
 }
 
-/// Returns the tables of all levels that this CPU has.
+/// Returns the kernel table of each level that this CPU has, the table for its bf16 pairs, and that of the emulated
+/// tile unit.
 std::vector<const KernelTable*> Tables() {
   std::vector<const KernelTable*> tables;
   for (const Level& level : Levels()) {
@@ -171,7 +171,7 @@ TEST(RowSources, FetchingFromAListChangesNothing) {
         k.fetch = v.fetch = &list;
         k.fetch_lines = v.fetch_lines = 60;
         EXPECT_EQ(Multiply(*kernels, k, v, keys, panel), plain) << kernels->name << " keys " << keys;
-        // Kernels on OpenBLAS fetch no rows ahead.
+        // The kernels on OpenBLAS do not fetch from the list.
         if (keys == 64 && &table != &PortableBlasKernels()) {
           EXPECT_EQ(list.run, list.end) << kernels->name << ": half of 120 lines each, of 76";
         }

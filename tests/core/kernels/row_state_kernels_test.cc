@@ -1,5 +1,5 @@
-// Compares, on every line of the registry, the strips that keep their output state by rows with the same strips that
-// keep it along the lanes. All bits must be equal.
+// Compares, on every line of the registry, the strips whose output state lies by rows with the same strips whose state
+// lies along the lanes. All bits must be equal.
 
 #include <cmath>
 #include <cstring>
@@ -78,7 +78,7 @@ TEST_P(RowStateKernelsTest, ExactProductSkipsMaskedPairsAsTheStripDoes) {
     v.at(2, 0) = kNan;
     v.at(3, dv - 1) = kInf;
     for (int64_t lane = 0; lane < width(); lane += 2) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
-    p.at(3, 1) = 0.0f;  // the pair has underflowed but is not masked, so 0 * inf is NaN
+    p.at(3, 1) = 0.0f;  // this pair is not masked, so 0 * inf is NaN
     for (const bool scaled : {false, true}) {
       Matrix lane_state(dv, width(), width(), 9);
       Matrix row_state = lane_state.Transposed();
@@ -112,9 +112,9 @@ TEST_P(RowStateKernelsTest, OutputIsWrittenWithTheBitsOfTheStrip) {
       Matrix multiplier(1, width(), width(), 16);
       std::vector<int32_t> zero(static_cast<size_t>(width()), 0);
       zero[1] = 1;
-      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // a multiplier of 0 writes 0 over the NaN
+      lane_state.at(dv - 1, 1) = row_state.at(1, dv - 1) = kNan;  // its multiplier is 0, so 0 is written, not NaN
       const int64_t count = width() - 1, row_bytes = (dv + 3) * static_cast<int64_t>(SizeOf(dtype));
-      // The bytes between and after the rows are unchanged.
+      // The comparison also shows whether bytes between and after the rows were written.
       std::vector<std::byte> by_lane_out(static_cast<size_t>(width() * row_bytes), std::byte{0xa5});
       std::vector<std::byte> by_row_out = by_lane_out;
       const auto write = [&](const StripKernels& with, const Matrix& state, std::vector<std::byte>& out) {

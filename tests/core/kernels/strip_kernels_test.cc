@@ -1,6 +1,6 @@
-// Compares every strip kernel set of the registry, on every level that this CPU has, with computations in double. The
-// tests have all tails of keys and columns, misaligned rows, and lanes without a row. Strides are wider than a row,
-// with NaN between the rows.
+// Compares every set of strip kernels of the registry, on every level that this CPU has, with computations in double.
+// The tests have all tails of keys and columns, misaligned rows, and lanes without a row. Rows are farther apart than
+// they are long, with NaN between them.
 
 #include <algorithm>
 #include <bit>
@@ -89,7 +89,7 @@ TEST_P(StripKernelsTest, ProductEqualsTheDoubleProductForEveryTail) {
 }
 
 TEST_P(StripKernelsTest, ExactProductEqualsTheProductBitForBitWhenAllIsFinite) {
-  // OpenBLAS orders its sums itself. The level of OpenBLAS keeps the exact product of the portable level.
+  // OpenBLAS chooses its own order of additions. The level of OpenBLAS has the exact product of the portable level.
   const bool blas = GetParam().table == &PortableBlasKernels();
   const StripKernels& fast = blas ? Kernels(Isa::kPortable).strips[GetParam().strip] : kernels();
   constexpr int64_t kKeys = 19, kDv = 21;
@@ -112,7 +112,7 @@ TEST_P(StripKernelsTest, ExactProductNeverMultipliesAMaskedPair) {
   for (int64_t lane = 0; lane < width(); ++lane) {
     if (lane % 2 == 0) p.at(2, lane) = p.at(3, lane) = kMaskedProbability;
   }
-  p.at(3, 1) = 0.0f;  // the pair has underflowed but is not masked, so 0 * inf is NaN
+  p.at(3, 1) = 0.0f;  // this pair is not masked, so 0 * inf is NaN
   Matrix o(kDv, width(), width(), 14);
   kernels().product_exact({v.data(), DType::kF32, kDv}, kKeys, p.data(), kDv, nullptr, o.data());
   for (int64_t lane = 0; lane < width(); ++lane) {
@@ -185,7 +185,7 @@ TEST_P(StripKernelsTest, MasksSelect) {
     const Matrix before(keys, width(), width(), 40);
     std::vector<int32_t> begin(static_cast<size_t>(width())), end(begin.size());
     std::mt19937 random(41);
-    // Each row of the mask has exactly as many bytes as there are keys. One lane is not in use.
+    // Each row of the mask has exactly as many bytes as there are keys. The last lane has no row.
     const int64_t count = width() - 1;
     std::vector<std::vector<uint8_t>> bytes(static_cast<size_t>(count),
                                             std::vector<uint8_t>(static_cast<size_t>(keys)));
@@ -248,7 +248,7 @@ TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
 TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
   Matrix s(2, width(), width(), 53);
   for (int64_t lane = 0; lane < width(); ++lane) s.at(0, lane) = 0;
-  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the scale divided by the cap overflows f32
+  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // 1e30 / 1e-9 overflows f32
   for (int64_t lane = 0; lane < width(); ++lane) {
     ASSERT_EQ(s.at(0, lane), 0.0f);
     ASSERT_EQ(std::fabs(s.at(1, lane)), 1e-9f);
@@ -271,8 +271,7 @@ TEST_P(StripKernelsTest, BiasAndSoftcapFollowTheirFormulas) {
     kernels().passes.scale_scores(scaled.data(), keys, 3.0f, 0.0f, nullptr);
     ExpectRaised(max_of_biased, -kInf, biased, keys, count);
     ExpectRaised(max_of_capped, -kInf, capped, keys, width());
-    // Scores far below the cap have the same bits next to any other scores, even if one of these scores is not far
-    // below the cap.
+    // The bits of a score far below the cap do not depend on whether the other scores are far below the cap.
     constexpr float kFar = 40.0f;
     Matrix far = before, mixed = before, max_of_far = RowOf(width(), -kInf);
     mixed.at(keys / 2, width() / 2) = 30.0f;
@@ -393,7 +392,7 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    // Any number of rows takes as many strips as if every strip were the widest.
+    // The table's choice of strips never takes more strips than the widest strip alone would.
     for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;

@@ -1,5 +1,5 @@
-// Compares the softmax of every strip kernel set of the registry, on every level that this CPU has, with computations
-// in double.
+// Compares the softmax with computations in double, for every set of strip kernels in the registry, on every level that
+// this CPU has.
 
 #include <algorithm>
 #include <bit>
@@ -96,8 +96,8 @@ TEST_P(StripSoftmaxTest, WithDropoutSelectsWhatSoftmaxLeaves) {
 }
 
 TEST_P(StripSoftmaxTest, WritesZeroForASubnormalProbability) {
-  // Score 0 is the largest. The other scores lie at 2^-126, just below 2^-126, at the smallest subnormal number, and
-  // far below it.
+  // The largest score is 0. The exact probabilities of the others are 2^-126, a little less than 2^-126, 2^-149 (the
+  // smallest subnormal number), and 2^-200.
   constexpr float kScores[] = {0.0f, -126.0f, -126.01f, -149.0f, -200.0f};
   constexpr int64_t kKeys = 5;
   Matrix s(kKeys, width(), width(), 30), row_max(1, width(), width(), 0), row_sum = row_max, alpha = row_max;
@@ -130,8 +130,8 @@ TEST_P(StripSoftmaxTest, WritesZeroForASubnormalProbability) {
   }
 }
 
-// The probability of the largest score is exactly 1. So a single key that has all the weight gives its row of V,
-// whatever its score and the factor are.
+// The probability of the largest score is exactly 1, whatever the score and the factor are. So a row that looks at a
+// single key gets exactly that key's row of V.
 TEST_P(StripSoftmaxTest, OfTheLargestScoreIsExactlyOne) {
   constexpr int64_t kKeys = 3;
   std::mt19937 random(63);
@@ -155,7 +155,7 @@ TEST_P(StripSoftmaxTest, OfTheLargestScoreIsExactlyOne) {
       EXPECT_EQ(row_sum.at(0, lane), 1.0f) << exponent;
       for (int64_t r = 0; r < kKeys; ++r) s.at(r, lane) = kMaskedScore;
     }
-    softmax();  // a pass over masked keys
+    softmax();  // all keys of this pass are masked
     for (int64_t lane = 0; lane < width(); ++lane) {
       EXPECT_EQ(alpha.at(0, lane), 1.0f) << exponent;
       EXPECT_EQ(row_sum.at(0, lane), 1.0f) << exponent;

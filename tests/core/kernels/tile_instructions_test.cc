@@ -1,5 +1,5 @@
-// Tests the instructions of the tile unit. Their emulation equals the operations of Intel's manual, element by element
-// and bit by bit. On a CPU that has the unit, the instructions equal the emulation.
+// Tests the instructions of the tile unit. Their emulation equals the definitions of Intel's manual bit by bit. On a
+// CPU that has the unit, the instructions equal the emulation.
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ namespace instructions {
 #endif
 
 uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
-/// Returns x, or a zero of the sign of x if x is denormal.
+/// Returns x, or a zero with x's sign if x is subnormal.
 float Flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 /// Returns element `i` of a row of bf16.
 float ElementOf(const std::array<uint32_t, 16>& row, int i) {
@@ -46,9 +46,9 @@ float ElementOf(const std::array<uint32_t, 16>& row, int i) {
                                                  : row[static_cast<size_t>(i / 2)] & 0xffff0000u));
 }
 
-/// Computes TDPBF16PS as Intel's Software Developer's Manual defines it. One chain of FP32 FMAs adds the even elements
-/// and another chain the odd elements. Two additions follow. Denormals count as zeros (DAZ, FTZ), and rounding is to
-/// nearest even.
+/// Computes TDPBF16PS as Intel's Software Developer's Manual defines it. One chain of FP32 FMAs adds the products of
+/// even elements, and another those of odd elements. Two additions follow. Subnormal numbers count as zeros (DAZ, FTZ),
+/// and rounding is to nearest even.
 Tile PairsByTheManual(Tile c, const Tile& a, const Tile& b) {
   for (size_t m = 0; m < 16; ++m) {
     for (size_t n = 0; n < 16; ++n) {
@@ -116,7 +116,7 @@ Tile AnyBits(std::mt19937& random) {
   }
   return tile;
 }
-/// Returns words of two bf16 whose exponents differ from 127 by at most `spread`. The words make sums that cancel, and
+/// Returns words of two bf16 each, whose exponents differ from 127 by at most `spread`. Their sums cancel and have
 /// ties.
 Tile Pairs(std::mt19937& random, uint32_t spread) {
   Tile tile = AnyBits(random);
@@ -137,7 +137,8 @@ class TileInstructions : public testing::TestWithParam<bool> {
       GTEST_SKIP() << "this CPU has no tile unit; only its emulation is tested";
     }
   }
-  /// Computes the product by every combination of tile registers that the kernels use. All combinations have to agree.
+  /// Computes the product in every combination of tile registers that the kernels use, and expects that all give the
+  /// same bits.
   static Tile Run(Dot dot, const Tile& c, const Tile& a, const Tile& b) {
 #if defined(__x86_64__)
     if (GetParam()) return instructions::RoundTrip(dot, c, a, b);
@@ -204,7 +205,7 @@ TEST_P(TileInstructions, PairsAreWithinRoundingOfTheProduct) {
           magnitude += std::fabs(term);
         }
       }
-      // There are 16 additions of each chain, and two more.
+      // Each of the two chains has 16 additions, and two more additions follow.
       ASSERT_TRUE(std::fabs(std::bit_cast<float>(got.row[m][n]) - want) <= 18 * 0x1p-24 * magnitude) << m << " " << n;
     }
   }
@@ -216,7 +217,7 @@ TEST_P(TileInstructions, SubnormalNumbersCountAsZero) {
   b.row[0][0] = 0x0000007f;  // subnormal
   c.row[0][0] = 0x007fffff;  // subnormal
   EXPECT_EQ(Run(Dot::kPairs, c, a, b).row[0][0], 0u);
-  a.row[0][0] = b.row[0][0] = 0x00002000;  // 2^-63 each, their product 2^-126 is not subnormal
+  a.row[0][0] = b.row[0][0] = 0x00002000;  // 2^-63 each; their product 2^-126 is not subnormal
   EXPECT_EQ(Run(Dot::kPairs, Tile{}, a, b).row[0][0], BitsOf(0x1p-126f));
   a.row[0][0] = 0x00001f80;  // 2^-64: the product would be subnormal
   EXPECT_EQ(Run(Dot::kPairs, Tile{}, a, b).row[0][0], 0u);

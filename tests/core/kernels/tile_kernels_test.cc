@@ -1,6 +1,6 @@
-// Tests, over the emulation, the properties that only kernels of the tile unit have. Products may begin in the middle
-// of a group of rows, and one loop runs three kernels. The test file pair_kernels_test.cc tests the properties that all
-// kernels of bf16 pairs have.
+// Tests, with emulated instructions, what only kernels of the tile unit can do. Their products may begin in the middle
+// of a group of rows, and one loop runs three kernels. pair_kernels_test.cc tests what all kernels of bf16 pairs can
+// do.
 
 #include <array>
 #include <cmath>
@@ -104,7 +104,7 @@ TEST(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   }
 }
 
-/// A product, a softmax and scores, each of a tile of its own.
+/// A product, a softmax and scores. Each works on its own tile.
 struct Stages {
   Stages(const StripKernels& of, int64_t keys, int64_t d, int64_t dv)
       : q(of.width, d, 10),

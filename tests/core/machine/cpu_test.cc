@@ -9,7 +9,7 @@
 namespace fa::core {
 namespace {
 
-// The feature words of a CPU that has everything, under an operating system that saves all registers.
+// The feature words of a CPU with all features, on an operating system that saves all registers.
 constexpr CpuFeatureWords kEverything{.leaf1_ecx = ~0u,
                                       .leaf7_ebx = ~0u,
                                       .leaf7_ecx = ~0u,
@@ -46,7 +46,7 @@ TEST(HighestIsa, Avx512NeedsFBwDqAndVl) {
 }
 
 TEST(HighestIsa, EachLevelIncludesTheOnesBeforeIt) {
-  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_ecx, 11)), Isa::kAvx512);  // BF16 without VNNI does not count
+  EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_ecx, 11)), Isa::kAvx512);  // BF16 counts only together with VNNI
   EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_1_eax, 5)), Isa::kAvx512Vnni);
 }
 
@@ -72,7 +72,7 @@ TEST(HighestIsa, TilesNeedBothProductsAndThePermission) {
   EXPECT_STREQ(TileUnitOf(refused), "not permitted by the operating system");
   EXPECT_STREQ(TileUnitOf(kEverything), "bf16, int8");
   EXPECT_EQ(HighestIsa(Without(&CpuFeatureWords::leaf7_1_eax, 5)),
-            Isa::kAvx512Vnni);  // tiles without BF16 do not count
+            Isa::kAvx512Vnni);  // tiles count only together with BF16
 }
 
 TEST(PreferredIsa, LeavesOutPairsOfBf16OnIntelOnly) {
@@ -105,7 +105,7 @@ TEST(DetectIsa, IsWhatTheCpuReportsOrMoreWhereMoreIsAssumed) {
 TEST(HighestIsa, OfAarch64ComesFromTheKernelsWords) {
   constexpr uint64_t kAsimd = 1u << 1, kDotprod = 1u << 20, kI8mm = 1u << 13, kBf16 = 1u << 14;
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd}), Isa::kNeon);
-  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);  // levels include the ones before them
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);  // both need Dotprod
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod}), Isa::kNeonDotprod);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kI8mm | kBf16}), Isa::kNeonBf16);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kBf16}), Isa::kNeonDotprod);

@@ -1,4 +1,4 @@
-// Tests which machines are read from files as the kernels of other machines write them.
+// Reads machines from files written as the Linux kernels of other machines write them.
 #include "core/machine/machine_files.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder with files as a kernel writes them.
+/// A folder with files as a Linux kernel writes them.
 class FakeKernel {
  public:
   FakeKernel() {
@@ -120,7 +120,7 @@ TEST(ReadMachine, IsOneNodeOfCoresWhereTheFilesAreMissing) {
   EXPECT_EQ(machine.l1_bytes, 0);
 }
 
-// The files are damaged: nodes overlap, and some entries are no numbers.
+// The files are damaged: nodes overlap, and some entries are not numbers.
 TEST(ReadMachine, CountsEachHardwareThreadOnce) {
   FakeKernel kernel;
   kernel.Put("/sys/devices/system/node/online", "0-1").Node(0, "0-2").Node(1, "1-3");
@@ -156,8 +156,8 @@ TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
   EXPECT_EQ(CpuQuota(kernel.root()), 4);
 }
 
-// Tests Docker with cgroup version 1. The path is a path of the host, and the container's own group is mounted as the
-// root.
+// In Docker with cgroup version 1, /proc/self/cgroup names a path of the host. Inside the container, however, the
+// container's own group is mounted as the root.
 TEST(CpuQuota, IsFoundAtTheRootOfAContainer) {
   FakeKernel kernel;
   kernel.Put("/proc/self/cgroup", "3:cpu:/docker/0123/");

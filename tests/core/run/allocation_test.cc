@@ -1,5 +1,5 @@
-// Counts every allocation of the process, including the C library's, while plans run again. Sanitizer builds do without
-// this test, because they bring their own allocator.
+// Counts every allocation of the process, including the C library's, while plans run again. Sanitizer builds leave this
+// test out, because sanitizers replace the allocator.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -15,7 +15,7 @@
 #include "core/run/flow_executor.h"
 #include "core/run/random_graph.h"
 
-// These are the C library's own functions, under the names that remain when a program replaces malloc.
+// The C library's allocator, under names that remain when a program defines its own malloc.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -34,7 +34,7 @@ void* Counted(void* block) {
 
 }  // namespace
 
-// operator new of libstdc++ calls these functions, and so do oneTBB's own allocations where libtbbmalloc is not used.
+// libstdc++'s operator new calls these functions. oneTBB calls them too, unless it uses libtbbmalloc.
 extern "C" {
 void* malloc(size_t bytes) { return Counted(__libc_malloc(bytes)); }
 void* calloc(size_t count, size_t bytes) { return Counted(__libc_calloc(count, bytes)); }

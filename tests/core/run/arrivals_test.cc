@@ -33,7 +33,7 @@ using test::StateMemory;
 
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Adds inputs to the graph. Each input is given as the list of tasks that wait for it.
+/// Adds one input to the graph per element of `inputs`. The element lists the tasks that wait for the input.
 void AddInputs(TaskGraph& graph, const std::vector<std::vector<int32_t>>& inputs) {
   const auto tasks = static_cast<size_t>(graph.task_count);
   graph.predecessor_count.resize(tasks, 0);
@@ -208,7 +208,8 @@ TEST_P(ArrivalsTest, AnInputThatDoesNotArriveIsAnError) {
   EXPECT_EQ(runs.load(), 6);
 }
 
-// When all tasks of a round have run, their results are sent while other tasks run. The answer is the next input.
+// When all tasks of a round have run, a poll adds up their results, which stands for sending them. It then delivers the
+// input of the next round.
 TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   constexpr int kRounds = 30, kTasks = 5;
   TaskGraph graph = FlatGraph(kRounds * kTasks, 3);
@@ -245,8 +246,8 @@ TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   EXPECT_EQ(round, kRounds);
 }
 
-// One task is ready at a time, so the caller often finds no task. A task that runs on another thread ends after the
-// caller has polled kPolls times.
+// Only one task is ready at a time, so the calling thread often finds none. A task that runs on another thread ends
+// only after the caller has polled kPolls times.
 TEST_P(ArrivalsTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
   constexpr int kTasks = 20, kPolls = 20;
   for (int run = 0; run < 3; ++run) {
@@ -280,7 +281,7 @@ TEST_P(ArrivalsTest, PollsUntilTheLastTaskHasRunThoughNothingHasToBePolledFor) {
   }
 }
 
-// All tasks wait for an input, so all have been claimed before the first arrives.
+// All tasks wait for an input. So workers have claimed all of them before the first input arrives.
 TEST_P(ArrivalsTest, TakeTheEarliestTaskFirstIfAsked) {
   TaskGraph graph = FlatGraph(50, 4);
   graph.range_begin = {0, 50};  // one worker
@@ -352,7 +353,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ExecutorCase{"Threads3", MakeThreads<3>}),
     [](const auto& info) { return info.param.name; });
 
-// Nothing can run before the input arrives, so every worker has left by then.
+// No task can run before the input arrives, so every worker has left by then.
 TEST(FlowExecutorArrivals, WakeEveryWorker) {
   alarm(kSecondsToDeadlock);
   FlowExecutor executor(Nodes({2, 2}));

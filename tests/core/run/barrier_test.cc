@@ -1,6 +1,6 @@
-// Tests a phase of tasks behind one task, the barrier, which waits for the whole previous phase. Workers that leave at
-// the barrier must not keep others from the tasks behind it. If a worker is missing there, a signal ends the program,
-// so that the suite does not hang.
+// Tests two phases of tasks with one task between them, the barrier, which waits for the whole first phase. Workers
+// that leave at the barrier must not keep others from the second phase. If a worker is missing there, a signal ends the
+// program, so that the suite does not hang.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -56,7 +56,8 @@ TEST_F(Barrier, EveryWorkerReachesAWidePhaseBehindIt) {
     auto run_task = [&](int32_t task, int) {
       if (task < kWorkers) return wait_for_all(before);
       if (task > kWorkers) return wait_for_all(behind);
-      // Meanwhile the other workers leave, before or after the next phase is offered to them.
+      // The barrier's duration varies, so that the other workers leave either before or after the second phase is
+      // ready.
       for (int i = 0; i < run % kLongestBarrier; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
     };
     ASSERT_TRUE(executor.Run(graph, TaskFunction(run_task), state.get()).ok());

@@ -26,8 +26,8 @@ TEST(ClaimState, WithoutStealingEachWorkersWalkIsItsRangeInPlanOrder) {
   StateMemory memory(graph);
   ClaimState claims(graph, memory.get());
   std::vector<std::vector<int32_t>> walks(3);
-  // The workers take turns. The longest range is last, so that no worker ends before the others have finished their
-  // ranges.
+  // The workers take turns. The last worker has the longest range, so that no worker ends before the others have run
+  // their own ranges.
   for (int round = 0; round < 5; ++round) {
     for (int worker = 0; worker < 3; ++worker) {
       const size_t w = static_cast<size_t>(worker);
@@ -48,7 +48,7 @@ TEST(ClaimState, AWorkerThatIsDoneTakesTheBackHalfOfTheLargestRange) {
   ClaimState claims(graph, memory.get());
   EXPECT_EQ(claims.Next(0), 5);  // the back half of [0, 10)
   EXPECT_EQ(claims.Next(0), 6);  // a task of its own range
-  EXPECT_EQ(claims.Next(1), 0);  // the owner still walks from the front
+  EXPECT_EQ(claims.Next(1), 0);  // worker 1 still takes the tasks of its own range from the front
   EXPECT_EQ(claims.Next(2), 10);
   for (int32_t task = 7; task < 10; ++task) EXPECT_EQ(claims.Next(0), task);
   EXPECT_EQ(claims.Next(0), 14);  // the back half of [11, 17)
@@ -101,7 +101,7 @@ TEST(ClaimState, AClaimedTaskThatWaitsGoesToWhoCompletesItsLastPredecessor) {
   EXPECT_EQ(claims.Next(1), 1);
   EXPECT_EQ(claims.Next(0), 0);
   EXPECT_EQ(claims.Complete(1, 1).next, ClaimState::kNone);
-  EXPECT_EQ(claims.Next(1), ClaimState::kNone);  // claims 2, which waits for 0
+  EXPECT_EQ(claims.Next(1), ClaimState::kNone);  // claims task 2, which waits for task 0
   const ClaimState::Released released = claims.Complete(0, 0);
   EXPECT_EQ(released.next, 2);
   EXPECT_EQ(released.queued, 0);
@@ -154,7 +154,8 @@ TEST(ClaimState, QueuedTasksStayOnTheirNodeWhileTheOtherHasWork) {
   EXPECT_EQ(claims.Next(0), 3);
 }
 
-// One thread plays all workers in random turns. So it tests interleavings of whole steps, which a seed repeats.
+// One thread plays all workers, which take turns at random. So only whole steps interleave, and a seed repeats the
+// order.
 TEST(ClaimState, EveryRandomInterleavingRunsEachTaskOnceAfterItsPredecessors) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -13,13 +13,14 @@ namespace fa::test {
 
 inline core::Topology FourCores() { return *core::Topology::FromSynthetic("numa:1 core:4 pu:1"); }
 
-/// Runs a random graph on an executor that the context lends, and returns its CountFaults.
+/// Runs a random graph on an executor borrowed from the context. Returns what CountFaults returns.
 [[nodiscard]] inline int FaultsOfOneCall(Context::Impl& context, uint64_t seed) {
   const core::TaskGraph graph = RandomGraph(seed, 60, context.workers());
   return CountFaults(*context.BorrowExecutor(), graph);
 }
 
-/// Runs tasks that each wait until as many threads are inside as the context has workers. Returns true if all came.
+/// Runs as many tasks as the context has workers. Each waits until all have begun, which needs one thread per task.
+/// Returns true if all began.
 [[nodiscard]] inline bool EveryWorkerComes(Context::Impl& context) {
   const core::TaskGraph graph = FlatGraph(context.workers(), context.workers());
   const StateMemory state(graph);

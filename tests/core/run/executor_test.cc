@@ -87,7 +87,7 @@ TEST_P(ExecutorTest, RunsOneLongChainAcrossTheRanges) {
 }
 
 TEST_P(ExecutorTest, RunsWavesOfManyTasksFreedByOne) {
-  // The tasks 0, 33, 66 ... free 32 followers each. The followers together free the next of these tasks.
+  // Each of the tasks 0, 33, 66, ... frees the 32 tasks after it. These 32 together free the next one.
   TaskGraph graph = FlatGraph(660, 3);
   std::vector<std::pair<int32_t, int32_t>> edges;
   for (int32_t gate = 0; gate < 660; gate += 33) {
@@ -223,7 +223,7 @@ TEST(FlowExecutor, WakesIdleWorkersForTasksFreedLate) {
     std::atomic<int> inside{0};
     auto run_task = [&](int32_t task, int) {
       if (task == 0) {
-        // The sleep is long enough for the others to claim the waiting tasks and leave.
+        // During the sleep, the other workers claim the tasks that wait for this one, and leave.
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         return;
       }

@@ -15,7 +15,7 @@ namespace {
 
 TEST(WalkToEnd, AWorkerStaysUntilEveryTaskHasRun) {
   constexpr int kWorkers = 3, kGraphs = 40, kRunsPerGraph = 200;
-  // The threads share the state of the run in progress.
+  // All threads of the test use this state of the current run.
   std::optional<GraphRun> run;
   std::atomic<int32_t> ran{0};
   int32_t tasks = 0;

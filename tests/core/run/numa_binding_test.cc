@@ -1,5 +1,5 @@
-// Tests an executor on two NUMA nodes made of this machine's hardware threads. Each task runs on its node, and callers
-// get their own hardware threads back.
+// Tests an executor on two NUMA nodes, which are made from this machine's hardware threads. Each task runs on its node.
+// After a run, the caller may run on the same hardware threads as before.
 #include <gtest/gtest.h>
 #include <sched.h>
 

@@ -1,5 +1,5 @@
-// This test is built with -fopenmp. It calls from inside a parallel region of OpenMP, whose threads oneTBB does not
-// know, and makes calls that run on OpenMP's threads.
+// This test is built with -fopenmp. It makes calls from inside OpenMP's parallel regions, whose threads oneTBB does not
+// know, and calls that run on OpenMP's threads.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -51,8 +51,8 @@ class SharedOpenMp : public testing::Test {
   }
   void TearDown() override { EXPECT_TRUE(ShareOpenMpThreads("").ok()); }
 
-  /// Runs as many tasks as workers, which wait for one another. Returns how many of them ran inside a parallel region
-  /// of OpenMP.
+  /// Runs one task per worker; the tasks wait for one another. Returns how many of them ran inside a parallel region of
+  /// OpenMP.
   int TasksInARegion(int workers = kThreads) {
     FlowExecutor executor(OneNode(workers));
     const TaskGraph graph = test::FlatGraph(workers, workers);
@@ -74,7 +74,7 @@ class SharedOpenMp : public testing::Test {
 
 TEST_F(SharedOpenMp, TasksRunOnItsThreads) { EXPECT_EQ(TasksInARegion(), kThreads); }
 
-/// Runs graphs with another executor, and counts the tasks that ran inside a parallel region of OpenMP.
+/// Runs graphs with another executor. Counts the tasks that ran inside a parallel region of OpenMP.
 class CountingRegions final : public Executor {
  public:
   explicit CountingRegions(Executor& executor) : executor_(executor) {}
@@ -98,7 +98,7 @@ TEST_F(SharedOpenMp, GraphsRunAsOnEveryExecutor) {
   CountingRegions executor(flow);
   int64_t tasks = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    // Sharing begins anew, so that no thread counts as late.
+    // Sharing begins again before each graph, so that earlier runs whose threads came late do not matter.
     ASSERT_TRUE(ShareOpenMpThreads("").ok());
     ASSERT_TRUE(*ShareOpenMpThreads(kRuntime));
     const TaskGraph graph =
@@ -132,7 +132,7 @@ class ArrivesAfter final : public Arrivals {
 };
 
 TEST_F(SharedOpenMp, TasksThatWaitForInputsRunOnAllItsThreads) {
-  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other, so no worker may have left.
+  // Task 0 runs at once. Tasks 1, 2 and 3 wait for the input and then for each other, so no worker may leave before.
   TaskGraph graph = test::FlatGraph(1 + kThreads, kThreads);
   graph.predecessor_count = {0, 1, 1, 1};
   graph.successor_begin = {0, 0, 0, 0, 0, kThreads};
@@ -165,7 +165,7 @@ TEST_F(SharedOpenMp, TasksThatWaitForInputsRunOnAllItsThreads) {
 }
 
 TEST_F(SharedOpenMp, AWorkerWithoutATaskWaitsForThoseThatOthersFree) {
-  // One task frees two, which wait for each other: the second worker must still be there.
+  // One task frees two tasks that wait for each other, so the second worker must not have left.
   FlowExecutor executor(OneNode(kThreads));
   TaskGraph graph = test::FlatGraph(3, kThreads);
   test::AddEdges(graph, {{0, 1}, {0, 2}});
@@ -180,7 +180,7 @@ TEST_F(SharedOpenMp, AWorkerWithoutATaskWaitsForThoseThatOthersFree) {
   EXPECT_TRUE(executor.Run(graph, TaskFunction(task), state.get()).ok());
 }
 
-/// An exception that notes when the run asks for its text, which is when the run has recorded the failure.
+/// An exception that notes when the run asks for its text. By then the run has recorded the failure.
 class NotedFailure : public std::exception {
  public:
   explicit NotedFailure(std::atomic<bool>& noted) : noted_(noted) {}
@@ -203,7 +203,7 @@ TEST_F(SharedOpenMp, AnExceptionOfATaskIsTheStatusAndTheNextRunIsRight) {
     const int number = ++begun;
     if (number == 50) throw NotedFailure(noted);
     // Other tasks wait until the run has recorded the exception. So each other thread begins at most one more task,
-    // however long the catching takes.
+    // even if the exception is caught late.
     while (number > 50 && !noted) std::this_thread::yield();
   };
   const Status status = executor.Run(graph, TaskFunction(task), state.get());
@@ -276,7 +276,7 @@ TEST_F(SharedOpenMp, AfterThreadsThatCameLateRunsAreOnTheLibrarysOwn) {
     first = TasksInARegion();
     for (int run = 1; run < kRuns && skipped < 2; ++run) skipped += TasksInARegion() == 0 ? 1 : 0;
   }).join();
-  // After a late run, at least the next two runs are not in a region.
+  // At least the two runs after a run with late threads do not use OpenMP's threads.
   EXPECT_EQ(skipped, 2);
   EXPECT_EQ(first, kThreads);
 }
@@ -314,7 +314,7 @@ TEST_F(SharedOpenMp, NothingIsSharedWhereTheRuntimeIsNotLoaded) {
   const Result<bool> absent = ShareOpenMpThreads("libno_such_runtime.so.9");
   ASSERT_TRUE(absent.ok());
   EXPECT_FALSE(*absent);
-  EXPECT_EQ(TasksInARegion(), kThreads);  // the count is the same as before
+  EXPECT_EQ(TasksInARegion(), kThreads);  // the runtime that SetUp named is still shared
 
   const Result<bool> other = ShareOpenMpThreads("libc.so.6");
   EXPECT_EQ(other.status().code(), StatusCode::kInvalidArgument);

@@ -26,8 +26,8 @@ using fa::test::ExecutorKind;
 
 constexpr int kWorkers = 2;
 
-/// Two tasks add to an integer that is not atomic. Without an edge each waits until the other has started, so that they
-/// run on two threads. The relaxed counter orders nothing.
+/// Two tasks add to an integer that is not atomic. Without an edge, each waits until the other has started, so they run
+/// on two threads. The counter that they wait for is relaxed and orders nothing.
 bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   TaskGraph graph = fa::test::FlatGraph(2, 2);
   if (ordered) fa::test::AddEdges(graph, {{0, 1}});
@@ -43,17 +43,17 @@ bool RunTwoWriters(fa::core::Executor& executor, bool ordered) {
   return ok && (sum == 3 || !ordered);
 }
 
-/// ThreadSanitizer compares an access with earlier accesses that it has noted. If two accesses come within the same few
-/// instructions, it may note both before it compares them. It does not miss all of a hundred pairs in this way.
+/// ThreadSanitizer compares each access with those that it has noted. If two accesses come within a few instructions,
+/// neither may be noted when the other is compared. This does not happen in all of a hundred runs.
 bool RaceOften(fa::core::Executor& executor) {
   bool ok = true;
   for (int run = 0; run < 100; ++run) ok = RunTwoWriters(executor, /*ordered=*/false) && ok;
   return ok;
 }
 
-/// Runs graphs without their edges. Tasks then follow the claim order, in which the tasks of one key block start
-/// together. No worker begins before all workers have come, so that each computes some of these tasks. The relaxed
-/// counters order nothing.
+/// Runs graphs without their edges. Tasks then follow the claim order, in which the tasks of one key block lie
+/// together. No worker begins before all have come, so each runs some of these tasks. The relaxed counters order
+/// nothing.
 class WithoutEdges final : public fa::core::Executor {
  public:
   explicit WithoutEdges(std::unique_ptr<fa::core::Executor> inner) : inner_(std::move(inner)) {}

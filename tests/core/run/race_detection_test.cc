@@ -1,5 +1,5 @@
-// Shows that ThreadSanitizer reports a race between tasks on both executors, and reports nothing once an edge orders
-// them. ThreadSanitizer has the suppressions that the other tests run under.
+// ThreadSanitizer reports a race between tasks on both executors, and reports nothing if an edge orders the tasks. The
+// suppressions are those of the other tests.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

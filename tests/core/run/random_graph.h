@@ -15,11 +15,11 @@ namespace fa::test {
 /// Returns `tasks` tasks without edges, in contiguous ranges of nearly equal size.
 core::TaskGraph FlatGraph(int32_t tasks, int workers);
 
-/// Adds edges, given as (before, after) with before earlier in the claim order.
+/// Adds edges. In each pair, the second task waits for the first, which comes earlier in the claim order.
 void AddEdges(core::TaskGraph& graph, std::vector<std::pair<int32_t, int32_t>> edges);
 
-/// Returns a random graph. Ids and order are shuffled, ranges are uneven and some are empty. A task has up to 3
-/// predecessors, and sometimes a task frees many tasks at once.
+/// Returns a random graph. Ids and the claim order are shuffled, and ranges are uneven, some of them empty. Tasks have
+/// up to 3 predecessors, and sometimes one task frees many at once.
 core::TaskGraph RandomGraph(uint64_t seed, int32_t tasks, int workers, int nodes = 1);
 
 /// Memory for the run state of one graph.

@@ -39,7 +39,7 @@ TEST(Reentrancy, OutlivesTheTaskGroupOfItsFirstCall) {
     group.run([&] { faults += test::FaultsOfOneCall(context, 7); });
     group.wait();
     EXPECT_EQ(faults.load(), 0);
-    // Cancelling the program's own tasks must not reach into later calls.
+    // Cancelling the program's own tasks must not cancel tasks of later calls.
     group.cancel();
     group.wait();
   }

@@ -1,7 +1,7 @@
-// Tests runs for which oneTBB has no threads. The program's own tasks keep all threads busy, or global_control allows
-// none, or a fork left none. The caller must finish such runs alone. A deadlock ends the program by a signal, so that
-// the suite does not hang. ThreadSanitizer does not run these tests. It sees neither forks nor how oneTBB hands over
-// the program's own tasks.
+// Tests runs for which oneTBB has no threads: the program's own tasks keep all threads busy, global_control allows
+// none, or the process is a forked child. The caller must finish such runs alone. After a deadlock a signal ends the
+// program, so that the suite does not hang. ThreadSanitizer does not run these tests, because it sees neither forks nor
+// how oneTBB hands over the program's own tasks.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -59,7 +59,7 @@ TEST_F(StarvedExecutor, FinishesWhereTheProgramsOwnTasksHoldEveryThread) {
         0, 2,
         [&](int task) {
           ++inside;
-          while (inside.load() < 2) std::this_thread::yield();  // both threads are in here
+          while (inside.load() < 2) std::this_thread::yield();  // both threads of oneTBB are in this loop
           faults += FaultsOfCalls(context_, 40 + static_cast<uint64_t>(task));
         },
         tbb::simple_partitioner{});
@@ -79,7 +79,7 @@ TEST_F(StarvedExecutor, FinishesAgainOnceThreadsAreAllowed) {
     EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
   }
   EXPECT_EQ(FaultsOfCalls(context_, 20), 0);
-  // Messages that no thread took must not keep later workers away.
+  // A message that no thread has taken must not keep workers away from later runs.
   EXPECT_TRUE(test::EveryWorkerComes(context_));
 }
 
@@ -116,8 +116,8 @@ TEST_F(StarvedExecutor, FinishesInAChildThatForkLeftWithoutThreads) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Tests several callers in a process that never has a thread of oneTBB. Executors are made and destroyed with messages
-// that were not delivered.
+// oneTBB never has a thread in this test. Contexts are destroyed while their executors hold messages that no thread has
+// taken.
 TEST_F(StarvedExecutor, CanBeDestroyedWithUndeliveredMessages) {
   const tbb::global_control one_thread(tbb::global_control::max_allowed_parallelism, 1);
   for (uint64_t round = 0; round < 20; ++round) {

@@ -9,11 +9,11 @@
 
 namespace fa::test {
 
-/// A copy of the elements of every output that the call has, in the order of the fields.
+/// Copies of all outputs of a call, element by element, in the order of the arguments' fields.
 class CallOutputs {
  public:
   explicit CallOutputs(FuzzCall* call);
-  /// Returns the name of the first output whose bits differ, or "" if none differs. Any NaN equals any other.
+  /// Returns the name of the first output whose bits differ, or "" if all agree. Any NaN equals any other.
   [[nodiscard]] std::string FirstDifference(const CallOutputs& other) const;
 
  private:
@@ -25,7 +25,7 @@ class CallOutputs {
   std::vector<Output> outputs_;
 };
 
-/// Returns the outputs of a run that starts with poisoned outputs. The run must succeed.
+/// Fills the outputs with poison, runs the call, which must succeed, and returns the outputs.
 [[nodiscard]] CallOutputs OutputsOf(FuzzCall* call, Context* context);
 
 }  // namespace fa::test

@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// Each function returns a valid call that depends on the seed alone. The functions are RandomForwardCall and so on.
+/// Declares RandomForwardCall and so on. Each function returns a valid call that depends on the seed alone.
 #define FA_DECLARE(name, function, args, options, text) \
   [[nodiscard]] std::unique_ptr<FuzzCall> Random##name##Call(uint64_t seed);
 FA_OPERATORS(FA_DECLARE)
@@ -22,13 +22,13 @@ FA_OPERATORS(FA_DECLARE)
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomInt8DecodeCall(uint64_t seed);
 [[nodiscard]] std::unique_ptr<FuzzCall> RandomDropoutMaskCall(uint64_t seed);
 
-/// An operator and its random calls.
+/// An operator and the function that makes its random calls.
 struct Family {
   const char* name;
   std::unique_ptr<FuzzCall> (*make)(uint64_t seed);
 };
 
-/// The families of all operators.
+/// All operators.
 inline constexpr Family kFamilies[] = {
 #define FA_FAMILY(name, function, args, options, text) {#name, Random##name##Call},
     FA_OPERATORS(FA_FAMILY)
@@ -38,7 +38,7 @@ inline constexpr Family kFamilies[] = {
     {"DropoutMask", RandomDropoutMaskCall},
 };
 
-/// The number of families that have plans; they come first.
+/// The number of families whose operators have plans. They come first in kFamilies.
 inline constexpr size_t kFamiliesWithPlans = std::size(kFamilies) - 1;
 
 /// A test that runs for every family.

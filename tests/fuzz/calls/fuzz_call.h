@@ -23,11 +23,12 @@
 
 namespace fa::test {
 
-/// The byte that fills the workspace before a Run. Without a value, the run takes a workspace of the context's pool.
+/// The byte with which Run fills the workspace that it gives the call. Without a value, the call takes a workspace from
+/// the context's pool.
 using WorkspaceFill = std::optional<uint8_t>;
 
-/// Aligned memory of some size. It ends less than one alignment before a page that cannot be read. Overrun() returns
-/// whether the bytes between were written.
+/// Aligned memory of any size. It ends less than one alignment before an unreadable page. Overrun() returns whether the
+/// bytes between the end and that page were written.
 class ExactWorkspace {
  public:
   ExactWorkspace(size_t bytes, uint8_t fill)
@@ -46,8 +47,7 @@ class ExactWorkspace {
   size_t bytes_;
 };
 
-/// One call of an operator as the fuzzer sees it. The fuzzer may change the arguments. The tensors lie in guarded
-/// buffers.
+/// One call of an operator, whose arguments the fuzzer may change. The tensors lie in guarded buffers.
 class FuzzCall {
  public:
   FuzzCall() = default;
@@ -62,23 +62,23 @@ class FuzzCall {
   [[nodiscard]] virtual std::vector<LengthsField> Lengths() = 0;
   /// Restores the arguments of the case.
   virtual void Restore() = 0;
-  /// Restores the inputs that an in-place output has overwritten. It must be called before each Run.
+  /// Restores inputs that an in-place output has overwritten. The fuzzer calls it before each Run.
   virtual void RestoreInputs() {}
   /// Runs the call with its present arguments. The workspace has exactly the bytes that the plan wants, and lies before
   /// a page that cannot be read.
   [[nodiscard]] virtual Status Run(Context* context, WorkspaceFill fill) = 0;
   /// Returns a plan of the call, or nothing if the operator has no plans.
   [[nodiscard]] virtual std::optional<Result<Plan>> MakePlan(Context* /*context*/) const { return {}; }
-  /// A function that runs one plan of the call. PlanRuns makes the plan and returns such a function.
+  /// A function that runs a plan of the call. PlanRuns makes a plan and returns such a function.
   using PlannedRun = std::function<Status(Workspace& workspace)>;
   [[nodiscard]] virtual Result<PlannedRun> PlanRuns(Context* /*context*/) const {
     return Status::Internal("an operator without plans");
   }
-  /// Remembers every buffer of the case. Afterwards only the elements of its outputs may change.
+  /// Remembers the bytes of all buffers of the case. Later only elements of outputs may differ.
   [[nodiscard]] virtual Snapshot TakeSnapshot() const = 0;
   /// Compares the case's outputs with the reference in double.
   [[nodiscard]] virtual ::testing::AssertionResult MatchesReference() = 0;
-  /// Returns whether tensors may be moved to other memory. They may not if an output is in place of an input.
+  /// Returns whether tensors may be moved to other memory. They may not if an output shares memory with an input.
   [[nodiscard]] virtual bool may_move() const { return true; }
   /// Returns whether the call leaves some elements of its outputs as they were. Such outputs move with their contents
   /// only, and may_move() is false.

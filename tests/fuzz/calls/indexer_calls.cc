@@ -1,4 +1,4 @@
-// Makes random calls of the lightning indexer, forward and backward, of its statistics and of its losses.
+// Makes random calls of the lightning indexer (forward, backward, statistics) and of its losses.
 
 #include <algorithm>
 
@@ -43,7 +43,7 @@ class LseFuzzCall : public PlannedCall<LseCall, IndexerCase> {
   std::vector<ExpectedOutput> expected_;
 };
 
-/// A loss of the indexer. The two kinds of loss differ in the type of their arguments.
+/// The sparse loss of the indexer. Its arguments have another type than those of the dense loss.
 struct SparseLoss : LossCall {
   using LossCall::LossCall;
   [[nodiscard]] SparseIndexerLossArgs args() const { return sparse_args(); }
@@ -54,7 +54,8 @@ struct DenseLoss : LossCall {
   [[nodiscard]] DenseIndexerLossOptions options() const { return dense_options(); }
 };
 
-/// Returns whether p_head_mean replaces the field. Such a field is not read, so no mistake in it can be found.
+/// Returns whether p_head_mean stands in for the field. The operator then does not read the field, so it finds no
+/// mistake in it.
 bool IsReplaced(const TensorField& field) {
   const std::string& name = field.name();
   return name == "q" || name == "k" || name == "q_rope" || name == "k_rope" || name == "softmax_max" ||

@@ -25,7 +25,7 @@ class AnyDecodeCall : public PlannedCall<Problem, Case> {
   explicit AnyDecodeCall(const Case& c) : PlannedCall<Problem, Case>(c, PlanDecodeAttention, DecodeAttention) {
     AnyDecodeCall::Restore();
   }
-  /// Restores the arguments. The lists of keys and values are copies in this object, so that they may change.
+  /// Restores the arguments. Their lists of keys and values become copies in this object, which the fuzzer may change.
   void Restore() override {
     PlannedCall<Problem, Case>::Restore();
     DecodeAttentionArgs& args = this->args_;

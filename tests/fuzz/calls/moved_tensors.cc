@@ -15,8 +15,7 @@ TensorView WithStrides(TensorView view) {
   return view;
 }
 
-/// Returns strides for the outer dimensions, which lie in a random order from the inside out. A gap follows each
-/// dimension.
+/// Returns strides for the outer dimensions, which are nested in a random order. Some of them are followed by a gap.
 Dims RandomStrides(const Dims& shape, RandomChoices* random) {
   Dims stride = shape;
   const int inner = shape.rank() - 1;

@@ -14,17 +14,18 @@ namespace fa::test {
 
 /// Returns the elements of a view in row-major order, without gaps.
 [[nodiscard]] std::vector<std::byte> ElementsOf(const TensorView& view);
-/// Returns whether the bits are the same. Any NaN equals any other.
+/// Returns whether the elements have the same bits. Any NaN equals any other.
 [[nodiscard]] bool SameElements(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b);
 
-/// Copies of a call's tensors in guarded buffers of their own. The arguments of the call point to the copies.
+/// Copies of a call's tensors. Each lies in its own guarded buffer, and the call's arguments point to the copies.
 class MovedTensors {
  public:
-  /// Moves a tensor to one end of a buffer, with random gaps and a random order of its dimensions.
+  /// Moves a tensor to one end of a buffer. Its dimensions have a random order, with random gaps between the elements.
   void Move(const TensorField& field, RandomChoices* random);
-  /// Works like Move, but all elements along `dimension` equal the first one, by a stride of 0 or by copies.
+  /// Works like Move, and makes all elements along `dimension` equal the first one, either by a stride of 0 or by
+  /// copies.
   void Broadcast(const TensorField& field, int dimension, bool by_stride, RandomChoices* random);
-  /// Poisons the moved outputs, which may change, and remembers all other bytes, which must stay as they are.
+  /// Poisons the moved outputs. Remembers all bytes outside the outputs' elements, which no call may change.
   void TakeSnapshot();
   [[nodiscard]] int64_t FirstChange() const { return snapshot_.FirstChange(); }
   /// Copies moved outputs back to where they were.

@@ -1,4 +1,4 @@
-// Tests errors as data: if an argument of an operator is wrong, the status carries the name of that argument.
+// If an operator's argument is wrong, the argument() of the status names it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 namespace fa::test {
 namespace {
 
-constexpr uint64_t kCases = 12;       // cases of each family
-constexpr uint64_t kMostCases = 400;  // the most cases that are made until every argument was given
+constexpr uint64_t kCases = 12;  // cases of each family
+// More cases are made until every argument was given, but no more than this.
+constexpr uint64_t kMostCases = 400;
 
-/// Returns the fields of an operator that calls of the family never have. Only int8 queries, or only queries of other
-/// types, take such fields.
+/// Returns the arguments of an operator that no call of the family has. For example, no int8 query takes "sink".
 std::set<std::string> NeverGiven(std::string_view family) {
   if (family == "Prompt" || family == "Decode") return {"deq_scale1", "quant_scale1", "deq_scale2"};
   if (family == "PromptInt8") return {"q_rope", "k_rope", "sink", "softmax_max", "softmax_sum", "lse"};
@@ -30,10 +30,10 @@ std::set<std::string> NeverGiven(std::string_view family) {
   return {};
 }
 
-/// Returns the name of the argument of a field. For "k[1]", which is a tensor of a list, the name is "k".
+/// Returns the name of the argument that has the field. The field "k[1]" is a tensor of the list "k".
 std::string ArgumentOf(const std::string& field) { return field.substr(0, field.find('[')); }
 
-/// The fields that a status should name, the fields that cases had, and the fields whose mistakes were refused.
+/// The arguments that a status should name, those that the cases had, and those whose mistakes were refused.
 struct Names {
   std::set<std::string> wanted, given, refused;
 
@@ -47,7 +47,7 @@ struct Names {
     given.insert(field);
     const Status status = call->Run(ContextOf(Isa::kPortable, 1), {});
     call->Restore();
-    if (status.ok()) return;  // the field was not read because of another argument
+    if (status.ok()) return;  // another argument keeps the operator from reading this one
     refused.insert(field);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_EQ(status.argument(), field) << status.message() << "\n " << call->Describe();
@@ -92,7 +92,7 @@ TEST_P(ArgumentNames, OfLengthsThatAreNone) {
   EXPECT_EQ(names.refused, names.given);
 }
 
-// The last family is left out. It makes dropout masks, whose bits are no tensor with a type.
+// The last family is left out. It makes dropout masks, which are bits and have no DType.
 INSTANTIATE_TEST_SUITE_P(All, ArgumentNames, ::testing::ValuesIn(kFamilies, kFamilies + std::size(kFamilies) - 1),
                          FamilyName);
 

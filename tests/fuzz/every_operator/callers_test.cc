@@ -1,5 +1,4 @@
-// Tests several callers at once on one context, each with another operator or case. Each caller gets the bits that it
-// gets alone.
+// Several callers use one context at once, each with another operator or case. Each gets the bits that it gets alone.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -13,7 +12,7 @@
 namespace fa::test {
 namespace {
 
-/// A caller's call, and the outputs that the call has when it runs alone.
+/// The call of one caller, and the outputs of the call when it runs alone.
 struct Caller {
   std::unique_ptr<FuzzCall> call;
   CallOutputs alone;

@@ -1,5 +1,5 @@
-// Tests offsets past 2^31 elements in every tensor of every operator. The tensors of small calls spread over terabytes
-// of address space, but memory exists only for the touched pages.
+// Tests offsets beyond 2^31 elements in every tensor of every operator. The tensors of small calls spread over
+// terabytes of address space, but only the pages that are touched take memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,18 +15,18 @@
 namespace fa::test {
 namespace {
 
-/// The number of elements between neighbours along every outer dimension. It is no multiple of a page, so neighbours
-/// lie at different places in their pages.
+/// The stride of dimensions whose neighbours are far apart. It is no multiple of a page, so neighbours lie at different
+/// places in their pages.
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 72;
-/// The most elements over which a tensor spreads. All tensors of a call then span some terabytes of the 128 that a
-/// process has.
+/// The most elements over which a tensor spreads. All tensors of a call then span some terabytes. A process has an
+/// address space of 128 TiB.
 constexpr int64_t kLargestSpan = int64_t{1} << 39;
-/// The largest number of far neighbours under an emulator, which keeps a note of every page
-/// (support/cases/sparse_memory.cc).
+/// Under an emulator, which keeps a note of every page (support/cases/sparse_memory.cc), at most this many rows or
+/// heads are far apart.
 constexpr int64_t kMostFarNeighbours = 8;
 
-/// Returns strides that fit kLargestSpan. As many of the outermost dimensions as possible have strides of at least
-/// kPast31. The inner dimensions have dense strides.
+/// Returns strides whose span is at most kLargestSpan. Strides are at least kPast31 for as many of the outermost
+/// dimensions as possible, and dense for the others.
 Dims FarStrides(const Dims& shape) {
   const int inner = shape.rank() - 1;
   for (int last = inner - 1; last >= 0; --last) {
@@ -41,7 +41,8 @@ Dims FarStrides(const Dims& shape) {
   return DenseStride(shape);
 }
 
-/// Returns a stride of kPast31 for the outermost dimension that has few neighbours, and dense strides for the others.
+/// Returns a stride of kPast31 for the outermost dimension of size 2 to kMostFarNeighbours, and dense strides for the
+/// others.
 Dims OneFarStride(const Dims& shape) {
   for (int x = 0; x < shape.rank() - 1; ++x) {
     if (shape[x] < 2 || shape[x] > kMostFarNeighbours) continue;
@@ -54,7 +55,7 @@ Dims OneFarStride(const Dims& shape) {
   return DenseStride(shape);
 }
 
-/// A tensor of a call whose rows are far apart.
+/// A tensor of a call, moved to memory in which its rows are far apart.
 class FarTensor {
  public:
   explicit FarTensor(const TensorField& field)

@@ -1,5 +1,5 @@
-// Tests every operator when OpenBLAS computes the products of the portable level (FA_PORTABLE_BLAS=1). The results have
-// the promised accuracy, but not the promised bits.
+// With FA_PORTABLE_BLAS=1, OpenBLAS computes the products of the portable level. Then every operator has the promised
+// accuracy, but not the promised bits.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Tests every operator on an invented machine of two NUMA nodes. Two arenas give the bits of one thread. A deadlock
-// ends the program by a signal, so that the suite does not hang.
+// Tests every operator on an invented machine of two NUMA nodes, for which the context has two arenas of oneTBB. The
+// bits are those of one thread. After a deadlock a signal ends the program, so that the suite does not hang.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -42,7 +42,7 @@ class TwoArenas : public EveryOperator {
       alone_.push_back(OutputsOf(calls_.back().get(), ContextOf(context_->isa(), 1)));
     }
   }
-  /// Returns whether call `at` has, in the two arenas, the bits that it has on one thread.
+  /// Returns whether call number `at` gives the same bits in the two arenas as on one thread.
   [[nodiscard]] bool GivesItsBits(int at) const {
     FuzzCall* call = calls_[static_cast<size_t>(at)].get();
     call->TakeSnapshot().Forget();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostChanges = 12;
 
-// There is one valid line per command, with batch 1, 2 heads, 4 queries, 6 keys, head size 8 and 3 indices per query.
+// Valid lines, one per command. They have batch 1, 2 heads, 4 queries, 6 keys, head size 8 and 3 indices per query.
 constexpr const char* kLines[] = {
     "run forward --query q --key k --value k --layout BNSD --causal --out o --softmax-max o1 --softmax-sum o2 --lse o3",
     "run forward --query q --key k --value k --layout BNSD --atten-mask mask --seed 1 --keep-prob 0.9 --out o",
@@ -129,8 +129,8 @@ const std::vector<std::string>& OptionNames() {
   return names;
 }
 
-/// Returns a number that is small, or larger than memory holds. A call with a number between these would compute for a
-/// long time.
+/// Returns a number that is small, negative, or too large for any memory. A command with a number between these would
+/// compute for a long time.
 std::string NumberText(InputBytes& input) {
   switch (input.Below(4)) {
     case 0: return std::to_string(int64_t{1} << (40 + input.Below(23)));

@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// A file that the valid lines read. All its elements are 1.
+/// A file that the valid lines read. If it is a .npy file, all its elements are 1.
 struct CommandFile {
   const char* name;
   char type;  ///< f: float32, i: int32, b: bool, 8: int8, x: not a .npy file
@@ -16,10 +16,10 @@ struct CommandFile {
 };
 [[nodiscard]] const std::vector<CommandFile>& CommandFiles();
 
-/// Returns the words after "fa" of a valid line that the input chooses. Some words are changed to other options,
-/// values, files and bytes. No word has a '/', and a benchmark is refused before it measures.
+/// Returns the words after "fa" of a valid line. The input chooses the line, and replaces some words by other options,
+/// values, files and bytes. No word has a '/', and no benchmark gets as far as measuring.
 [[nodiscard]] std::vector<std::string> CommandWords(InputBytes& input);
-/// Returns whether a run of these words would take gigabytes because the words ask for them.
+/// Returns whether the words ask for a run that would take gigabytes.
 [[nodiscard]] bool AsksForGigabytes(const std::vector<std::string>& words);
 
 }  // namespace fa::test

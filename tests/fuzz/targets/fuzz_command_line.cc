@@ -30,7 +30,7 @@ void WriteFile(const CommandFile& file) {
   npy::Save(file.name, array);
 }
 
-/// The folder in which the process runs the commands. It has the files that the commands read.
+/// The folder in which the process runs the commands, with the files that they read.
 class CommandFolder {
  public:
   CommandFolder() {
@@ -64,7 +64,7 @@ class CommandFolder {
   std::map<std::string, std::string> files_;
 };
 
-/// While the object lives, it takes the text that the process prints. The file descriptors stay as they are, so a
+/// Captures what the process prints while the object lives. File descriptors 1 and 2 stay as they are, so that a
 /// sanitizer's report is seen.
 class Printed {
  public:

@@ -18,11 +18,11 @@ constexpr aclDataType kTypes[] = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16, ACL_INT8,   
                                   ACL_INT64, ACL_UINT8,   ACL_BOOL, ACL_DOUBLE, ACL_DT_UNDEFINED};
 constexpr const char* kLayouts[] = {"BNSD", "BSND", "BSH", "SBH", "TND", "", "BNSD "};
 
-/// Handles that two threads share. Some of them are live, others destroyed or stale.
+/// Handles that two threads share. A handle may be live, destroyed or of an earlier run.
 template <typename Handle>
 using Slots = std::array<std::atomic<Handle>, kSlots>;
 
-/// One run of two threads. The memory lives until all streams have ended their work.
+/// One run of two threads. The object's memory lives until all streams have finished their work.
 class Run {
  public:
   void Thread(std::span<const uint8_t> bytes) {
@@ -77,7 +77,7 @@ class Run {
     }
   }
 
-  /// Returns a tensor that fits the buffer whatever its type is.
+  /// Returns a tensor of any type that fits into the buffer.
   aclTensor* NewTensor(InputBytes& input) {
     int64_t shape[4];
     const size_t rank = input.Below(5);
@@ -108,7 +108,7 @@ class Run {
     aclDestroyAclOpExecutor(executors_[input.Below(kSlots)].exchange(executor));
   }
 
-  // Each run has a workspace of its own, as the interface demands; its size may be too small.
+  // Each run of the operator gets its own workspace, as the interface demands. The workspace may be too small.
   void Execute(InputBytes& input, aclrtStream stream) {
     constexpr size_t kBytes = size_t{1} << 18;
     std::vector<std::byte>* workspace = nullptr;
@@ -140,7 +140,7 @@ void FuzzFace(std::span<const uint8_t> input) {
   run->Thread(input.first(half));
   other.join();
   run->End();
-  // Afterwards the library works as before.
+  // After these calls the library must work as before.
   aclrtStream stream = nullptr;
   Require(aclrtCreateStream(&stream) == ACL_SUCCESS && aclrtSynchronizeStream(stream) == ACL_SUCCESS &&
               aclrtDestroyStream(stream) == ACL_SUCCESS,

@@ -45,7 +45,7 @@ void FuzzPlans(std::span<const uint8_t> bytes) {
   InputBytes input(bytes);
   const size_t family = input.Below(kFamiliesWithPlans);
   FuzzCall& call = FuzzedCall(family, input);
-  std::vector<std::vector<int64_t>> lengths(kMostPlanChanges);  // the call's fields point here
+  std::vector<std::vector<int64_t>> lengths(kMostPlanChanges);  // the arguments point to these lengths
   for (int change = 0; change < kMostPlanChanges && !input.empty(); ++change) {
     const std::vector<TensorField> tensors = call.Tensors();
     const std::vector<LengthsField> fields = call.Lengths();

@@ -17,7 +17,7 @@ bool HoldsIndices(const TensorField& field) {
          Extent(view.shape, view.stride) > 0;
 }
 
-/// Overwrites one index. The destructor restores it.
+/// Overwrites one index. The destructor restores the old value.
 class ChangedIndex {
  public:
   ChangedIndex(const TensorField& field, InputBytes& input) {
@@ -30,7 +30,7 @@ class ChangedIndex {
     at_ = const_cast<std::byte*>(static_cast<const std::byte*>(view.data)) + offset * static_cast<int64_t>(size_);
     std::memcpy(&was_, at_, size_);
     const int64_t value = input.Number();
-    std::memcpy(at_, &value, size_);  // copies the low bytes, which come first
+    std::memcpy(at_, &value, size_);  // the low bytes come first
   }
   ~ChangedIndex() { std::memcpy(at_, &was_, size_); }
   ChangedIndex(const ChangedIndex&) = delete;
@@ -68,7 +68,7 @@ void FuzzTables(std::span<const uint8_t> bytes) {
     Require(status.code() == StatusCode::kInvalidArgument, status.message());
     Require(untouched.FirstDifference(CallOutputs(&call)).empty(), "refused, but wrote: " + call.Describe());
   }
-  while (!changes.empty()) changes.pop_back();  // restores in reverse order, because two changes may be of one place
+  while (!changes.empty()) changes.pop_back();  // in reverse order, because two changes may be of the same index
 }
 
 }  // namespace fa::test

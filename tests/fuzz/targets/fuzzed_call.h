@@ -8,8 +8,8 @@
 
 namespace fa::test {
 
-/// Returns one of four valid calls of an operator, which the input chooses. The calls are kept for later inputs. So a
-/// target that changes a call has to restore it.
+/// Returns one of four valid calls of an operator; the input chooses which. Later inputs get the same objects. So a
+/// target must restore a call that it has changed.
 [[nodiscard]] FuzzCall& FuzzedCall(size_t family, InputBytes& input);
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// libFuzzer calls this function. FA_FUZZ_TARGET is the target's function.
+// libFuzzer calls this function. FA_FUZZ_TARGET is the name of the target's function.
 #include <cstddef>
 #include <cstdint>
 

@@ -9,23 +9,24 @@
 
 namespace fa::test {
 
-// Each function takes one input of a fuzzer, which may be any bytes. It ends the process by a signal if the library
-// breaks a promise.
+// Each function takes one input of a fuzzer, which may be any bytes. If the library breaks a promise, a signal ends the
+// process.
 
-/// Reads the bytes as a .npy file, which is accepted or refused with a reason. An accepted file is written, and reads
-/// again alike. Then reads the same bytes as the text of a header.
+/// Reads the bytes as a .npy file, which is accepted or refused with a reason. If it is accepted, writes it to a file,
+/// and expects that this file reads the same. Then reads the same bytes as the text of a header.
 void FuzzNpy(std::span<const uint8_t> input);
-/// Makes a valid call of an operator and changes its tensors and lengths to any values. A plan of the call is made or
+/// Makes a valid call of an operator, and gives its tensors and lengths any values. A plan of this call is made or
 /// refused.
 void FuzzPlans(std::span<const uint8_t> input);
-/// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. The call runs and
-/// writes only its outputs, or is refused and writes nothing.
+/// Puts any contents into the indices, block tables and lengths that an operator reads from tensors. Either the call
+/// runs and writes only its outputs, or it is refused and writes nothing.
 void FuzzTables(std::span<const uint8_t> input);
-/// Calls the C interface from two threads. Handles are made, used and destroyed in any order, twice, or never made.
+/// Calls the C interface from two threads. They make, use and destroy handles in any order, destroy some twice, and use
+/// some that were never made.
 void FuzzFace(std::span<const uint8_t> input);
 
-/// Runs a command line of words of valid lines, other words and any bytes. The command runs, or is refused in one line
-/// and leaves every file as it was. The first call takes the process to a folder of its own.
+/// Runs a command line made of words of valid lines, other words and any bytes. Either the command runs, or it is
+/// refused in one line and leaves every file as it was. The first call moves the process to a new folder.
 void FuzzCommandLine(std::span<const uint8_t> input);
 
 struct FuzzTarget {
@@ -42,10 +43,10 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
 #endif
 };
 
-/// Ends the process with the text as its message unless `holds`.
+/// Unless `holds`, prints the text and ends the process.
 void Require(bool holds, const std::string& text);
 
-/// Takes values from the front of an input. Behind the input's end it takes zeros.
+/// Takes values from the front of an input, and zeros after its end.
 class InputBytes {
  public:
   explicit InputBytes(std::span<const uint8_t> bytes) : rest_(bytes) {}
@@ -61,7 +62,7 @@ class InputBytes {
   }
   /// Returns a value less than `count`, which is at most 256.
   [[nodiscard]] size_t Below(size_t count) { return Take<uint8_t>() % count; }
-  /// Returns a number that is mostly small, or at one end of the range.
+  /// Returns a number that is mostly small. Otherwise it lies at one end of int64_t's range.
   [[nodiscard]] int64_t Number();
 
  private:

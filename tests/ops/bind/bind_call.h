@@ -19,15 +19,15 @@ struct CallShape {
   std::vector<int64_t> cu_q = {}, cu_kv = {};  ///< only for TND, where sq and sk count the packed rows
 };
 
-/// A valid dense call, which tests spoil. Its addresses lie far apart, and no memory is read through them.
+/// A valid dense call into which tests put mistakes. Its tensors lie far apart, and nothing reads their memory.
 struct BindCall {
   explicit BindCall(const CallShape& shape = {});
 
-  /// Returns a new address for a tensor that is to be present.
+  /// Returns a new address, for a tensor that the call shall have.
   static void* Somewhere();
   [[nodiscard]] static TensorView Tensor(DType dtype, Dims shape, Dims stride = {});
   [[nodiscard]] static MutableTensorView Output(DType dtype, Dims shape, Dims stride = {});
-  /// Sets the mask of a sparse mode. If the mode is refused, Bind returns the refusal.
+  /// Sets the mask that a sparse mode gives. If the mode is invalid, a later Bind returns the error.
   void SetSparseMode(int64_t mode, int64_t pre = Mask::kUnlimited, int64_t next = Mask::kUnlimited,
                      std::vector<int64_t> prefix = {});
 

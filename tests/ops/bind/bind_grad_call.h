@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// A valid backward of BindCall's forward, which tests spoil. It has no optional gradients.
+/// A valid backward call for BindCall's forward, into which tests put mistakes. It has no optional gradients.
 struct GradCall {
   explicit GradCall(const CallShape& shape = {}) : GradCall(BindCall(shape)) {}
   explicit GradCall(const BindCall& forward);
@@ -27,7 +27,7 @@ struct GradCall {
   }
 
   [[nodiscard]] Result<ops::BoundAttentionGrad> Bind() const;
-  /// Binds the call, then checks the same arguments for a run.
+  /// Binds the call, then checks its arguments with CheckGradRunArgs.
   [[nodiscard]] Status Run() const;
   [[nodiscard]] AttentionGradArgs WithLengths() const;
 
@@ -40,8 +40,8 @@ struct GradCall {
 [[nodiscard]] ::testing::AssertionResult Refused(const GradCall& call, const std::string& text);
 [[nodiscard]] ::testing::AssertionResult Runs(const GradCall& call);
 
-/// Returns the shape of four packed sequences, one without queries and one without keys. Two rows follow the last
-/// sequence.
+/// Returns the shape of four packed sequences, one without queries and one without keys. The tensors have two more rows
+/// than the sequences.
 [[nodiscard]] CallShape PackedShape();
 
 }  // namespace fa::test

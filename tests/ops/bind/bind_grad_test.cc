@@ -49,7 +49,7 @@ TEST_P(GradOfEveryLayout, GradientsLieAsTheirTensors) {
 
 TEST_P(GradOfEveryLayout, GradientsHaveTheirOwnStrides) {
   GradCall call(Shape());
-  // Rows lie twice as far apart: the strides of the sequence dimension and of all dimensions outside it are doubled.
+  // The distance between rows doubles, and so does every stride of a dimension outside the rows.
   Dims stride = layout::FilledStride(call.args.dk.shape, {});
   for (int i = 0; i + 1 < stride.rank(); ++i) stride[i] *= 2;
   call.args.dk.stride = stride;
@@ -284,7 +284,7 @@ TEST(BindGrad, DPseSumsWhatPseShares) {
 TEST(BindGrad, DPseOfOneElementSharesNothing) {
   EXPECT_FALSE(GradCall::WithDPse({.batch = 1}, {1, 6, 7, 9}).Bind()->dpse.shared_batch);
   EXPECT_FALSE(GradCall::WithDPse({.sq = 1}, {2, 6, 1, 9}).Bind()->dpse.shared_rows);
-  // A gradient that is a sum over nothing is still written.
+  // A gradient is written even if it is a sum of no terms.
   EXPECT_TRUE(GradCall::WithDPse({.batch = 0}, {1, 6, 7, 9}).Bind()->dpse.shared_batch);
   EXPECT_TRUE(GradCall::WithDPse({.sq = 0}, {2, 6, 1, 9}).Bind()->dpse.shared_rows);
 }

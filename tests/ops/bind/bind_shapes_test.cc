@@ -253,7 +253,7 @@ TEST(BindShapes, SizesBeyond64BitsAreRefused) {
   call = BindCall();
   call.args.k.stride = {std::numeric_limits<int64_t>::max(), 144, 16, 1};
   EXPECT_TRUE(Refused(call, "k.stride=[9223372036854775807,144,16,1], want a span of less than 2^63 bytes"));
-  call.args.k.stride = {kHuge, 144, 16, 1};  // the span has less than 2^63 elements, but not less than 2^63 bytes
+  call.args.k.stride = {kHuge, 144, 16, 1};  // the tensor spans less than 2^63 elements, but at least 2^63 bytes
   EXPECT_TRUE(Refused(call, "want a span of less than 2^63 bytes"));
   call = BindCall({.layout = Layout::kBSH, .dv = 1000});
   call.options.heads = int64_t{1} << 59;
@@ -351,9 +351,9 @@ TEST(BindShapes, ScalarsOutOfTheirRange) {
   EXPECT_TRUE(Refused(call, "kv_start=4611686018427387904, want -2^60..2^60"));
 }
 
-// The library's other interfaces take their numbers from these lists, so a number that a list lacks would reach none of
-// them. The structured bindings compile only if each struct has exactly these members and the members of its list, in
-// this order.
+// The library's other interfaces take their numbers from these lists, so they would lack a number that is in no list.
+// The structured bindings compile only if each struct has exactly these members and the members of its list, in this
+// order.
 TEST(OptionNumbers, AreAllInTheirLists) {
 #define FA_NAME(type, name, text) , name
   const AttentionOptions dense;

@@ -1,4 +1,4 @@
-// Tests the device's refusals of sparse modes, and which calls of the vendor's case table pass and which fail.
+// Tests sparse modes that the device refuses, and which calls of the vendor's case table are accepted or refused.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -19,12 +19,12 @@ struct Case {
   int64_t pre = kUnlimited, next = kUnlimited;
   std::vector<int64_t> prefix = {};
   Dims mask = {};  ///< shape of the mask; empty: no mask tensor
-  Dims pse = {};   ///< shape of pse, or of the slopes for pse_type 2 or 3; empty: no bias
+  Dims pse = {};   ///< shape of pse, or of the slopes if pse_type is 2 or 3; empty: no bias
   int pse_type = 1;
   int64_t q_start = 0, kv_start = 0;
   int64_t heads = -1;  ///< options.heads; -1: the heads of the shape
   float keep_prob = 1;
-  std::string refused = {};  ///< a text of the refusal; empty: the call passes
+  std::string refused = {};  ///< a part of the expected error; empty: the call is accepted
 };
 
 BindCall Make(const Case& c) {
@@ -125,7 +125,7 @@ const Case kPassing[] = {
     {.name = "tnd_mode8", .shape = Tnd(2, {3, 4}, {4, 4}), .mode = 8, .pre = 4, .next = 1},
     {.name = "tnd_mode0_band", .shape = Tnd(2, {100}, {50}), .pre = 50, .next = 0, .mask = {100, 50}},
     {.name = "tnd_mode3_empty_element", .shape = Tnd(2, {4, 0}, {4, 6}), .mode = 3},
-    // The device refuses these two calls. In this library head sizes are free, and slopes work for any lengths.
+    // The device refuses these two calls. This library has no limit on head sizes, and takes slopes with any lengths.
     {.name = "d896", .shape = Sbh(1, 2, 64, 64, 896)},
     {.name = "slopes_unequal_lengths",
      .shape = {.batch = 1, .heads = 4, .heads_kv = 4, .sq = 128, .sk = 256, .d = 64, .dv = 64},

@@ -25,7 +25,7 @@ GradCall GradWithEverything() {
   return call;
 }
 
-// A bound call and the arguments of its next run.
+// A call that was bound, and the arguments of a later run.
 struct NextGradRun {
   explicit NextGradRun(GradCall bound_call) : call(std::move(bound_call)), args(call.WithLengths()) {
     auto result = call.Bind();
@@ -131,7 +131,7 @@ TEST(CheckGradRunArgs, InputsMayAlias) {
   EXPECT_TRUE(Runs(call));
 }
 
-// Q, K and V are slots of one [B,S,3,N,D] buffer; their gradients are slots of another.
+// Q, K and V are slots of one [B,S,3,N,D] buffer. Their gradients are slots of another buffer.
 TEST(CheckGradRunArgs, PackedGradientsShareNothing) {
   constexpr int64_t kRows = 7, kHeads = 3, kD = 8, kSlot = kHeads * kD, kRow = 3 * kSlot;
   GradCall call(
@@ -150,7 +150,7 @@ TEST(CheckGradRunArgs, PackedGradientsShareNothing) {
   EXPECT_TRUE(Runs(call));
   call.args.dk.data = gradients + kSlot - 1;
   EXPECT_TRUE(Refused(call.Run(), "dk: shares memory with dq"));
-  // The gradients may also lie in the gaps of the inputs' own buffer, but not one row further.
+  // The gradients may also lie in the gaps of the buffer that holds the inputs, but not one row later.
   GradCall gaps = call;
   const Dims wide = {kRows * 2 * kRow, 2 * kRow, kD, 1};
   slot = 0;

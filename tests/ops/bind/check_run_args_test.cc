@@ -11,7 +11,7 @@
 namespace fa::test {
 namespace {
 
-// A bound call and the arguments of its next run.
+// A call that was bound, and the arguments of a later run.
 struct NextRun {
   explicit NextRun(BindCall bound_call) : call(std::move(bound_call)) {
     auto result = call.Bind();

@@ -1,5 +1,5 @@
-// One rule for the lengths of packed sequences, dense and sparse: lengths are inclusive prefix sums, and a leading 0 is
-// an empty first sequence.
+// Dense and sparse operators have one rule for the lengths of packed sequences: they are inclusive prefix sums, and a
+// leading 0 means an empty first sequence.
 #include "ops/bind/prefix_sums.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,8 @@ std::vector<float> Sparse(const std::vector<int64_t>& lengths_q, const std::vect
   return out;
 }
 
-// Returns the results of a call with slopes and mode 8, in which q_start and kv_start belong to the first sequence.
+// Returns the results of a call with slopes and sparse mode 8. In this mode q_start and kv_start apply to the first
+// sequence.
 std::vector<float> Slopes(const std::vector<int64_t>& cu_q, const std::vector<int64_t>& cu_kv) {
   const std::vector<float> q = Wave(kRows * kHeads * kSize, 0.7f), k = Wave(kKeys * kHeads * kSize, 1.1f);
   const std::vector<float> slopes = {0.25F, 0.5F};

@@ -1,5 +1,5 @@
-// Callers with floating-point settings of their own get the bits of other callers, on any number of threads. Afterwards
-// the settings and flags are again those that the caller had.
+// Callers with their own floating-point settings get the same bits as other callers, on any number of threads. After a
+// call the caller has its settings and flags again.
 
 #include "core/fp_environment.h"
 
@@ -46,7 +46,7 @@ TEST(FpEnvironment, DropsTheFlagsOfTheLibrarysArithmetic) {
 
 class EveryOperatorTest : public testing::TestWithParam<Isa> {};
 
-// Contexts are new for each setting: oneTBB's arenas keep the settings of the thread that used them first.
+// Each setting gets new contexts, because oneTBB's arenas keep the settings of the thread that used them first.
 TEST_P(EveryOperatorTest, GivesTheBitsOfADefaultCallerUnderAnySettings) {
   const std::vector<OperatorCall> calls = EveryOperator(ValueKind::kDenormal);
   std::map<std::string, std::vector<uint32_t>> expected;

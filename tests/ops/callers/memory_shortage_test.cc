@@ -1,5 +1,5 @@
-// Calls while memory is short. Each allocation of a call fails in turn: operator new fails once, or from then on. The
-// call must throw nothing, and its status must say what happened. The next call with memory must compute.
+// Makes calls while memory is short. In turn, each allocation of a call fails, alone or with all later ones. The call
+// must throw nothing, and its status must say what happened. A later call with memory must compute.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -31,8 +31,8 @@ constexpr unsigned kSecondsToSpin = 300;
 
 enum Verdict { kFine = 0, kNoPlaceLeft, kThrown, kWrongStatus, kLaterCallFails, kWrongBits };
 
-/// Makes a call whose allocation number `place` fails, then two calls with memory. If a call never returns, a signal
-/// ends the process.
+/// Makes a call whose allocation number `place` fails, then two calls with memory. If a call hangs, a signal ends the
+/// process.
 Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t place, bool all_later) {
   alarm(HangSeconds(kSecondsToSpin));
   Status status;
@@ -46,7 +46,7 @@ Verdict CallShortOfMemory(const OperatorCall& call, Context* context, int64_t pl
     return kThrown;
   }
   const std::vector<uint32_t> first = call.tensors->OutputBits();
-  // An allocation that only makes a call faster may fail unnoticed.
+  // Some allocations only make a call faster, so the call may succeed without them.
   if (!status.ok() && (status.code() != StatusCode::kOutOfMemory || failed == 0)) return kWrongStatus;
   if (!status.ok() && status.message().rfind("out of memory", 0) != 0) return kWrongStatus;
   if (!call.run(context).ok()) return kLaterCallFails;
@@ -62,8 +62,9 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   MemoryShortage() { alarm(HangSeconds(kSecondsToSpin)); }
   ~MemoryShortage() override { alarm(0); }
 
-  /// Makes the first call of processes, each at this level and with a default context of two threads. The allocations
-  /// 1, 1 + step, ... fail, one per process. `processes` counts the processes.
+  /// Makes the call in new processes, as the first call of each. The process has this level, and its default context
+  /// has two threads. In process number i, counted from 0, allocation 1 + i * step fails. `processes` counts the
+  /// processes.
   void FirstCalls(const OperatorCall& call, Isa isa, int64_t step, int64_t* processes) {
     int64_t place = 1;
     *processes = 0;
@@ -86,9 +87,10 @@ class MemoryShortage : public testing::TestWithParam<bool> {
 };
 
 // The first call of a process makes the default context and starts oneTBB. The children must come from a process that
-// has done neither. So no other test of this program may run before this one and the next.
+// has done neither. So in this program no other test may run before this one and
+// InTheFirstCallOfAProcessAtAnUnprovenLevel.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
-  // At an unproven level the first call also tries the kernels. Another test covers that, so this test uses the
+  // At an unproven level the first call also tests the kernels. Another test covers that, so this one then uses the
   // portable level.
   const Isa isa = ops::IsUnproven(DetectIsa()) ? Isa::kPortable : DetectIsa();
   int64_t processes = 0;
@@ -96,8 +98,8 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcess) {
   EXPECT_GT(processes, 20);
 }
 
-/// Returns the call with a context of its own instead of the default context. The first call makes this context, for
-/// which the highest level of this CPU counts as unproven.
+/// Returns the call with a new context instead of the default context. The first call makes this context, and treats
+/// the highest level of this CPU as unproven.
 OperatorCall AtAnUnprovenLevel(OperatorCall call) {
   call.run = [run = call.run, context = std::make_shared<std::unique_ptr<Context>>()](Context* /*default*/) {
     const Status made = core::GuardedCall("context", [&]() -> Status {
@@ -114,7 +116,7 @@ OperatorCall AtAnUnprovenLevel(OperatorCall call) {
   return call;
 }
 
-// The children must come from a process that has made no context, as in the test before.
+// The children must come from a process that has made no context, as in InTheFirstCallOfAProcess.
 TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
   constexpr int64_t kStep = 97;  // a call makes thousands of allocations
   const OperatorCall call = AtAnUnprovenLevel(OperatorOf("Forward", ValueKind::kNormal));
@@ -123,7 +125,7 @@ TEST_P(MemoryShortage, InTheFirstCallOfAProcessAtAnUnprovenLevel) {
   EXPECT_GT(processes, 10);
 }
 
-// Short memory is no proof that a level is wrong.
+// If a trial of a level lacks memory, the level must not count as wrong.
 TEST_P(MemoryShortage, InTheTrialOfALevel) {
   constexpr int64_t kStep = 97;  // a trial makes thousands of allocations
   int64_t place = 1;
@@ -139,7 +141,7 @@ TEST_P(MemoryShortage, InTheTrialOfALevel) {
       }
       failed = failing.failed();
     }
-    // An allocation that only makes a call faster may fail unnoticed.
+    // Some allocations only make a trial faster, so it may succeed without them.
     EXPECT_TRUE(failed > 0 || !out_of_memory) << "place " << place;
     EXPECT_EQ(proven.wrong, "") << "place " << place;
   }
@@ -178,7 +180,7 @@ TEST_P(MemoryShortage, InTheFirstCallOfAContext) {
 }
 
 TEST_P(MemoryShortage, InTheMakingOfAContext) {
-  // Making a context tries the kernels of an unproven level. No later context tries them again.
+  // Making the first context tests the kernels of an unproven level. Later contexts do not test them again.
   ASSERT_TRUE(Context::Create().ok());
   int64_t place = 1;
   for (int64_t failed = 1; failed > 0; ++place) {

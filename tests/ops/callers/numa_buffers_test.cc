@@ -1,6 +1,6 @@
-// Tests every operator on an invented machine of two NUMA nodes, each with worker threads of its own. A page lies on
-// the node of the thread that writes it first. So the test records for each cache line which worker, and so which node,
-// wrote it first. Here a worker never takes tasks that another worker is to claim, which makes the record the same in
+// Tests every operator on an invented machine of two NUMA nodes, each with its own worker threads. A page lies on the
+// node of the thread that writes it first. So the test records which worker writes each cache line first, which shows
+// the node. The executor of this test gives no worker tasks from another worker's list, so the record is the same in
 // every run. tests/core/run/numa_binding_test.cc shows that a worker's tasks run on its node.
 #include <gtest/gtest.h>
 
@@ -51,9 +51,9 @@ class FirstTouch {
   std::vector<int> writers_;
 };
 
-/// Runs the tasks of the workers in turn. Each worker takes one task from the front of its list of claims. If the task
-/// has to wait for another one, its worker waits. If all workers share one list of claims, each takes one task of that
-/// list in turn.
+/// Runs the tasks on one thread, one worker's turn after the other. In its turn a worker runs the first task of its
+/// list of claims, or nothing if that task has to wait for another one. Workers that share one list take its tasks in
+/// turn.
 class TurnTakingExecutor final : public core::Executor {
  public:
   explicit TurnTakingExecutor(FirstTouch& record) : record_(record) {}
@@ -86,13 +86,13 @@ class TurnTakingExecutor final : public core::Executor {
   FirstTouch& record_;
 };
 
-/// A named piece of a plan's workspace.
+/// A part of a plan's workspace, with its name.
 struct Buffer {
   std::string name;
   size_t begin, end;
 };
 
-/// Reads the buffers from the lines "  NAME: SIZE at OFFSET" of the plan's text.
+/// Reads the buffers from the lines "  NAME: SIZE at OFFSET" of the plan's description.
 std::vector<Buffer> BuffersOf(const Plan& plan) {
   std::vector<Buffer> buffers;
   std::istringstream text(plan.Describe());
@@ -112,7 +112,7 @@ std::vector<Buffer> BuffersOf(const Plan& plan) {
 
 int NodeOf(int worker) { return core::NodeOfWorker(worker, kWorkers, kNodes); }
 
-/// Returns whether the buffer has one piece per worker.
+/// Returns whether the buffer is divided into one part per worker.
 bool IsPerWorker(const Buffer& buffer) {
   return buffer.name.find("scratch") != std::string::npos || buffer.name.find("groups in flight") != std::string::npos;
 }
@@ -125,7 +125,7 @@ class NumaBuffers : public ::testing::Test {
         ContextSettings{.workers = kWorkers, .isa = isa}, *core::Topology::FromSynthetic("numa:2 core:2 pu:1"),
         Status::Ok(), [this] { return std::make_unique<TurnTakingExecutor>(record_); }));
   }
-  /// Runs the call on watched memory.
+  /// Runs the call, and records who writes its workspace first.
   void Run(const OperatorCall& call) {
     const Result<Plan> plan = call.plan(context_.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -136,10 +136,11 @@ class NumaBuffers : public ::testing::Test {
       ASSERT_TRUE(workspace->Reserve(plan->workspace_bytes()).ok());
       record_.Watch(workspace->data(), plan->workspace_bytes());
     }
-    ASSERT_TRUE(call.run(context_.get()).ok());  // the call takes the workspace of the context's pool
+    ASSERT_TRUE(call.run(context_.get()).ok());  // takes the watched workspace from the context's pool
     record_.Note(kCaller);
   }
-  /// Returns the first writers of the lines in [begin, end), in the order of the lines, without repetitions.
+  /// Returns the first writers of the lines in [begin, end), in the order of the lines. Consecutive lines of one writer
+  /// count once.
   [[nodiscard]] std::vector<int> Writers(size_t begin, size_t end) const {
     std::vector<int> writers;
     for (size_t line = begin / kLineBytes; line < end / kLineBytes; ++line) {
@@ -196,8 +197,8 @@ TEST_F(NumaBuffers, AMergeHasNone) {
   for (const Buffer& buffer : buffers_) EXPECT_LT(buffer.end - buffer.begin, kPageBytes) << buffer.name;
 }
 
-// Two batch elements of two key heads each, so that each worker claims the tasks of one key head. The portable level
-// packs f16 on every machine.
+// There are two batch elements with two key heads each, so each of the four workers claims the tasks of one key head.
+// The portable level packs f16 on every machine.
 TEST_F(NumaBuffers, APackedHeadLiesOnOneNode) {
   context_ = TwoNodes(Isa::kPortable);
   constexpr int64_t kBatch = 2, kHeads = 4, kKeyHeads = 2, kRows = 256, kKeys = 320, kSize = 64;

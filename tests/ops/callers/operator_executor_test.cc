@@ -1,4 +1,4 @@
-// Tests every operator on two executors: one of std::threads, all of which ThreadSanitizer sees, and one of oneTBB. Any
+// Tests every operator on two executors: one on std::threads, all of which ThreadSanitizer sees, and one on oneTBB. Any
 // order of tasks must give the bits of one thread, without a race.
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ std::vector<Isa> FirstAndLast() {
   return {Isa::kPortable, DetectIsa()};
 }
 
-// All levels run here. Calls over ranks, which use threads too, run under the sanitizers on two levels only
+// All levels run here. Under a sanitizer, the tests of ranks, which use threads too, run on only two levels
 // (RankLevels).
 INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),
@@ -63,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(All, OperatorExecutor,
                                           testing::ValuesIn(OperatorNames())),
                          CaseName);
 
-// Operators that sum over keys are left out. Their tasks wait for earlier tasks of the claim order, so one thread has
-// to keep that order.
+// Operators that sum over keys are left out. Their tasks wait for tasks earlier in the claim order, so a single thread
+// has to keep that order.
 INSTANTIATE_TEST_SUITE_P(AnyOrder, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(FirstAndLast()), testing::Values(ExecutorKind::kShuffled),
                                           testing::Values("Forward", "Backward", "Prompt", "Decode", "SparseForward",

@@ -1,4 +1,4 @@
-// With FA_VERBOSE=1 every run of an operator prints a line to stderr.
+// With FA_VERBOSE=1 every run of an operator prints one line to stderr.
 #include "ops/plan/verbose.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(Verbose, EveryOperatorThatIsPlannedSaysOneLine) {
   }
 }
 
-/// A call of one head with `rows` rows, at most 8.
+/// A call with one head and `rows` rows, at most 8.
 struct Call {
   std::vector<float> values = std::vector<float>(64, 0.5f), out = values;
   AttentionArgs args;
@@ -94,7 +94,7 @@ TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
   AttentionArgs args;
   args.q = args.k = args.v = View(std::as_const(values).data(), {8, 1, 8});
   args.out = View(out.data(), {8, 1, 8});
-  const std::vector<int64_t> lengths = {3, 5};  // a mistake: lengths of 8 rows in all, not their sums
+  const std::vector<int64_t> lengths = {3, 5};  // wrong: lengths of 8 rows in all, not running sums
   args.cu_q = args.cu_kv = lengths;
   ops::SetVerbose(true);
   testing::internal::CaptureStderr();
@@ -106,7 +106,7 @@ TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
 }
 
 TEST(VerboseDeathTest, TheEnvironmentSwitchesItOn) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // starts a process that has not read FA_VERBOSE
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the new process has not read FA_VERBOSE
   const auto run_with = [](const char* value) {
     setenv("FA_VERBOSE", value, 1);
     Call call(4);

@@ -16,13 +16,14 @@ using ::testing::AssertionSuccess;
 
 constexpr double kLargest = static_cast<double>(FLT_MAX);
 constexpr double kUnit = 0x1p-24;
-/// Each factor has the error of an exp (2 ulp) and of the rounding of its argument (|x| <= 50 here, times 2^-24
-/// relative to e^x). A product, a sum and a quotient follow. All errors are under 64 units.
+/// Each factor exp(x) has the error of exp (2 ulp), and the error from rounding x (|x| <= 50 here, so at most 50 *
+/// 2^-24 of the factor). A product, a sum and a quotient follow. All errors together are below 64 units.
 constexpr double kUnits = 64;
 
 enum Side : int64_t { kPrev, kCur };
 
-/// Draws the partial result of a row. One row in ten has no keys, in either of the two forms of such a row.
+/// Draws the partial result of a row. Two rows in ten have no keys: one in the form (-FLT_MAX, FLT_MAX) of maximum and
+/// sum, one in the form (0, 0).
 reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
   const auto normal = [&](int64_t x) { return RandomNormal(c.seed, Tag::kV, {side, row, x}); };
   reference::PartialRow drawn;
@@ -35,7 +36,7 @@ reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
 
 Layout ResultLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 
-/// Returns the tolerance of an output, for the rounding of the factors and of the output itself.
+/// Returns an output's tolerance, which covers the errors of the factors and the rounding of the output.
 double OutTolerance(DType dtype, double prev, double cur, double want) {
   const double rounding = dtype == DType::kF32 ? 0
                                                : reference::UnitRoundoff(FormatOf(dtype)) * std::fabs(want) +

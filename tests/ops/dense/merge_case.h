@@ -40,9 +40,10 @@ class MergeProblem {
   [[nodiscard]] MergeArgs args() const;
   [[nodiscard]] MergeOptions options() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
-  /// Restores the values of prev if the outputs have overwritten them.
+  /// Restores the values of `prev`, which in-place outputs overwrite.
   void RestoreInputs() const;
-  /// Compares the outputs: exactly in rows that lack a partial, in other rows within rounding (merge_case.cc).
+  /// Compares the outputs. They must be exact in rows in which a partial has no keys, and within rounding
+  /// (merge_case.cc) in the others.
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:
@@ -52,7 +53,7 @@ class MergeProblem {
   };
   [[nodiscard]] Partial Place(int64_t copies) const;
   void Fill(const std::vector<reference::PartialRow>& rows, const Partial& to) const;
-  /// Returns every copy of a statistic of the row.
+  /// Returns every copy of one row's statistic.
   [[nodiscard]] std::vector<double> Statistic(const HeadTensor& from, int64_t copies, int64_t row) const;
   [[nodiscard]] int64_t Offset(const HeadTensor& tensor, int64_t row) const;
   [[nodiscard]] const Partial& result() const { return case_.in_place ? prev_ : out_; }

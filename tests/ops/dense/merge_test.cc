@@ -92,7 +92,7 @@ struct Owned {
   std::vector<std::byte> memory;
 };
 
-// A merge of random partials. Some rows lack one partial, the other, or both.
+// A merge of two random partial results. Some rows have no keys in one of them, or in both.
 class MergeCase {
  public:
   explicit MergeCase(const MergeShape& s)
@@ -168,9 +168,10 @@ Row Partial(const MergeCase& c, const Owned& out, const Owned& max, const Owned&
 
 double RoundingUnit(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8; }
 
-// Returns the tolerance of an output. Each factor has the error of an exp (2 ulp) and of the rounding of its argument
-// (|x| <= 50 here, times 2^-24 relative to e^x). With a product, a sum and a quotient, the error is under 64 f32 units
-// of |op| + |oc|. The rounding to the output type and half the smallest subnormal of f16 are added.
+// Returns the tolerance of an output that merges the partial outputs op and oc; `magnitude` is |op| + |oc|. Each factor
+// exp(x) is off by 2 ulp, and by the rounding of x (|x| <= 50 here). A product, a sum and a quotient follow, so the
+// error is under 64 f32 units of `magnitude`. Rounding to the output type adds to that, with half the smallest
+// subnormal of f16.
 double Tolerance(DType dtype, double magnitude, double value) {
   return 64 * 0x1p-24 * magnitude + (dtype == DType::kF32 ? 0 : RoundingUnit(dtype) * std::fabs(value) + 0x1p-25);
 }
@@ -281,7 +282,7 @@ TEST(Merge, StatisticsMayHaveAnyStrides) {
 }
 
 TEST(Merge, AbsentPartialIsNotLookedAt) {
-  // The result is the other partial to the bit, whatever lies in the absent one.
+  // The result has the bits of the other partial, whatever the partial without keys contains.
   MergeCase c({.batch = 1, .heads = 1, .rows = 2, .d = 2});
   for (int64_t i = 0; i < 4; ++i) {
     c.prev_out.Set(i, std::numeric_limits<float>::quiet_NaN());
@@ -321,7 +322,7 @@ TEST(Merge, NaNAndInfinityPropagate) {
   EXPECT_EQ(c.softmax_max.Get(2), 1.0f);
 }
 
-// An infinite sink is the maximum of its rows and takes all the weight, so their output is 0.
+// A row's infinite sink is the row's maximum and takes all the weight, so the row's output is 0.
 TEST(Merge, OfRowsWithAnInfiniteSink) {
   MergeCase c({.batch = 1, .heads = 1, .rows = 4, .d = 1});
   for (Owned* tensor : {&c.prev_out, &c.cur_out}) {
@@ -388,7 +389,7 @@ TEST(Merge, OutputsShareNothingButWhatTheyReplace) {
   c.args.softmax_max = c.softmax_max.view;
   c.args.out.stride = {24, 0, 1};
   EXPECT_TRUE(Refused(c.Merge(), "out.stride=[24,0,1], want strides that keep its elements apart"));
-  // With other strides, the merge would read the previous partial after it was overwritten.
+  // With these strides, an output row would overwrite previous rows that the merge reads later.
   c.args.out = c.prev_out.view;
   c.args.out.stride = {12, 60, 1};
   EXPECT_TRUE(Refused(c.Merge(), "out: shares memory with prev_out"));

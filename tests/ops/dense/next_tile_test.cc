@@ -1,4 +1,4 @@
-// Tests which tile of a backward comes next, and which of its rows and panels are fetched.
+// Tests which tile of a backward plan comes next, and which of that tile's rows and panels are fetched ahead.
 
 #include "ops/dense/next_tile.h"
 
@@ -15,7 +15,7 @@ using tiling::BackwardItem;
 TEST(NextTile, IsTheFirstSuccessorBeyondJoins) {
   tiling::BackwardPlan plan;
   plan.items.resize(4);
-  // The edges: 0 -> 2, 1; 1 -> join 4 -> join 5 -> 3; 2 -> 1. Tile 3 has no successor.
+  // The edges are 0 -> 2, 0 -> 1, 1 -> 4 -> 5 -> 3 and 2 -> 1. Tasks 4 and 5 are joins. Tile 3 has no successor.
   plan.graph.task_count = 6;
   plan.graph.successor_begin = {0, 2, 3, 4, 4, 5, 6};
   plan.graph.successors = {2, 1, 4, 1, 5, 3};

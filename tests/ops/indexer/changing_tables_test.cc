@@ -1,5 +1,5 @@
-// Another thread changes lists and block tables during a call. Results may be anything, but no address leaves the
-// tensors, which lie between pages that cannot be read.
+// Another thread changes lists and block tables during a call. Results may be anything, but no address may lie outside
+// the tensors, which lie between unreadable pages.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -20,12 +20,12 @@ constexpr int32_t kFarAway = std::numeric_limits<int32_t>::max();
 
 int32_t* WordAt(const Tensor& tensor, int64_t offset) { return reinterpret_cast<int32_t*>(tensor.Address(offset)); }
 
-// Only a few calls see a word change between the check and the use.
+// With checks, a word must change between its check and its use to get through, which happens in few calls only.
 constexpr int kCheckedCalls = 500;
 constexpr int kMostCalls = 1'000'000;
 
-/// Makes `calls` calls while the words flip, and more until one call succeeds. The other thread may rest while the
-/// words are wrong, so that every call is refused.
+/// Makes at least `calls` calls while another thread flips the words between right and wrong. If that thread rests
+/// while they are wrong, every call is refused. So more calls follow until one succeeds.
 /// @return the number of calls that succeeded
 template <typename Call>
 int RunWhileFlipping(const Call& call, const std::vector<int32_t*>& words, Context* context, int calls = kCalls) {

@@ -1,5 +1,5 @@
-// Tests the sparse operators at the sizes of DeepSeek-V3.2, as the device runs them. Smaller sizes take the same code
-// paths; under a sanitizer the sizes here would take half a minute each.
+// Tests the sparse operators at the sizes that DeepSeek-V3.2 has on the device. These sizes take the same code as
+// smaller ones, and would take half a minute each under a sanitizer.
 #include <gtest/gtest.h>
 
 #include "ops/indexer/indexer_case.h"

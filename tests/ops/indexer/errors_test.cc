@@ -1,5 +1,5 @@
-// A refused call of the indexer or of a loss names the argument and writes nothing. A plan refuses to run on another
-// call.
+// A call of the indexer or of a loss that is refused names the wrong argument and writes nothing. A plan refuses to run
+// a different call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Returns a call that tests spoil: B=2, N=4, S1=5, S2=40, D=16, K=8, f16.
+/// Returns a valid case into which tests put mistakes: B=2, N=4, S1=5, S2=40, D=16, K=8, f16.
 TokenCase Spoilt(Layout layout = Layout::kBSND, int64_t page_rows = 0) {
   TokenCase c;
   c.dtype = DType::kF16;
@@ -281,7 +281,7 @@ TEST(RefusedIndexerEntries, AreNamedAndNothingIsWritten) {
   }
 }
 
-// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+// A table of 2^59 pages of 16 rows is long enough for any length. Its 2^63 rows exceed int64_t.
 TEST(IndexerPlan, TakesATableOfMoreRowsThanCanBeCounted) {
   const IndexerCall call(IndexerCase{.tokens = Spoilt(kPadded, 16)});
   Args args = call.args();

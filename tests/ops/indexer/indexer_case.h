@@ -40,12 +40,12 @@ struct IndexerCase {
 std::ostream& operator<<(std::ostream& out, const IndexerCase& c);
 [[nodiscard]] LightningIndexerOptions OptionsOf(const IndexerCase& c);
 [[nodiscard]] LightningIndexerGradOptions GradOptionsOf(const IndexerCase& c);
-/// Returns the case in the reference's terms, with the case's lists.
+/// Returns the problem of the case, with the case's lists, as the reference takes it.
 [[nodiscard]] reference::IndexerProblem MakeReferenceProblem(const IndexerCase& c);
 /// Returns random gradients of the selected values, as [tokens, slots].
 [[nodiscard]] std::vector<double> DrawValueGradients(const IndexerCase& c);
 
-/// The tensors of a forward call. All bytes except the values are NaN or invalid, and so are the outputs.
+/// The tensors of a forward call. Every byte that is no input value is NaN or invalid.
 class IndexerCall {
  public:
   explicit IndexerCall(const IndexerCase& c) : IndexerCall(c, MakeReferenceProblem(c)) {}
@@ -76,7 +76,7 @@ class IndexerGradCall {
   explicit IndexerGradCall(const IndexerCase& c) : IndexerGradCall(c, MakeReferenceProblem(c)) {}
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values)
       : IndexerGradCall(c, std::move(values), DrawValueGradients(c)) {}
-  /// Takes other values and other gradients of the selected values than the case has.
+  /// Takes these values and gradients of selected values instead of the case's.
   IndexerGradCall(const IndexerCase& c, reference::IndexerProblem values, std::vector<double> d_values);
   IndexerGradCall(const IndexerGradCall&) = delete;
   IndexerGradCall& operator=(const IndexerGradCall&) = delete;

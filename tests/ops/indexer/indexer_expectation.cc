@@ -56,7 +56,7 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
     tolerances.push_back(ScoreTolerance(p, token, p.selection.FirstKey(b) + key, dtype));
   }
   std::set<int64_t> selected;
-  // The smallest selected score, at the upper end of its tolerance.
+  // The smallest score that a selected key may have: the smallest of (score + tolerance).
   double smallest = kInf;
   for (int64_t slot = 0; slot < slots; ++slot) {
     const auto key = static_cast<int64_t>(indices[slot]);
@@ -74,7 +74,7 @@ AssertionResult RowIsSelection(const IndexerCall& call, int64_t b, int64_t t, co
                                 << " +- " << allowed;
     }
     if (slot > 0 && !(values[slot] <= values[slot - 1])) return AssertionFailure() << Where(token, slot) << " ascends";
-    // Rounded values may be equal although the scores were not.
+    // In 16-bit types, values may be equal although the scores differ.
     const bool tie = values_dtype == DType::kF32 && slot > 0 && values[slot] == values[slot - 1];
     if (tie && key < static_cast<int64_t>(indices[slot - 1])) {
       return AssertionFailure() << Where(token, slot) << ": equal scores by descending key";

@@ -7,30 +7,31 @@
 
 namespace fa::test {
 
-/// Returns the error of a sum of n products in f32, relative to the sum of their magnitudes
+/// Returns the error of a sum of n products in f32, relative to the sum of the products' magnitudes
 /// (support/compare/tolerance.h).
 [[nodiscard]] double ErrorOfSum(int64_t n);
 
-/// Returns how far a score of f32 products and sums may be from the exact score. Let a_g be the magnitude of the
-/// product of head g. The product is off by e(D) a_g, ReLU does not increase that, and the sum over the heads adds e(N)
-/// of its magnitude. bf16 dot products take subnormal terms as 0, so each term may also be off by FLT_MIN.
+/// Returns how far an f32 score may be from the exact score. Write e for ErrorOfSum, and let a_g be the sum of |q k|
+/// over the D elements of head g. The product of head g is off by e(D) a_g, and ReLU does not increase that. The sum
+/// over N heads adds e(N) times the sum of its terms' magnitudes. bf16 dot products take subnormal terms as 0, so each
+/// term may also be off by FLT_MIN.
 [[nodiscard]] double ScoreTolerance(const reference::IndexerProblem& problem, int64_t token, int64_t key, DType dtype);
 
 /// Returns whether `got` is a selection of the right scores:
-/// - it has as many keys as there are, each below the limit and only once;
-/// - its values are within ScoreTolerance (and their own rounding), in the order of the operator;
-/// - no key that was left out has a score above the smallest selected score by more than both tolerances. For small
-///   integers `got` must equal the reference.
+/// - it has as many keys as there are, up to the number of slots, each below the limit and only once;
+/// - its values are within ScoreTolerance and their own rounding, and do not increase;
+/// - no key that is left out has a score above the smallest selected score by more than both tolerances. If all values
+///   are small integers, `got` must equal the reference.
 [[nodiscard]] ::testing::AssertionResult IsSelection(const IndexerCall& call, const TokenOutputs& got);
 
-/// Adds up how far gradients may be off when the scores' gradients d_score are off by d_score_error. dq and dweights
-/// are sums over the selected keys of a token, and dk is a sum over tokens. A product may be off by ScoreTolerance's
-/// e(D) a_g. So a product closer to 0 than e(D) a_g may count or not. With 16-bit types w d_score may be rounded before
-/// it meets q and k.
+/// Adds up how far gradients may be off if the gradients d_score of the scores are off by d_score_error. dq and
+/// dweights are sums over the selected keys of a token, and dk is a sum over tokens. ScoreTolerance defines e(D) a_g,
+/// the error of a head's product. ReLU may keep or drop a product that is closer to 0 than that. With 16-bit types, w
+/// d_score may be rounded before it is multiplied by q and k.
 class IndexerGradientTolerance {
  public:
   IndexerGradientTolerance(const reference::IndexerProblem& problem, DType dtype);
-  /// Adds a pair. Token and key are packed rows.
+  /// Adds the pair of a token and a key, both given as packed rows.
   void Add(int64_t token, int64_t key, double d_score, double d_score_error);
   /// Returns the expected gradients with their tolerances, including the gradients' own rounding.
   [[nodiscard]] std::vector<ExpectedOutput> Expect(const reference::IndexerGradients& want, DType weights_dtype) const;
@@ -49,8 +50,8 @@ class IndexerGradientTolerance {
   Sum dq_, dk_, dweights_;
 };
 
-/// Returns the expected gradients. Gradients of small integers are exact except for their own rounding, so they have no
-/// tolerance.
+/// Returns the expected gradients. Gradients of small integers have no error except their own rounding, so they have no
+/// other tolerance.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectBackward(const IndexerGradCall& call);
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// The indexer's backward, compared with the reference in double on every instruction-set level.
+// Compares the indexer's backward with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include "ops/indexer/indexer_case.h"
@@ -62,7 +62,7 @@ TEST(IndexerGrad, ListsOfEveryLength) {
   }
 }
 
-// A product of exactly 0 has no gradient. Here half the products are 0 and the others 1.
+// A product of exactly 0 gets no gradient. Here half of the products are 0, and the others are 1.
 TEST(IndexerGrad, ProductsOfZeroGiveNothing) {
   for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 17, .d = 8, .values = IndexerValues::kSmallIntegers};

@@ -1,4 +1,4 @@
-// The lightning indexer's selection, compared with the reference in double on every instruction-set level.
+// Compares the lightning indexer's selection with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +54,7 @@ TEST(Indexer, EverySizeOfHeads) {
   }
 }
 
-// Tests few and many tokens, numbers of keys around the sizes of tiles, and fewer and more keys than entries.
+// Tests few and many tokens, numbers of keys around the tiles' sizes, and fewer and more keys than slots.
 TEST(Indexer, EveryNumberOfTokensKeysAndEntries) {
   const auto check = [&](int64_t tokens, int64_t keys, int64_t slots) {
     IndexerCase c{.heads = 2, .d = 16, .f32_values = true, .values = kValues[(tokens + slots) % 2]};
@@ -133,7 +133,7 @@ TEST(Indexer, PagesOfEverySize) {
   }
 }
 
-/// Returns a call with one head, D = 1, weight 1 and q = 1. The score of a key is its value, or 0 if the value is
+/// Returns a call with one head, D = 1 and q = 1. A key's score is `weight` times its value, or 0 if the value is
 /// negative.
 IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double weight = 1) {
   IndexerCase c{.heads = 1, .d = 1};
@@ -146,7 +146,7 @@ IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double we
   return IndexerCall(c, std::move(values));
 }
 
-/// Expects that every level gives these indices.
+/// Expects these indices on every level.
 void ExpectIndices(const IndexerCall& call, const std::vector<double>& want) {
   for (const Isa isa : IsaLevels()) {
     const Status status = call.Run(ContextOf(isa));
@@ -160,7 +160,7 @@ TEST(Indexer, EqualScoresStandInAscendingKeys) {
   ExpectIndices(ScoresOf({3, 3, 3, 3, 3}, 3), {0, 1, 2});
 }
 
-// Products below 0 give 0, or -0 with a negative weight. All these scores are equal.
+// A negative product gives the score 0, or -0 if the weight is negative. So all these scores are equal.
 TEST(Indexer, ZeroAndMinusZeroAreEqual) {
   ExpectIndices(ScoresOf({-1, -2, 0, -3}, 4), {0, 1, 2, 3});
   ExpectIndices(ScoresOf({-1, -2, 0, -3}, 2, -1), {0, 1});
@@ -173,7 +173,7 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   ExpectIndices(ScoresOf({1, kNan, kInf, 2, kNan}, 5), {2, 3, 0, 1, 4});
   ExpectIndices(ScoresOf({1, kNan, kInf, 2, kNan}, 3), {2, 3, 0});
   ExpectIndices(ScoresOf({kNan, kNan, kNan}, 2), {0, 1});
-  // Scores of -inf are scores: they come before NaN and after everything else.
+  // A score of -inf is a valid score. It comes after every larger score, and before NaN.
   ExpectIndices(ScoresOf({1, kNan, kInf, 2, -1}, 5, -1), {4, 0, 3, 2, 1});
   const IndexerCall call = ScoresOf({1, kNan, 7}, 3);
   for (const Isa isa : IsaLevels()) {
@@ -185,7 +185,8 @@ TEST(Indexer, NanComesLastAndInfinityFirst) {
   }
 }
 
-// A row of equal scores has many times more keys than entries, so keys with the score of the last entry are left out.
+// A row has many times more keys than slots, and all scores are equal. So some keys are left out although their score
+// is as large as that of the last slot.
 TEST(Indexer, AllScoresZero) {
   for (const DType dtype : kTokenDTypes) {
     for (const int64_t tokens : {1, 20}) {
@@ -204,8 +205,8 @@ TEST(Indexer, AllScoresZero) {
   }
 }
 
-// Keys past the limit or the length hold NaN, as the whole buffer does, and are not read. Poison below the limit
-// reaches only the rows that may see it.
+// Keys beyond the limit or the length hold NaN, as the whole buffer does, and are not read. A non-finite key below the
+// limit reaches only the rows that may see it.
 TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
   IndexerCase c{.heads = 3, .d = 16, .values = IndexerValues::kSmallIntegers};
   c.tokens.lengths = {{4}, {40}};
@@ -219,7 +220,7 @@ TEST(Indexer, NonFiniteKeysAreSeenBelowTheLimitOnly) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const std::vector<double> want = ValuesOf(clean.Outputs(), "sparse_indices");
     const std::vector<double> got = ValuesOf(call.Outputs(), "sparse_indices");
-    // The limits are 37 to 40: the last two rows see key 38, and put it last.
+    // Rows have limits 37 to 40. So the last two rows see key 38, whose score is NaN, and put it last.
     for (int64_t x = 0; x < 2 * 40; ++x) ASSERT_EQ(got[x], want[x]) << IsaName(isa) << " " << x;
     EXPECT_EQ(got[2 * 40 + 38], 38) << IsaName(isa);
     EXPECT_EQ(got[3 * 40 + 39], 38) << IsaName(isa);

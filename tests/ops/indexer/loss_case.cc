@@ -17,7 +17,7 @@ void RoundToF32(std::vector<double>* values) {
   for (double& value : *values) value = RoundTo(DType::kF32, value);
 }
 
-/// Returns the attention over the keys of the loss, which gives its statistics. The values of the attention do not
+/// Returns an attention over the keys of the loss, from which the statistics of the loss come. Its values do not
 /// matter.
 reference::SparseProblem AttentionOfStatistics(const LossCase& c, const reference::SparseProblem& attention) {
   reference::SparseProblem p = attention;
@@ -80,7 +80,7 @@ reference::LossProblem MakeReferenceProblem(const LossCase& c) {
   p.indexer.q = DrawRows(t, t.lengths.sq, c.heads_index, c.d_index, Tag::kQIndex, t.dtype);
   p.indexer.k = DrawRows(t, t.lengths.sk, 1, c.d_index, Tag::kKIndex, t.dtype);
   p.indexer.weights = DrawRows(t, t.lengths.sq, 1, c.heads_index, Tag::kWeights, c.weights_dtype());
-  // Models fold 1/sqrt(D N) into the weights, so that scores are of order 1.
+  // Models include 1/sqrt(D N) in the weights, so that scores are near 1.
   const double fold = 1 / std::sqrt(static_cast<double>(c.d_index * c.heads_index));
   for (double& weight : p.indexer.weights) weight = RoundTo(c.weights_dtype(), weight * fold);
 

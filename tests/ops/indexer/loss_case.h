@@ -23,7 +23,7 @@ struct LossCase {
   int64_t heads_index = 3, d_index = 16;
   bool f32_weights = false;  ///< otherwise weights have the type of q
   bool head_mean = false;    ///< sparse loss only: p_head_mean is given
-  /// The statistics belong to another selection, so that the head mean of a row does not add up to 1.
+  /// The statistics belong to another selection, so the mean over heads of a row's probabilities does not add up to 1.
   bool foreign_statistics = false;
   bool l1 = false, mean = false;
   std::optional<float> scale = {};
@@ -35,10 +35,10 @@ struct LossCase {
 std::ostream& operator<<(std::ostream& out, const LossCase& c);
 [[nodiscard]] SparseIndexerLossOptions OptionsOf(const LossCase& c);
 [[nodiscard]] DenseIndexerLossOptions DenseOptionsOf(const LossCase& c);
-/// Returns the case in the reference's terms, with statistics in f32.
+/// Returns the problem of the case, with statistics in f32, as the reference takes it.
 [[nodiscard]] reference::LossProblem MakeReferenceProblem(const LossCase& c);
 
-/// The tensors of a call. All bytes except the values are NaN or invalid, and so are the outputs.
+/// The tensors of a call. Every byte that is no input value is NaN or invalid.
 class LossCall {
  public:
   explicit LossCall(const LossCase& c) : LossCall(c, MakeReferenceProblem(c)) {}
@@ -75,14 +75,16 @@ class LossCall {
 
 /// Returns the reference's outputs and how far f32 results may be off. Let e be the error of a score of the attention
 /// or of the indexer (support/compare/tolerance.h, ScoreTolerance), and u = 2^-24:
-/// - p is a mean of exponentials of given statistics, each off by e + exp's error + 4 u (|max| + |ln sum| + |score|). A
-///   p that is given as a tensor is exact. kL1 divides p by the sum of the row, whose terms have these errors.
-/// - ln y is off by e of its score, by the mean of e over y, and by the rounding of the shift.
-/// - dI = y - p is off by both errors; the gradients follow (IndexerGradientTolerance).
-/// - An error r_j of p_j, relative to p_j, moves the loss of a row by sum_j p_j (l_j - L + 1) r_j, with l = ln p' - ln
-///   y'. For kL1, L = sum p (l + 1), because a common factor of p has no influence; otherwise L = 0.
-/// - An error d_j of the indexer's score moves it by sum_j (p'_j - P y_j) d_j. P = sum p', because a common shift of
-///   the scores has no influence; for the dense loss P = 0.
+/// - p is a mean of exponentials, computed from given statistics. Each is off by e + exp's error + 4 u (|max| + |ln
+///   sum| + |score|). A p that is given as a tensor is exact. kL1 divides p by the sum of its row, whose terms have
+///   these errors.
+/// - ln y is off by e of its score, by the mean of e weighted with y, and by the rounding of the shift.
+/// - dI = y - p is off by the sum of both errors. The errors of the gradients follow (IndexerGradientTolerance).
+/// - Write p' and y' for p and y, clamped from below, and l = ln p' - ln y'. If p_j has the relative error r_j, the
+///   loss of the row changes by sum_j p_j (l_j - L + 1) r_j. For kL1, L = sum p (l + 1), because a common factor of p
+///   has no influence. Otherwise L = 0.
+/// - If the indexer's score of key j has the error d_j, the loss of the row changes by sum_j (p'_j - P y_j) d_j, where
+///   P = sum p', because a common shift of the scores has no influence. For the dense loss, P = 0.
 /// - Errors of different keys, heads and rows are independent, so their squares add up. The errors of exp may all have
 ///   one sign. Logarithms and sums are computed in double.
 [[nodiscard]] std::vector<ExpectedOutput> ExpectLoss(const LossCall& call);

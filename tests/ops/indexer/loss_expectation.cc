@@ -11,22 +11,23 @@ namespace {
 constexpr double kUnit = 0x1p-24;
 constexpr double kClamp = 1e-8;
 
-/// How far p and ln y of the keys of one row may be off.
+/// How far p and ln y may be off for each key of one row.
 struct RowErrors {
   std::vector<double> p, ln_y;
 };
 
-/// The error of the exponentials. All types take the exponential of degree 5 in exp2.inc, which is off by at most 1.9
-/// ulp.
+/// The largest relative error of an exponential. All types use the polynomial of degree 5 in exp2.inc, whose error is
+/// at most 1.9 ulp.
 constexpr double kExpRelative = 4 * kUnit;
-/// The error of exponentials whose arguments have all fractional parts. Its mean is 0.4 u (2.2e-8). Six standard
-/// deviations are 8.7 u, which come from the polynomial (6.2e-8) and from its evaluation (about u).
+/// The mean and six standard deviations of an exponential's relative error, over arguments with all fractional parts.
+/// The mean is 0.4 u (2.2e-8), with u = kUnit. The 8.7 u come from the polynomial (6.2e-8) and from computing it (about
+/// u).
 constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
 
-/// Returns six standard deviations of a sum of n terms in f32, given the sum of their squares. Each addition is off by
-/// up to u times its partial sum, evenly spread, so its variance is a third of the square of that bound. The order of
-/// additions is the kernel's own. Averaged over all orders, the squares of the partial sums are at most (n + 1) / 2
-/// (squares + sum^2).
+/// Returns six standard deviations of the error with which f32 adds n terms. `squares` is the sum of the terms'
+/// squares. Each addition is off by up to u = kUnit times its partial sum, spread evenly, so its variance is a third of
+/// the square of this limit. The kernel chooses the order of additions. On average over all orders, the squares of the
+/// partial sums add up to at most (n + 1) / 2 (squares + sum^2).
 double SixSigmaOfSum(int64_t n, double squares, double sum) {
   return 6 * kUnit * std::sqrt(static_cast<double>(n + 1) * (squares + sum * sum) / 6);
 }
@@ -37,7 +38,8 @@ double SquaresOfTerms(const double* a, const double* b, int64_t n) {
   return squares;
 }
 
-/// Returns six standard deviations of an indexer's score, from the errors of the heads' products and of their sum.
+/// Returns six standard deviations of the error of an indexer's score. Both the heads' products and their sum have
+/// errors.
 double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_t key) {
   double variance = 0, squares = 0, sum = 0;
   for (int64_t g = 0; g < p.heads; ++g) {
@@ -54,7 +56,7 @@ double SixSigmaOfScore(const reference::IndexerProblem& p, int64_t token, int64_
   return std::sqrt(variance + error * error);
 }
 
-/// Returns six standard deviations of a score of the attention.
+/// Returns six standard deviations of the error of an attention score.
 double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t head, int64_t key) {
   const int64_t query_row = token * p.heads + head, key_row = key * p.heads_kv + head / (p.heads / p.heads_kv);
   double squares = SquaresOfTerms(&p.q[query_row * p.d], &p.k[key_row * p.d], p.d);
@@ -62,7 +64,7 @@ double SixSigmaOfScore(const reference::SparseProblem& p, int64_t token, int64_t
   return SixSigmaOfSum(p.d + p.d_rope, squares * p.scale * p.scale, p.Score(token, head, key));
 }
 
-/// Returns how far p of one key may be off, where p is the mean of the heads' probabilities of this key.
+/// Returns how far p of one key may be off. This p is the mean of the heads' probabilities for the key.
 double HeadMeanError(const reference::LossProblem& problem, int64_t token, int64_t key) {
   const reference::SparseProblem& p = problem.attention;
   double error = 0;
@@ -101,7 +103,7 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
                           4 * kUnit * (2 * largest + given));
   }
   if (problem.l1) {
-    // So far the errors are those of p before the division by the row's sum.
+    // Up to here, errors.p are the errors before p is divided by the row's sum.
     double sum_error = 0;
     for (const double error : errors.p) sum_error += error;
     const double relative = sum_error / row.p_sum + ErrorOfSum(std::ssize(keys));
@@ -110,9 +112,9 @@ RowErrors ErrorsOf(const reference::LossProblem& problem, int64_t b, int64_t t, 
   return errors;
 }
 
-/// How far the loss may be off. Errors that may all have one sign add up. Independent errors, each at six standard
-/// deviations, add up by their squares. `by_scale` is the change of the loss by the factor that scales all scores of
-/// the attention.
+/// How far the loss may be off. `linear` adds up errors that may all have one sign. `squares` adds up the squares of
+/// independent errors, each taken at six standard deviations. `by_scale` is the derivative of the loss by a common
+/// factor of all attention scores.
 struct LossError {
   double linear = 0, squares = 0, by_scale = 0;
   void AddShared(double error) { linear += std::fabs(error); }
@@ -125,7 +127,8 @@ struct LossError {
   [[nodiscard]] double Bound() const { return linear + 2 * kUnit * std::fabs(by_scale) + std::sqrt(squares); }
 };
 
-/// Adds errors of the target: the loss changes by `weights` times the relative error of each key's p.
+/// Adds the errors of p. For each key, the loss changes by the key's element of `weights` times the relative error of
+/// p.
 void AddTargetErrors(const reference::LossProblem& problem, int64_t b, int64_t t, const reference::LossRow& row,
                      const std::vector<double>& weights, LossError* error) {
   const reference::SparseProblem& p = problem.attention;
@@ -160,7 +163,8 @@ void AddRowErrors(const reference::LossProblem& problem, int64_t b, int64_t t, c
   const std::vector<reference::SelectedKey> keys = problem.KeysOf(b, t);
   if (keys.empty()) return;
   const int64_t token = s.FirstToken(b) + t;
-  double clamped_p = 0, mean_slope = 0;  // the sum of p' where y is not clamped, and the sum of p (ln p' - ln y' + 1)
+  // The sum of p' where y is not clamped, and the sum of p (ln p' - ln y' + 1).
+  double clamped_p = 0, mean_slope = 0;
   std::vector<double> slopes;
   for (size_t x = 0; x < keys.size(); ++x) {
     const double p = std::max(row.p[x], kClamp), y = std::max(row.y[x], kClamp);
@@ -205,7 +209,7 @@ std::vector<ExpectedOutput> ExpectLoss(const LossCall& call) {
   }
   const reference::LossResult want = reference::IndexerLoss(problem);
   std::vector<ExpectedOutput> expected = tolerance.Expect(want.gradients, call.loss_case().weights_dtype());
-  // The sums are in double; 1 / tokens and the loss are rounded to f32.
+  // The sums are in double. Only 1 / tokens and the loss are rounded to f32.
   expected.push_back({"loss", {want.loss}, {factor * loss_error.Bound() + 2 * kUnit * std::fabs(want.loss)}});
   return expected;
 }

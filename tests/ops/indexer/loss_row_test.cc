@@ -7,7 +7,7 @@
 namespace fa::ops {
 namespace {
 
-// Statistics of another selection may leave every probability near the smallest number.
+// If the statistics belong to another selection, every probability may be near the smallest f32 number.
 TEST(LossRow, TargetOfASubnormalSumIsFinite) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   float p[] = {tiny, 3 * tiny, 0};

@@ -1,4 +1,4 @@
-// The KL losses, compared with the reference in double on every instruction-set level.
+// Compares the KL losses with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -171,7 +171,7 @@ TEST(SparseIndexerLoss, UncheckedInvalidEntriesAreSkipped) {
   EXPECT_TRUE(LossIsTheReference(LossCall(c, std::move(values))));
 }
 
-// With p_head_mean the attention's tensors are not read: they may be absent or hold anything.
+// If p_head_mean is given, the attention's tensors are not read. They may be absent or hold anything.
 TEST(SparseIndexerLoss, TheHeadMeanReplacesTheAttention) {
   LossCase c = Usual(false);
   c.head_mean = true;

@@ -17,7 +17,7 @@ using ::testing::AssertionSuccess;
 
 constexpr double kUnit = 0x1p-24;
 
-/// How far one row's statistics may be off.
+/// How far the maximum and the sum of one row may be off.
 struct RowError {
   double max = 0, sum = 0;
 };

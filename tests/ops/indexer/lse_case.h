@@ -8,8 +8,8 @@
 
 namespace fa::test {
 
-/// The tensors of a call for the softmax statistics of an indexer's scores. All bytes except the values are NaN, and so
-/// are the outputs.
+/// The tensors of a call that computes the softmax statistics of an indexer's scores. Every byte that is no input value
+/// is NaN.
 class LseCall {
  public:
   explicit LseCall(const IndexerCase& c) : LseCall(c, MakeReferenceProblem(c)) {}
@@ -37,9 +37,9 @@ class LseCall {
   RowTensor q_, k_, weights_, max_, sum_;
 };
 
-/// Returns the reference's statistics and how far f32 results may be off. Let e be the largest ScoreTolerance of a
-/// row's scores (0 for small integers), and u = 2^-24. The maximum is off by e. The exponential of a score x below the
-/// maximum is off by:
+/// Returns the reference's statistics and how far f32 results may be off. For one row, let e be the largest
+/// ScoreTolerance of its scores (0 for small integers), and u = 2^-24. The maximum is off by e. If a score is x below
+/// the maximum, its exponential is off by:
 /// - the factor exp(2 e), because score and maximum may be off in opposite directions;
 /// - 4 u |x|, for the difference and its factor log2(e);
 /// - exp's 4 u, and FLT_MIN where it underflows.

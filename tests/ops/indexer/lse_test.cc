@@ -1,5 +1,5 @@
-// The softmax statistics of an indexer's scores, compared with the reference in double on every level. Further tests
-// check what holds for every operator: errors, plans, memory, bits.
+// Compares the softmax statistics of an indexer's scores with the reference in double, on every level. Further tests
+// check errors, plans, memory and bits, as for every operator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ IndexerCase UsualIndexer(DType dtype = DType::kF32) {
   return c;
 }
 
-/// Returns a case of two sequences. One has few tokens and many keys, which are cut among workers, and one has many
-/// tokens.
+/// Returns a case of two sequences. One has few tokens and many keys, which workers divide among them. The other has
+/// many tokens.
 IndexerCase OfManyTasks(DType dtype, Layout layout = Layout::kBSND) {
   IndexerCase c{.heads = 6, .d = 40};
   c.tokens.dtype = dtype;
@@ -129,8 +129,6 @@ TEST(IndexerLse, WritesWhereTheStridesSay) {
   EXPECT_LE(written, 35) << "nothing between the elements";
 }
 
-// Tests of non-finite values.
-
 TEST(IndexerLse, ANanReachesTheRowsThatSeeItAndNoOther) {
   for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 18, .d = 40};
@@ -171,7 +169,7 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
   reference::IndexerProblem values = MakeReferenceProblem(c);
   for (double& q : values.q) q = 1;
   for (double& k : values.k) k = -1;
-  values.weights = {-1, -1, 1, 1};  // negative products: scores are -0 or +0
+  values.weights = {-1, -1, 1, 1};  // products are negative, so scores are -0 for weights of -1 and 0 for weights of 1
   const LseCall call(c, values);
   for (const Isa isa : IsaLevels()) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
@@ -181,8 +179,6 @@ TEST(IndexerLse, AMaximumOfZeroIsPositive) {
     }
   }
 }
-
-// Tests of reproducibility.
 
 TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   const auto check = [](Isa isa, DType dtype) {
@@ -206,7 +202,7 @@ TEST(IndexerLse, BitsDoNotDependOnThreadsLayoutAndOtherSequences) {
   ForEachCase(check, Axis{"isa", IsaLevels()}, Axis{"type", kTokenDTypes});
 }
 
-// The keys of one token are cut for several workers, and not for one worker.
+// With several workers, the keys of one token are divided among them. With one worker they are not.
 TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
   for (const DType dtype : kTokenDTypes) {
     IndexerCase c{.heads = 3, .d = 24};
@@ -228,8 +224,6 @@ TEST(IndexerLse, BitsDoNotDependOnTheCutOfKeys) {
     for (const TokenOutputs& got : outputs) EXPECT_TRUE(SameBits(got, outputs.front())) << Name(dtype);
   }
 }
-
-// Tests of plans and errors.
 
 TEST(IndexerLse, AllocatesNothingFromTheSecondCallOn) {
   for (const Isa isa : IsaLevels()) {
@@ -326,8 +320,9 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
   }
 }
 
-// If a row's maximum is off by e and its sum by the factor 1 + r, all ln y of the row are off by at most e + ln(1 + r).
-// The loss is off by the row's p' times that bound.
+// Returns how far the loss may be off because of the statistics. Let a row's maximum be off by at most e, and its sum
+// by at most r times itself. Then ln y of each key is off by at most e - ln(1 - r), and the row's loss by that times
+// the sum of max(p, 1e-8) over the row.
 double OffByStatistics(const reference::LossProblem& problem, const std::vector<ExpectedOutput>& allowed) {
   double bound = 0;
   const reference::Selection& s = problem.attention.selection;
@@ -345,7 +340,7 @@ double OffByStatistics(const reference::LossProblem& problem, const std::vector<
   return bound;
 }
 
-// With these statistics the dense loss matches the reference, which computes the statistics itself.
+// On statistics of LseCall, the dense loss matches a reference with the same statistics, and one that computes its own.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
   const auto check = [&](DType dtype, Layout layout) {
     LossCase c{.dense = true, .heads = 6, .heads_kv = 3};

@@ -1,5 +1,5 @@
-// A non-finite key of the indexer or of the attention reaches, by IEEE arithmetic, the gradients of the tokens that see
-// it. All other results keep the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
+// A non-finite key of the indexer or of the attention spreads by IEEE arithmetic into the gradients of the tokens that
+// see it. All other results keep the bits of a run on finite values. ReLU keeps a NaN; its derivative at a NaN is 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,12 +25,12 @@ TokenCase Tokens(DType dtype) {
   return tokens;
 }
 
-/// Returns a key of sequence 0 that token 2 sees. The limit hides it from token 0.
+/// Returns a key of sequence 0 that token 2 sees. For the dense loss it lies beyond the limits of tokens 0 and 1.
 int64_t SelectedKey(const reference::Selection& selection, bool dense) {
   return dense ? selection.Limit(0, 2) - 1 : selection.KeysOf(0, 2).front().key;
 }
 
-/// Sets a key of the indexer to `value` in one element and to 0 in all others.
+/// Sets one element of an indexer's key to `value`, and its other elements to 0.
 void SetKey(int64_t key, int64_t d, double value, std::vector<double>* k) {
   std::fill_n(k->begin() + key * d, d, 0.0);
   (*k)[key * d + kColumn] = value;
@@ -40,7 +40,7 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
   return {{"dq", want.dq, {}}, {"dk", want.dk, {}}, {"dweights", want.dweights, {}}};
 }
 
-/// Runs both calls on every level and compares them.
+/// On every level, expects NaN and inf of `call` exactly where `expected` has them, and elsewhere the bits of `finite`.
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {
@@ -54,8 +54,8 @@ void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected,
 
 class IndexerNonFinite : public ::testing::TestWithParam<DType> {};
 
-// `finite` gives products of the same signs, and so the same derivatives. Only the gradients of the weights and of one
-// column of queries change.
+// The key `finite` gives products with the same signs as `poison`, so ReLU has the same derivatives. Only the gradients
+// of the weights and of one column of queries change.
 TEST_P(IndexerNonFinite, KeysSpoilWeightsAndAColumnOfQueries) {
   const IndexerCase c{.tokens = Tokens(GetParam()), .heads = 18, .d = 40};
   for (const auto& [poison, finite] : {std::pair{kNan, 0.0}, {kInf, 1.0}, {-kInf, -1.0}}) {

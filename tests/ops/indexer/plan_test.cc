@@ -1,5 +1,5 @@
-// A plan of the indexer or of a loss refuses any call except the planned one. From the second call on, its runs
-// allocate nothing.
+// A plan of the indexer or of a loss refuses to run a call that differs from the planned one. From the second run on,
+// it allocates nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

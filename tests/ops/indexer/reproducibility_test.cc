@@ -1,5 +1,5 @@
-// A token's selection and every gradient have the same bits on any number of threads, and wherever the keys lie. The
-// rest of the call does not change them either.
+// A token's selection and every gradient have the same bits on any number of threads, wherever the keys lie, and
+// whatever else is in the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -119,7 +119,7 @@ TEST_P(IndexerBits, DoNotDependOnTheOtherSequences) {
   }
 }
 
-/// Returns the value gradients of `from`, each moved with its entry to the order of `to`'s lists. If a key is listed
+/// Returns the value gradients of `from`, reordered as `to` reorders the entries of the lists. If a key is listed
 /// twice, its two gradients keep their order.
 std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCase& to) {
   const std::vector<double> d_values = DrawValueGradients(from);
@@ -137,9 +137,9 @@ std::vector<double> MovedWithTheEntries(const IndexerCase& from, const IndexerCa
   return moved;
 }
 
-// Entries move with their gradients. For different keys any order gives the same bits. The gradients of a key that is
-// listed twice are added in the order of the list. Another order would round differently, so these entries keep their
-// order.
+// Entries move with their gradients. If all keys differ, any order gives the same bits. If a list names a key twice,
+// the two gradients are added in the list's order, and the other order would round differently. So such entries keep
+// their order.
 TEST_P(IndexerBits, OfTheBackwardDoNotDependOnTheOrderOfTheList) {
   for (const ListForm lists : {ListForm::kDistinct, ListForm::kMessy}) {
     IndexerCase c = Usual();

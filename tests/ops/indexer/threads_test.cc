@@ -1,5 +1,5 @@
-// Several workers and callers at once, for ThreadSanitizer. Tokens wait until other tokens have added their terms, and
-// several callers share one context. Each call must give the bits that one worker gives.
+// Several workers and callers work at once, so that ThreadSanitizer can find races. Tokens wait until other tokens have
+// added their terms, and several callers share one context. Each call must give the bits of one worker.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -27,7 +27,7 @@ TokenCase Tokens(DType dtype) {
   return c;
 }
 
-/// The number of operators that are tested.
+/// The number of operators that OutputsOf can run.
 constexpr int kOperators = 6;
 TokenOutputs OutputsOf(int which, DType dtype, Context* context) {
   const SparseCase attention{.tokens = Tokens(dtype), .heads = 6, .d = 24, .d_rope = 8, .dv = 24, .merged = true};

@@ -1,4 +1,4 @@
-// The selection, compared with a stable sort of all scores.
+// Compares the selection with a stable sort of all scores.
 
 #include "ops/indexer/top_k.h"
 
@@ -38,7 +38,7 @@ std::vector<int32_t> Select(const IndexerKernels& kernels, const std::vector<flo
   return indices;
 }
 
-/// Selects with the kernels of every level that this CPU has, and expects the same indices.
+/// Selects with the kernels of every level of this CPU, and expects the same indices from all.
 std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
   const std::vector<int32_t> portable = Select(IndexerKernelsFor(Isa::kPortable), scores, k);
   for (const Isa isa : AllIsas()) {
@@ -116,8 +116,7 @@ TEST(TopK, FewFiniteScores) {
 }
 
 TEST(TopK, ScoresThatTheSampleDoesNotShow) {
-  // All large scores lie in one place, or at equal distances. The result must be right however far apart the sampled
-  // scores are.
+  // All large scores lie together, or at equal distances. The result must be right, whatever scores the kernel samples.
   for (const size_t distance : {1, 16, 17, 33}) {
     std::vector<float> scores = Normal(16000, 5);
     for (size_t i = 1; i < scores.size() && i < 500 * distance; i += distance) scores[i] += 100;

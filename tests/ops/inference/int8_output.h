@@ -9,9 +9,9 @@ namespace fa::test {
 
 /// quant_scale2 and quant_offset2 of an int8 output.
 struct OutputScaleForm {
-  double scale = 20, offset = 0;  ///< values vary around these per column
-  bool per_column = false;        ///< N * Dv scales, otherwise one
-  bool heads_by_columns = false;  ///< shape per column: [N, Dv], otherwise [N * Dv]
+  double scale = 20, offset = 0;  ///< means around which the values of the columns vary
+  bool per_column = false;        ///< N * Dv scales; otherwise one scale
+  bool heads_by_columns = false;  ///< scales per column have the shape [N, Dv]; otherwise [N * Dv]
   bool with_offset = false;
   DType dtype = DType::kF32;
 };
@@ -25,7 +25,7 @@ class OutputScales {
   [[nodiscard]] const Tensor& offset() const { return offset_; }
   /// Returns the int8 value of an output that is exactly `x`.
   [[nodiscard]] double Quantized(double x, int64_t head, int64_t column) const;
-  /// Returns how far an output may be from Quantized(x) if it is off by `far` before quantization.
+  /// Returns how far an int8 output may be from Quantized(x), if the output before quantization is off by `far`.
   [[nodiscard]] double Tolerance(double x, double far, int64_t head, int64_t column) const;
 
  private:

@@ -1,5 +1,5 @@
-// NaN and inf in inputs of prompt and decode attention. Values that a row sees spread by IEEE arithmetic; values that
-// it does not see change no bit.
+// Tests NaN and inf in inputs of prompt and decode attention. If a row sees the value, it spreads by IEEE arithmetic.
+// If a row does not see it, the row keeps all its bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ void Spoil(uint64_t seed, reference::Problem* values) {
   (*target)[RandomBits(seed, Tag::kChoice, {-2}) % target->size()] = kValues[seed / 3 % 3];
 }
 
-/// Returns a case without int8 keys and int8 output, because int8 has no non-finite values.
+/// Returns a case without int8 keys and without int8 output, because int8 has no NaN or inf.
 DecodeCase FloatDecodeCase(uint64_t seed) {
   DecodeCase c = RandomDecodeCase(seed);
   c.quantization = Quantization::kNone;

@@ -9,15 +9,15 @@
 
 namespace fa::test {
 
-/// Scales or offsets of an int8 output, one per column of every head, that are not contiguous.
+/// Scales or offsets of an int8 output that are not contiguous. There is one per column of every head.
 struct StridedScales {
   std::string name;
-  Tensor tensor;  ///< its memory ends at a page that cannot be read
+  Tensor tensor;  ///< its memory ends at an unreadable page
   Tensor packed;  ///< the same values in the order of the shape, [heads * dv]
 };
 
-/// Returns scales that are broadcast, transposed or have gaps. Values lie between `low` and `high`, and no two in
-/// memory are equal.
+/// Returns scales that are broadcast or transposed, or have gaps. Values lie between `low` and `high`, and no two
+/// elements in memory are equal.
 [[nodiscard]] inline std::vector<StridedScales> MakeStridedScales(DType dtype, int64_t heads, int64_t dv, double low,
                                                                   double high) {
   struct Form {

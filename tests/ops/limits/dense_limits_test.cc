@@ -64,12 +64,12 @@ TEST(DenseLimits, BackwardOfOneKeySaysHowManyTasksAndHowManyThereCanBe) {
 
 TEST(DenseLimits, GradientsOfParametersOverAbsurdKeysAreRefused) {
   const HangAlarm alarm;
-  // One bias for all rows of a head needs one sum per head and key.
+  // If all rows of a head share one bias, the gradient needs one sum per head and key.
   AttentionGradArgs args = BackwardArgs({.n = Power(30), .n_kv = 1, .sq = 0, .sk = Power(30), .d = 1, .dv = 1});
   args.pse = Claim({1, Power(30), 1, Power(30)});
   args.dpse = ClaimOutput(args.pse.shape);
   ExpectRefused(PlanFlashAttentionGrad(args, {.pse_type = PseType::kScaleThenAdd}).status(), "dpse of keys");
-  // One bias for the batch needs one sum per pair.
+  // If the batch shares one bias, the gradient needs one sum per pair.
   args = BackwardArgs({.b = 2, .n = 2, .n_kv = 1, .sq = Power(18), .sk = Power(19)});
   args.pse = Claim({1, 2, Power(18), Power(19)});
   args.dpse = ClaimOutput({1, 2, Power(18), Power(19)});

@@ -40,7 +40,7 @@ std::vector<DenseSizes> AbsurdDenseSizes() {
       cases.push_back({.b = size, .sq = rows});
       cases.push_back({.b = size, .sq = rows, .sk = 0});
     }
-    cases.push_back({.n = size, .sq = 64});  // with 64 rows, query heads are not folded into rows
+    cases.push_back({.n = size, .sq = 64});  // with 64 rows, heads do not become rows of one tile
     cases.push_back({.n = size, .n_kv = size});
     cases.push_back({.n = size, .sq = 0});
     cases.push_back({.d = size});
@@ -48,7 +48,7 @@ std::vector<DenseSizes> AbsurdDenseSizes() {
     cases.push_back({.b = size, .n = size, .sq = size, .sk = size});
   }
   for (const int64_t size : AbsurdSizes(Power(40))) {
-    cases.push_back({.n = size, .sq = 1});  // with one row, query heads are folded into rows
+    cases.push_back({.n = size, .sq = 1});  // with one row, heads become rows of one tile
     cases.push_back({.sq = size});
     cases.push_back({.sq = size, .d = 1, .dv = 1});
     cases.push_back({.sk = size});

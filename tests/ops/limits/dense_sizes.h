@@ -18,13 +18,13 @@ struct DenseSizes {
 
 [[nodiscard]] std::string Text(const DenseSizes& s);
 
-/// Returns the arguments of a call in BNSD on claimed tensors.
+/// Returns the arguments of a call in layout BNSD. Its tensors have no memory for their sizes (claimed_tensors.h).
 [[nodiscard]] AttentionArgs ForwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 [[nodiscard]] AttentionGradArgs BackwardArgs(const DenseSizes& s, DType dtype = DType::kF32);
 
-/// Returns calls with one absurd size at a time, then with several at once, with and without rows and keys. Some sizes
-/// alone would make a plan of many millions of tasks, which a large machine can hold. Such a size starts beyond the
-/// memory of any machine.
+/// Returns calls with one absurd size, then with several at once, with and without rows and keys. Some sizes alone give
+/// a plan of many millions of tasks, which a large machine can hold. So such sizes begin beyond the memory of any
+/// machine.
 [[nodiscard]] std::vector<DenseSizes> AbsurdDenseSizes();
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// Tests calls over ranks, and their schedules, at absurd sizes and with numbers that no caller would mean.
+// Tests calls over ranks, and their schedules, with absurd sizes and other numbers that no caller would mean.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ int64_t OwnRows(const SequenceShards& shards, int64_t rows, const Transport& tra
   return own;
 }
 
-/// Plans a call of two ranks.
-/// @param plan  called as plan(own sizes, transport)
+/// Plans a call as each of two ranks.
+/// @param plan  called as plan(sizes of this rank, transport)
 template <typename Plan>
 Status PlanOfTwoRanks(const DenseSizes& sizes, const SequenceShards& shards, const Plan& plan) {
   std::vector<Status> statuses(2);

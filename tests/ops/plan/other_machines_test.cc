@@ -1,5 +1,5 @@
-// Tests which kernels other machines than this one would run. A machine is described by the feature words of its CPU,
-// and a call by its shapes and types.
+// Tests which kernels other machines would run. The feature words of a CPU describe a machine, and shapes and types
+// describe a call.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ struct CpuOf {
 // hwcap bit 1 is ASIMD and bit 20 dot products; hwcap2 bit 13 is int8 matrices and bit 14 bf16.
 const CpuOf kKunpeng920{"Kunpeng 920", {.hwcap = 1u << 1 | 1u << 20}};
 const CpuOf kGraviton3{"Graviton 3", {.hwcap = 1u << 1 | 1u << 20, .hwcap2 = 1u << 13 | 1u << 14}};
-// The words have all parts of AVX-512 that Sapphire Rapids and Zen 5 have. The bits of the tile unit are in edx of leaf
-// 7.
+// These words have all features of AVX-512 that Sapphire Rapids and Zen 5 have. The bits of the tile unit are in leaf
+// 7's edx, which they leave 0.
 constexpr core::CpuFeatureWords kAllOfAvx512{
     .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
 constexpr core::CpuFeatureWords kWithTiles = [] {
@@ -48,7 +48,7 @@ std::unique_ptr<Context> ContextOf(const CpuOf& cpu) {
   return std::move(*context);
 }
 
-/// Returns a present tensor without memory, because plans only look at shapes and types.
+/// Returns a tensor that counts as given but has no memory for its size. Plans only look at shapes and types.
 MutableTensorView Tensor(const Dims& shape, DType dtype) {
   static std::array<std::byte, 64> nowhere;
   return {nowhere.data(), dtype, shape, {}};
@@ -98,7 +98,7 @@ Result<Plan> Decode(const Dense& of, DType dtype, DType kv_dtype, Context* conte
   return AnyPlan(PlanDecodeAttention(args, {}, context));
 }
 
-/// Tokens of one sequence over 8192 keys, of which each token selects 2048.
+/// The sizes of a sparse call: tokens of one sequence with 8192 keys, of which each token selects 2048.
 constexpr int64_t kPlannedTokens = 256, kPlannedKeys = 8192, kSelected = 2048, kSize = 512, kRope = 64,
                   kIndexSize = 128;
 
@@ -172,7 +172,7 @@ Result<Plan> DenseLoss(DType dtype, Context* context) {
   return AnyPlan(PlanDenseLightningIndexerGradKLLoss(args, {}, context));
 }
 
-/// A call, and the kernels that each machine would run.
+/// A call, and the kernels that each machine would run for it.
 struct PlannedCall {
   const char* name;
   std::function<Result<Plan>(Context*)> plan;

@@ -1,4 +1,4 @@
-// A plan runs on the arguments of its own operator. Other arguments do not compile.
+// A plan runs only on the arguments of its own operator. Code with other arguments does not compile.
 #include <gtest/gtest.h>
 
 #include <concepts>
@@ -14,7 +14,7 @@ namespace {
 template <typename... Args>
 struct Operators {};
 
-// `First` is no operator. It stands before the list because each line of the list begins with a comma.
+// `First` is no operator. It is needed because each line of the list begins with a comma.
 template <typename First, typename... Args>
 struct ListOf {
   using Type = Operators<Args...>;
@@ -47,7 +47,7 @@ constexpr bool EachRunsOnItsOwn(Operators<Args...> all) {
 }
 static_assert(EachRunsOnItsOwn(EveryOperator{}));
 
-// Checks that a Plan can only describe itself, and that no plan converts to a plan of another operator.
+// Checks that a Plan without its operator's type cannot run, and that no plan converts to that of another operator.
 template <typename... Args>
 constexpr bool NoneRunsAsAPlan(Operators<Args...> /*all*/) {
   return (!RunsOnInAnyWay<Plan, Args> && ...);
@@ -57,7 +57,7 @@ static_assert(std::is_convertible_v<PlanFor<AttentionArgs>, Plan>);
 static_assert(!std::is_constructible_v<PlanFor<AttentionArgs>, Plan>);
 static_assert(!std::is_constructible_v<PlanFor<AttentionArgs>, PlanFor<AttentionGradArgs>>);
 
-// Checks that PlanX takes XArgs and returns their plan.
+// Checks that a function PlanX takes XArgs and returns a plan for XArgs.
 template <typename Args, typename Options, typename Planned>
 constexpr bool PlansItsOwn(Result<PlanFor<Planned>> (* /*plan*/)(const Args&, const Options&, Context*)) {
   return std::same_as<Args, Planned>;

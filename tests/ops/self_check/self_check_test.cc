@@ -1,5 +1,5 @@
-// A level is tried against the level below it. Right kernels pass, and any wrong output is named. Then a context falls
-// back to the level below and says so, or refuses if the caller asked for the wrong level.
+// The self-check compares a level with the level below it. Right kernels pass, and it names any output that is wrong. A
+// context then uses the level below and says so, or refuses if the caller asked for the wrong level.
 
 #include "ops/self_check/self_check.h"
 
@@ -47,7 +47,7 @@ TEST(SelfCheck, ALevelThatThisCpuLacksIsRefusedByName) {
   }
 }
 
-// The outputs on which the levels agree are numbers, and not NaN or zero throughout.
+// The outputs that are compared are numbers, neither NaN nor 0 throughout.
 TEST(SelfCheck, OutputsAreNumbersButBehindTheirRows) {
   for (const CheckedOutput& output : CheckedOutputs(DetectIsa())) {
     const auto numbers = std::count_if(output.values.begin(), output.values.end(), [](float x) { return x == x; });
@@ -71,7 +71,7 @@ TEST(SelfCheck, AnyWrongElementIsSeenAndNamed) {
         EXPECT_EQ(FirstDifference(level, right), std::isnan(right[i].values[at]) ? "" : right[i].name);
       }
     }
-    // A kernel that writes past the end of a row is found too.
+    // The check also finds a kernel that writes after the end of a row.
     const auto behind = std::find_if(right[i].values.begin(), right[i].values.end(), [](float x) { return x != x; });
     if (behind == right[i].values.end()) continue;
     std::vector<CheckedOutput> level = right;
@@ -93,7 +93,7 @@ TEST(SelfCheck, OnlyLevelsOfAarch64AreUnproven) {
   for (const Isa isa : AllIsas()) EXPECT_EQ(IsUnproven(isa), Includes(isa, Isa::kNeon)) << Name(isa);
 }
 
-// Replaces the outputs of a level. A call of neon fails.
+// Stands in for CheckedOutputs. A call on neon fails.
 std::vector<CheckedOutput> FailingCallsOfNeon(Isa isa) {
   if (isa == Isa::kNeon) throw std::logic_error("internal: no kernel");
   return {};
@@ -107,7 +107,7 @@ TEST(SelfCheck, ACallThatFailsIsADifference) {
   EXPECT_EQ(proven.wrong, "neon's call failed: internal: no kernel");
 }
 
-// FA_VERBOSE reports the calls of the user only.
+// FA_VERBOSE reports only calls of the user, not those of the self-check.
 TEST(SelfCheck, ReportsNoRuns) {
   SetVerbose(true);
   testing::internal::CaptureStderr();
@@ -118,7 +118,7 @@ TEST(SelfCheck, ReportsNoRuns) {
   EXPECT_EQ(text, "");
 }
 
-// Replaces the comparison of a level with the level below. It finds that neon_dotprod is wrong.
+// Stands in for the comparison of a level with the level below. It says that neon_dotprod is wrong.
 std::string WrongDotprod(Isa level, Isa below) {
   EXPECT_EQ(below, LevelBelow(level));
   return level == Isa::kNeonDotprod ? "neon_dotprod's dk of f32 is not neon's on this CPU" : "";

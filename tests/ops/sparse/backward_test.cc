@@ -1,4 +1,4 @@
-// Sparse attention backward, compared with the reference in double on every instruction-set level.
+// Compares the backward of sparse attention with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ TEST(SparseBackward, SinksOfEveryTypeLayoutAndNumberOfHeads) {
               Axis{"layout", {Layout::kBSND, Layout::kTND}});
 }
 
-// A sink of +inf takes all the weight, a sink of -inf none. Token 0 sees no key.
+// A sink of +inf takes all the weight, and a sink of -inf takes none. Token 0 sees no key.
 TEST(SparseBackward, InfiniteSinksHaveTheGradientZero) {
   const auto check = [&](DType dtype, int64_t heads, double sink) {
     SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
@@ -140,7 +140,7 @@ TEST(SparseBackward, ListsOfEveryLength) {
   }
 }
 
-// Every token adds to the same keys, in order.
+// Every token adds to the same keys, in the order of the tokens.
 TEST(SparseBackward, ManyTokensOfFewKeys) {
   for (const DType dtype : kTokenDTypes) {
     SparseCase c{.heads = 16, .d = 32, .dv = 32, .merged = true};
@@ -207,7 +207,7 @@ TEST(SparseBackward, UncheckedInvalidEntriesAreSkipped) {
   EXPECT_TRUE(BackwardIsTheReference(SparseGradCall(c, std::move(values))));
 }
 
-// Keys that no list names get exact zeros, whatever they hold.
+// Keys that no list names get gradients of exactly 0, whatever the keys hold.
 TEST(SparseBackward, KeysThatNobodySelectsAreNeverRead) {
   const auto check = [&](bool merged) {
     SparseCase c{.heads = 17, .d = 24, .d_rope = 8, .dv = 24, .merged = merged};

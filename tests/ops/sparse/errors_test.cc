@@ -1,4 +1,5 @@
-// A refused call of sparse attention names the argument and writes nothing. A plan refuses to run on another call.
+// A refused call of sparse attention names the wrong argument and writes nothing. A plan refuses to run a different
+// call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Returns a call that tests spoil: B=2, N=3, S1=5, S2=40, D=16, Drope=8, Dv=24, K=8, f16.
+/// Returns a valid case into which tests put mistakes: B=2, N=3, S1=5, S2=40, D=16, Drope=8, Dv=24, K=8, f16.
 SparseCase Spoilt(Layout layout = Layout::kBSND, int64_t page_rows = 0) {
   SparseCase c{.heads = 3, .d = 16, .d_rope = 8, .dv = 24};
   c.tokens.dtype = DType::kF16;
@@ -158,7 +159,7 @@ const Mistake kMistakes[] = {
     {"PackedTableOfAnotherBatch", "block_table.shape[0]=1, want 2 (lengths_q)",
      [](Args* a, Options*) {
        a->block_table.shape[0] = 1;
-       // There are two lengths, but the table has one row.
+       // Two lengths are given, but the table has a row for only one sequence.
        static constexpr int64_t kLengths[] = {40, 40};
        a->lengths_kv = kLengths;
      },
@@ -287,14 +288,14 @@ TEST(RefusedEntries, OfListsAreNamedAndNothingIsWritten) {
       values.selection.indices[(entry.b * 5 + entry.t) * c.tokens.slots + entry.slot] = entry.value;
       const SparseCall call(c, values);
       ExpectRefused(call, entry.message);
-      // The reference's forward skips such an entry.
+      // The reference's forward, which SparseGradCall runs first, skips such an entry.
       const SparseGradCall grad(c, values);
       ExpectRefused(grad, entry.message);
     }
   }
 }
 
-// An entry beyond 32 bits must not be cut to another entry.
+// An entry that needs more than 32 bits must not be cut to a valid entry.
 TEST(RefusedEntries, Of64BitsAreNotCut) {
   SparseCase c = Spoilt();
   c.tokens.index_dtype = DType::kI64;
@@ -303,8 +304,8 @@ TEST(RefusedEntries, Of64BitsAreNotCut) {
   ExpectRefused(call, "sparse_indices[0][1][0][2]=4294967299, want -1..39");
 }
 
-// An entry between the limit and the end of the sequence is a key that the row may not see, and is skipped. Entries
-// after the first -1 are not read.
+// If an entry lies between the limit and the end of the sequence, it names a key that the row may not see, and is
+// skipped. Entries after the first -1 are not read.
 TEST(RefusedEntries, AreNotThoseThatAreSkippedOrNotRead) {
   SparseCase c = Spoilt();
   reference::SparseProblem values = MakeReferenceProblem(c);
@@ -351,7 +352,7 @@ TEST(SparsePlan, RunsOnThePlannedCallAlone) {
   EXPECT_EQ(before.FirstChange(), -1);
 }
 
-// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+// A table of 2^59 pages of 16 rows is long enough for any length. Its 2^63 rows exceed int64_t.
 TEST(SparsePlan, TakesATableOfMoreRowsThanCanBeCounted) {
   const SparseCall call(Spoilt(kPadded, 16));
   SparseAttentionArgs args = call.args();

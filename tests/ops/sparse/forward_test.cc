@@ -1,4 +1,4 @@
-// Sparse attention forward, compared with the reference in double on every instruction-set level.
+// Compares the forward of sparse attention with the reference in double, on every instruction-set level.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST(SparseForward, EveryNumberOfHeads) {
   }
 }
 
-// The limit cuts the tail block. This block stands anywhere in the list, even more than once.
+// The row's limit may cut a block. The list may have this block at any place, even more than once.
 TEST(SparseForward, EveryBlockSize) {
   const auto check = [&](int64_t block_size, ListForm lists, bool causal) {
     SparseCase c{.heads = 2, .d = 24, .dv = 24};
@@ -84,7 +84,7 @@ TEST(SparseForward, EveryBlockSize) {
               Axis{"lists", {ListForm::kDistinct, ListForm::kMessy}}, Axis{"causal", {false, true}});
 }
 
-// Some rows have no keys, and some sequences have none.
+// Some rows see no key, and some sequences have no keys.
 TEST(SparseForward, SinksOfEveryTypeLayoutFormAndNumberOfHeads) {
   const auto check = [&](int64_t heads, DType dtype, Layout layout) {
     SparseCase c{.heads = heads, .d = 40, .d_rope = heads % 2 == 0 ? 8 : 0, .dv = 24, .merged = heads == 3};
@@ -114,7 +114,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
     ASSERT_TRUE(call.Run(ContextOf(isa)).ok());
     const TokenOutputs got = call.Outputs();
     for (int64_t n = 0; n < c.heads; ++n) {
-      // Under the causal rule token 0 sees no key; the second sequence has no keys.
+      // Under the causal rule token 0 of the first sequence sees no key. The second sequence has no keys.
       EXPECT_EQ(ValuesOf(got, "max")[n], call.values().sink[n]);
       EXPECT_EQ(ValuesOf(got, "sum")[n], 1);
       EXPECT_EQ(ValuesOf(got, "max")[3 * c.heads + n], 0);
@@ -123,7 +123,7 @@ TEST(SparseForward, ARowWithoutKeysHasItsSink) {
   }
 }
 
-// A sink far above all scores takes all the weight; a sink far below them takes none.
+// A sink far above all scores takes all the weight, and a sink far below them takes none.
 TEST(SparseForward, SinksFarAboveAndBelowTheScores) {
   SparseCase c{.heads = 5, .d = 16, .dv = 16};
   const TokenOutputs without = ForwardOf(c, nullptr);
@@ -222,8 +222,8 @@ TEST(SparseForward, ListsOfEveryLength) {
   }
 }
 
-// With one head (AVX2, AVX-512) or two (AVX-512), the product of 64 keys runs in one loop with the scores of the next
-// 64.
+// With one head (AVX2, AVX-512) or two (AVX-512), one loop computes the product P V of 64 keys together with the scores
+// of the next 64 keys.
 TEST(SparseForward, FewHeadsAtTheEndsOfBlocksOf64Keys) {
   const auto check = [&](int64_t heads, int64_t slots, DType dtype, bool merged) {
     SparseCase c{.heads = heads, .d = 64, .d_rope = 16, .dv = merged ? 64 : 48, .merged = merged};
@@ -348,14 +348,14 @@ TEST(SparseForward, UncheckedInvalidEntriesAreSkipped) {
       c.tokens.block_size = block_size;
       c.tokens.index_dtype = index_dtype;
       c.tokens.lists = ListForm::kMessy;
-      // The byte past the last key is unreadable.
+      // The byte after the last key is unreadable.
       c.tokens.placement.place = Place::kAtEnd;
       EXPECT_TRUE(ForwardIsTheReference(WithInvalidEntries(c)));
     }
   }
 }
 
-// A key that no list names is never multiplied: whatever it holds has no influence.
+// A key that no list names is never multiplied, so it has no influence, whatever it holds.
 TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   constexpr double kPoison[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                 3e38};
@@ -382,7 +382,7 @@ TEST(SparseForward, KeysThatNobodySelectsAreNeverRead) {
   ForEachCase(check, Axis{"poison", kPoison}, Axis{"block_size", {1, 8}});
 }
 
-// A NaN reaches the tokens whose lists name its key, and no other tokens.
+// A NaN in a key reaches the tokens whose lists name the key, and no other tokens.
 TEST(SparseForward, NonFiniteKeysStayWithTheirTokens) {
   const auto check = [&](DType dtype) {
     SparseCase c{.heads = 18, .d = 24, .dv = 24};

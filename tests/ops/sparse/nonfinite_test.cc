@@ -1,5 +1,5 @@
-// A non-finite key reaches, by IEEE arithmetic, the outputs and gradients of the tokens whose lists name it. Through
-// these gradients it reaches the tokens' other keys. All other results keep the bits of a run on finite values.
+// A non-finite key spreads by IEEE arithmetic into the outputs and gradients of the tokens whose lists name it, and so
+// into the gradients of these tokens' other keys. All other results keep the bits of a run on finite values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ SparseCase Usual(DType dtype, int64_t heads, bool merged) {
 /// Returns a key that token 2 of sequence 0 sees.
 int64_t SelectedKey(const reference::SparseProblem& values) { return values.selection.KeysOf(0, 2).front().key; }
 
-/// Runs backward on `values` on every level, and expects the reference's results where these are not finite.
+/// Runs the backward on `values` on every level. Where the reference is not finite, the results must be the
+/// reference's.
 void ExpectSpread(const SparseCase& c, const reference::SparseProblem& values) {
   const SparseGradCall call(c, values);
   const reference::SparseGradients want = reference::SparseBackward(call.values(), call.forward(), call.d_out());
@@ -69,7 +70,7 @@ TEST_P(SparseBackwardNonFinite, RopesOfKeysSpoilTheSame) {
   }
 }
 
-// The gradients of values are P^T dO, which does not depend on values.
+// The gradient of V is P^T dO, which does not depend on V.
 TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   for (const double poison : {kNan, kInf, -kInf}) {
     const SparseCase c = Case(false);
@@ -79,8 +80,8 @@ TEST_P(SparseBackwardNonFinite, ValuesLeaveTheGradientsOfValuesAlone) {
   }
 }
 
-/// Returns a case of few heads, whose kernels read keys in place. Lists have three blocks of 64 keys. With more than
-/// two heads they have two blocks of 128 keys.
+/// Returns a case of so few heads that kernels read keys in place. Up to two heads take blocks of 64 keys, so a list
+/// has three blocks. More heads take blocks of 128 keys, so a list has two.
 SparseCase FewHeads(DType dtype, int64_t heads) {
   SparseCase c{.heads = heads, .d = 24, .d_rope = 8, .dv = 24};
   c.tokens.dtype = dtype;
@@ -89,7 +90,7 @@ SparseCase FewHeads(DType dtype, int64_t heads) {
   return c;
 }
 
-/// Returns the keys that token t names, ascending.
+/// Returns the keys that token t's list names, in ascending order.
 std::vector<int64_t> KeysOf(const reference::SparseProblem& values, int64_t t) {
   std::vector<int64_t> keys;
   for (const reference::SelectedKey& at : values.selection.KeysOf(0, t)) keys.push_back(at.key);
@@ -109,7 +110,7 @@ TEST_P(SparseForwardNonFinite, ValuesSpoilTheOutputsOfTheTokensThatNameThem) {
     const SparseCase c = FewHeads(GetParam(), heads);
     const reference::SparseProblem usual = MakeReferenceProblem(c);
     const std::vector<int64_t> keys = KeysOf(usual, 0);
-    // Takes from each block of the list one key that the other token does not name.
+    // From each block of the token's keys, takes one key that the other token does not name.
     for (const int64_t begin : {0, 64, 128}) {
       const auto block_end = keys.begin() + std::min(begin + 64, std::ssize(keys));
       const auto found =
@@ -164,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NonfiniteName);
-// With these numbers of heads, keys are read in place where the level has kernels for it.
+// With these numbers of heads, levels that have the kernels for it read keys in place.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NonfiniteName);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),

@@ -1,4 +1,4 @@
-// Tests the text of plans of sparse attention, and that runs of a plan allocate nothing from the second run on.
+// Tests the description of plans of sparse attention. From the second run on, a plan allocates nothing.
 #include <gtest/gtest.h>
 
 #include "ops/sparse/sparse_case.h"
@@ -25,7 +25,7 @@ std::vector<SparseCase> Cases() {
     cases.push_back(c);
   }
   c.tokens.dtype = DType::kBF16;
-  for (const int64_t heads : {12, 16}) {  // so many heads read keys in place where the level has kernels for it
+  for (const int64_t heads : {12, 16}) {  // with these numbers, levels that have the kernels for it read keys in place
     c.heads = heads;
     cases.push_back(c);
   }
@@ -94,7 +94,7 @@ TEST_P(SparsePlanRun, DescribesItself) {
     EXPECT_FALSE(plans[which]->Describe().empty());
     flops[which] = info.flops;
   }
-  // Every token sees 200 keys, in two products of 40 columns forward and five backward.
+  // Every token sees 200 keys. The forward has two products of 40 columns, and the backward has five.
   EXPECT_EQ(flops[0], 9.0 * 20 * 200 * 2 * 2 * 40);
   EXPECT_EQ(flops[1], 9.0 * 20 * 200 * 2 * 5 * 40);
 }

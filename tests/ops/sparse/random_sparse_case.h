@@ -7,7 +7,8 @@
 
 namespace fa::test {
 
-/// Returns a valid case that depends on the seed alone: any type, layout, lengths, lists, sizes, strides and placement.
+/// Returns a valid case that depends on the seed alone. It may have any type, layout, lengths, lists, sizes, strides
+/// and address.
 [[nodiscard]] SparseCase RandomSparseCase(uint64_t seed);
 
 }  // namespace fa::test

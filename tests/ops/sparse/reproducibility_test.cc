@@ -1,5 +1,5 @@
-// A token's results have the same bits on any number of threads, wherever its keys lie, and in whatever order its list
-// names them. The rest of the call does not change them either.
+// A token's results have the same bits on any number of threads, wherever its keys lie, in whatever order its list
+// names them, and whatever else is in the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -44,7 +44,7 @@ TEST_P(SparseBits, DoNotDependOnThreads) {
   }
 }
 
-// Tokens wait for one another at every key, so that any other order of additions would show.
+// Tokens wait for one another at every key, so another order of additions would change bits.
 TEST_P(SparseBits, OfManyTokensOnTheSameKeysDoNotDependOnThreads) {
   SparseCase c = Usual(true);
   c.tokens.lengths = {{80}, {12}};
@@ -72,7 +72,7 @@ TEST_P(SparseBits, DoNotDependOnTheOrderOfTheList) {
   }
 }
 
-// Each head mean stays next to its entry.
+// Each value of the head mean stays at its key's entry when the entries are reordered.
 TEST_P(SparseBits, OfTheHeadMeanMoveWithTheEntries) {
   SparseCase c = Usual(true);
   c.tokens.lists = ListForm::kDistinct;
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NameOf);
-// With these numbers of heads, keys are read in place where the level has kernels for it.
+// With these numbers of heads, levels that have the kernels for it read keys in place.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBits,
                          ::testing::Combine(::testing::ValuesIn(IsaLevels()), ::testing::Values(DType::kBF16),
                                             ::testing::Values(12, 16)),

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTokens = 3, kKeys = 9, kColumns = 8;
 
-/// A backward of three tokens in f32 or in bf16, which is the upper half of f32.
+/// A backward call of three tokens in f32 or bf16. A bf16 number is the upper half of an f32 number.
 struct Call {
   Call(DType type, int64_t count) : dtype(type), heads(count) {
     for (int64_t i = 0; i < kTokens * heads * kColumns; ++i) {
@@ -38,7 +38,7 @@ struct Call {
                 reinterpret_cast<uint8_t*>(&value) + sizeof(float) - size);
     return value;
   }
-  /// Makes a head's row a row without keys, and puts NaN and infinities into its inputs.
+  /// Gives the row of this head a sum of 0, which means no keys, and puts NaN and inf into its inputs.
   void Skip(int64_t token, int64_t head) {
     const int64_t row = token * heads + head;
     sum[static_cast<size_t>(row)] = 0;
@@ -47,7 +47,7 @@ struct Call {
       Set(d_out, row * kColumns + c, std::numeric_limits<float>::infinity());
     }
   }
-  /// Makes a row add nothing in the ordinary way, by dO = 0.
+  /// Gives the row of this head dO = 0, so that it adds only zeros.
   void Silence(int64_t token, int64_t head) {
     for (int64_t c = 0; c < kColumns; ++c) Set(d_out, (token * heads + head) * kColumns + c, 0);
   }
@@ -115,7 +115,7 @@ TEST_P(SparseSkippedRows, AddNothingWhateverTheyHold) {
   }
 }
 
-// With up to 16 heads of bf16, keys are read in place where the level has kernels for it.
+// With up to 16 heads of bf16, levels that have the kernels for it read keys in place.
 INSTANTIATE_TEST_SUITE_P(Isa, SparseSkippedRows,
                          testing::Combine(testing::ValuesIn(test::IsaLevels()), testing::Values(12, 16, 20)),
                          [](const auto& info) {

@@ -17,7 +17,7 @@ double ScaleOf(const SparseCase& c) {
   return static_cast<double>(c.scale.value_or(usual));
 }
 
-/// Returns an f32 tensor [N] of NaN, or an absent one if the case has no sink.
+/// Returns an f32 tensor [N] for the sinks, filled with NaN, or an absent tensor if the case has no sink.
 Tensor MakeHeadValues(const SparseCase& c) {
   return c.sink ? Tensor(DType::kF32, {c.heads}, {}, c.tokens.placement) : Tensor();
 }
@@ -80,7 +80,7 @@ reference::SparseProblem MakeReferenceProblem(const SparseCase& c) {
   p.q_rope = DrawRows(t, t.lengths.sq, c.heads, c.d_rope, Tag::kQRope, t.dtype);
   p.k_rope = DrawRows(t, t.lengths.sk, 1, c.d_rope, Tag::kKRope, t.dtype);
   for (int64_t n = 0; c.sink && n < c.heads; ++n) {
-    // A sink weighs about as much as a few keys of usual scores.
+    // A sink weighs about as much as a few keys.
     p.sink.push_back(RoundTo(DType::kF32, 1 + RandomNormal(t.seed, Tag::kSink, {n})));
   }
   return p;

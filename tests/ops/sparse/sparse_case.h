@@ -24,19 +24,19 @@ struct SparseCase {
   std::optional<float> scale = {};
   bool statistics = true, head_mean = true;  ///< wanted outputs of the forward; the head mean needs block size 1
   bool check_indices = true;
-  bool sink = false;  ///< in both directions; the backward then has dsink
+  bool sink = false;  ///< for both directions; the backward then has dsink
 };
 
 std::ostream& operator<<(std::ostream& out, const SparseCase& c);
 [[nodiscard]] SparseAttentionOptions OptionsOf(const SparseCase& c);
-/// Returns the case in the reference's terms. Its values are drawn and rounded to their types.
+/// Returns the problem of the case as the reference takes it. Values are drawn and rounded to their types.
 [[nodiscard]] reference::SparseProblem MakeReferenceProblem(const SparseCase& c);
 
-/// The tensors of a forward call. All bytes except the values are NaN or invalid, and so are the outputs.
+/// The tensors of a forward call. Every byte that is no input value is NaN or invalid.
 class SparseCall {
  public:
   explicit SparseCall(const SparseCase& c) : SparseCall(c, MakeReferenceProblem(c)) {}
-  /// Takes other values than the case has, for example poisoned ones.
+  /// Takes these values instead of the case's, for example poisoned ones.
   SparseCall(const SparseCase& c, reference::SparseProblem values);
   // An object cannot be copied, because the arguments point into it.
   SparseCall(const SparseCall&) = delete;
@@ -60,8 +60,7 @@ class SparseCall {
   Tensor sink_;
 };
 
-/// The tensors of a backward call. They include the results of the reference's forward, rounded as a forward rounds
-/// them.
+/// The tensors of a backward call. Its forward results come from the reference, rounded as a forward rounds them.
 class SparseGradCall {
  public:
   explicit SparseGradCall(const SparseCase& c) : SparseGradCall(c, MakeReferenceProblem(c)) {}

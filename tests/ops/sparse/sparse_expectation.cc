@@ -15,8 +15,8 @@ double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) 
 
 void Append(const double* from, int64_t count, std::vector<double>* to) { to->insert(to->end(), from, from + count); }
 
-/// Returns the part of the dense problem that does not depend on the keys. The query heads of a token become rows,
-/// which they are in memory too.
+/// Returns the part of the dense problem that does not depend on keys. A token's query heads become rows of one head;
+/// in memory they already lie like that.
 reference::Problem DenseOf(const reference::SparseProblem& p) {
   reference::Problem dense{.d = p.d, .d_rope = p.d_rope, .dv = p.dv};
   dense.q = p.q;
@@ -25,7 +25,7 @@ reference::Problem DenseOf(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// Adds a key of zeros for the heads of a token. The sinks of the heads become the bias of this key.
+/// Adds a key of zeros for the heads of a token. The bias of this key is each head's sink.
 void AddSinkKey(const reference::SparseProblem& p, int64_t keys, reference::Problem* dense) {
   dense->k.insert(dense->k.end(), static_cast<size_t>(p.d), 0);
   dense->v.insert(dense->v.end(), static_cast<size_t>(p.dv), 0);
@@ -61,7 +61,7 @@ reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// Returns a problem in which every sequence is a batch element with all its keys under a mask and a bias.
+/// Returns a problem in which every sequence is a batch element, with all its keys, a mask and a bias.
 reference::Problem MaskedProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
   reference::Problem dense = DenseOf(p);
@@ -147,7 +147,7 @@ std::vector<ExpectedOutput> ExpectForward(const SparseCall& call) {
   ExpectedOutput max{"max", want.max, std::vector<double>(want.max.size())};
   ExpectedOutput sum{"sum", want.sum, std::vector<double>(want.sum.size())};
   for (int64_t row = 0; row < std::ssize(want.max); ++row) {
-    // A row that sees only a sink has exact results.
+    // The outputs of a row that sees only its sink are exact.
     if (exact.magnitudes.keys[row] <= (p.sink.empty() ? 0 : 1)) continue;
     for (int64_t x = row * p.dv; x < (row + 1) * p.dv; ++x) out.allowed[x] = tolerance.Out(row, x);
     max.allowed[row] = tolerance.Max(row);
@@ -171,7 +171,7 @@ std::vector<ExpectedOutput> ExpectBackward(const SparseGradCall& call) {
   dense.forward.out = call.forward().out;
   dense.forward.max = call.forward().max;
   dense.forward.sum = call.forward().sum;
-  // Only sizes and magnitudes of these gradients matter. A merged gradient is rounded once, as dk.
+  // Of these gradients only sizes and magnitudes are used. A merged gradient is rounded once, as dk is.
   const reference::Gradients exact{.dq = want.dq,
                                    .dk = want.dk,
                                    .dv = p.merged ? std::vector<double>(dense.problem.v.size()) : want.dv,

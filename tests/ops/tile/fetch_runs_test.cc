@@ -1,4 +1,4 @@
-// Tests the runs of memory that products fetch for later kernels.
+// Tests the runs of memory that kernels of a product fetch ahead for later kernels.
 
 #include "ops/tile/fetch_runs.h"
 

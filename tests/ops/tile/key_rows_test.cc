@@ -15,11 +15,12 @@ namespace {
 constexpr int64_t kPages = 5, kPageRows = 4, kRowColumns = 3, kPageStride = kPageRows * kRowColumns;
 constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
 
-/// Entries 0 and 3 are valid. A check refuses the other entries, but another thread may write them after the check.
+/// Entries 0 and 3 are valid. A call with the other entries is refused, but another thread may write them after the
+/// check.
 const std::vector<int32_t> kTable = {0, 3, -1, kPages, kLeast, kMost};
 const int64_t kRowKeys = std::ssize(kTable) * kPageRows;
 
-/// Returns the rows of the second of two batch elements whose keys lie in `pages`.
+/// Returns the rows of the second of two sequences, whose keys lie in `pages`.
 layout::HeadRows SecondElement(const std::vector<float>& pages, const std::vector<int32_t>& table) {
   const layout::StoredRows rows{
       .view = {pages.data(), {.dtype = DType::kF32, .batch = kPageStride, .row = kRowColumns}},
@@ -51,7 +52,7 @@ TEST(KeyRows, NoEntryLeadsOutOfThePages) {
       EXPECT_EQ(at % kPageStride, key % kPageRows * kRowColumns) << key;
       const int32_t page = kTable[static_cast<size_t>(key / kPageRows)];
       EXPECT_TRUE(page != 3 || at / kPageStride == 3) << key;
-      // The row that is fetched ahead lies in the pages too.
+      // The row that is fetched ahead must lie in the pages too.
       const int64_t ahead = at + row.fetch_ahead * kRowColumns;
       EXPECT_GE(ahead, 0) << key;
       EXPECT_LE(ahead + kRowColumns, std::ssize(pages)) << key;

@@ -1,4 +1,4 @@
-// Tests which cache lines the tiles of short sequences fetch.
+// Tests which cache lines are fetched ahead for the tiles of short sequences.
 
 #include "ops/tile/tile_fetch.h"
 
@@ -10,7 +10,7 @@
 namespace fa::test {
 namespace {
 
-/// Adds the address of every 8 bytes of rows of a tensor.
+/// Adds the address of every 8 bytes of a tensor's rows.
 void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_t batch, int64_t head, int64_t heads,
              tiling::Interval range, std::set<const void*>& bytes) {
   for (int64_t n = head; n < head + heads; ++n) {
@@ -21,7 +21,7 @@ void AddRows(const void* data, const layout::Rows& rows, int64_t columns, int64_
   }
 }
 
-/// Returns the address of every 8 bytes that a list fetches. No address may occur twice.
+/// Returns the addresses of every 8 bytes that a list fetches. No address may occur twice.
 std::set<const void*> Listed(const ops::TileFetch& fetch) {
   std::set<const void*> bytes;
   const core::kernels::FetchList list = fetch.list();
@@ -31,7 +31,7 @@ std::set<const void*> Listed(const ops::TileFetch& fetch) {
   return bytes;
 }
 
-/// Returns the shape of two sequences of seven queries and nine keys.
+/// Returns the shape of two sequences with seven queries and nine keys each.
 CallShape ShapeOf(Layout layout) {
   if (layout != Layout::kTND) return {.layout = layout};
   return {.layout = layout, .sq = 14, .sk = 18, .cu_q = {7, 14}, .cu_kv = {9, 18}};
@@ -133,7 +133,7 @@ TEST(TileFetch, ListsTheRowsThatTheNextTileOfTheBackwardPacks) {
     next.head = 1;
     const tiling::Interval rows = OfSecond(layout, {3, 7}, 7), keys = OfSecond(layout, {0, 9}, 9);
     ops::TileFetch fetch;
-    // Rows of 64 and 32 bytes, which are contiguous in the layouts by heads.
+    // Rows have 64 and 32 bytes. In layouts in which a head's rows follow one another, they are contiguous.
     const bool by_heads = layout == Layout::kBNSD;
     const int64_t lines = by_heads ? 4 + 2 + 2 + 9 + 5 : 4 + 4 + 4 + 9 + 9, bytes = 64 * lines;
     fetch.List(bound->forward.problem, ops::RowsOf(*bound, call.args), kTile, next, bytes);
@@ -177,7 +177,7 @@ TEST(TileFetch, ListsRopePartsOfTheBackward) {
   EXPECT_EQ(Listed(fetch), want);
 }
 
-// In a layout by rows, no two rows of a head are contiguous.
+// In BSND a head's rows are not contiguous, so each row is a run of its own.
 TEST(TileFetch, HasRoomForTheLargestTileOfTheBackward) {
   constexpr int64_t kRows = tiling::kMaxBlockQ, kKeys = tiling::kMaxColumnKeys;
   BindCall forward({.layout = Layout::kBSND, .sq = kRows, .sk = kKeys, .d = 64, .dv = 64});

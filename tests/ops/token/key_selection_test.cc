@@ -10,7 +10,7 @@
 namespace fa::ops {
 namespace {
 
-/// A selection with memory of its own. Accesses must stay inside this memory.
+/// A selection with its own memory, outside which it must access nothing.
 class Selector {
  public:
   Selector(int64_t entries, int64_t block_size, int64_t sk, DType dtype = DType::kI32) {
@@ -43,7 +43,7 @@ TEST(KeySelection, EndsAtTheFirstMinusOne) {
 
 TEST(KeySelection, ReadsNoMoreEntriesThanTheLimitHasBlocks) {
   Selector selector(6, 2, 5);
-  // Keys 0..4 form three blocks, so there are three entries.
+  // Keys 0..4 form three blocks, so three entries are read.
   EXPECT_EQ(Keys(selector.Select<int32_t>({2, 0, 9, 1, 1, 1}, 5)), (std::vector<int32_t>{0, 1, 4}));
   EXPECT_EQ(Keys(selector.Select<int32_t>({0, 1, 2, 3, 4, 5}, 0)), std::vector<int32_t>{});
 }
@@ -76,7 +76,7 @@ TEST(KeySelection, LongIndicesSelectTheSame) {
 TEST(KeySelection, SortsAsAStableSortDoesAtEverySize) {
   std::mt19937 random(5);
   for (const int64_t entries : {15, 16, 17, 255, 256, 257, 2048, 5000}) {
-    // Beyond 2^22 keys the radix sort takes a third pass.
+    // With more than 2^22 keys the radix sort makes a third pass.
     for (const int64_t sk : {int64_t{5000}, int64_t{100000}, int64_t{1} << 23}) {
       Selector selector(entries, 1, sk);
       std::vector<int32_t> list(static_cast<size_t>(entries)), order(list.size()), keys(list.size());
@@ -104,9 +104,9 @@ TEST(KeySelection, TheCheckNamesTheFirstEntryThatIsNoBlock) {
   lists.block_size = 1;
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
   list[40 + 20] = 99;  // no token reads this entry
-  list[20 + 10] = 99;  // beyond the limit
+  list[20 + 10] = 99;  // slot 10 is not read: with 10 keys to select from, only slots 0..9 are
   list[40 + 3] = -1;
-  list[40 + 4] = 99;  // after the end of the list
+  list[40 + 4] = 99;  // after the first -1, which ends the list
   EXPECT_TRUE(CheckKeyLists(lists, list.data(), sequences).ok());
   list[20 + 9] = 10;
   EXPECT_EQ(CheckKeyLists(lists, list.data(), sequences).message(),

@@ -31,11 +31,11 @@ std::vector<SparseSequences> Cases() {
   return {SequencesOf({3, 0, 5}, {900, 4000, 0}), SequencesOf({0, 0}, {3000, 700}), SequencesOf({1}, {1})};
 }
 
-/// The tasks of one plan and the memory of its run, which begins as NaN.
+/// The tasks of one plan, and the memory of one run, which holds NaN at first.
 struct Program {
   explicit Program(const SparseSequences& of)
       : sequences(of), tasks(sequences, kColumns, sequences.tokens, /*workers=*/3, workspace) {
-    // The memory begins at a multiple of 64, as a Workspace does.
+    // The memory begins at a multiple of 64 bytes, as that of a Workspace does.
     memory.assign(workspace.total_bytes() + 64, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     data = memory.data() + (64 - address % 64) % 64;
@@ -56,7 +56,7 @@ struct Program {
   std::vector<float> gradient;
 };
 
-// OrderedCommit needs such a graph. Edges would take memory per token while planning.
+// OrderedCommit needs a graph without edges. Edges would also take memory per token while planning.
 TEST(KeySumTasks, StandInOneListWithoutEdges) {
   for (const SparseSequences& sequences : Cases()) {
     const Program program(sequences);
@@ -80,7 +80,8 @@ void YieldOften() {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
 }
 
-/// Starts a thread that runs the tasks that write, before the tasks [0, key_tasks), which clear the sums.
+/// Starts a thread that runs the tasks that write gradients, while the tasks [0, key_tasks), which clear the sums, have
+/// not run.
 template <typename Run>
 std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   std::atomic<bool> writing{false};
@@ -94,7 +95,7 @@ std::thread StartWriting(const KeySumTasks& tasks, const Run& run_task) {
   return writer;
 }
 
-// Tokens with empty lists wait for nothing, and so do sums without any token.
+// Tokens with empty lists need not wait, and neither need sums to which no token adds.
 TEST(KeySumTasks, GradientsOfKeysThatNoTokenSelectsAreZeroHoweverSlowlySumsAreCleared) {
   const core::kernels::KernelTable& table = core::kernels::Kernels(Isa::kPortable, DType::kF32);
   for (const SparseSequences& sequences : Cases()) {

@@ -16,7 +16,7 @@ constexpr int64_t kTokens = 60;
 constexpr int32_t kKeys = 40;
 constexpr int kThreads = 4;
 
-/// Runs body(token) for all tokens, claimed in ascending order.
+/// Runs body(token) for all tokens on several threads, which claim the tokens in ascending order.
 template <typename Body>
 void InClaimOrder(int64_t tokens, const Body& body) {
   std::atomic<int64_t> next = 0;
@@ -34,8 +34,8 @@ struct Sums {
   std::vector<std::vector<int64_t>> tokens_of_key;  ///< not atomic, so that ThreadSanitizer sees a race
 };
 
-/// Returns sums to which every token of two sequences has added: to keys of its own choice, some of them twice, in
-/// tiles of three.
+/// Returns sums to which every token of two sequences has added. Each token adds to its own choice of keys, to some of
+/// them twice, in tiles of three keys.
 Sums AddInTurns() {
   constexpr int64_t kFirst = kTokens / 3;  // first token of the second sequence
   Sums sums{std::vector<std::byte>(OrderedCommit::Bytes(kTokens, 2)),

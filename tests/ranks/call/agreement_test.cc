@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kRanks = 3;
 
-/// Returns the message that every rank gets when the last rank has the facts `other`.
+/// Returns the message of each rank, or "" without an error. The last rank has the facts `other`, and the others have
+/// `facts`.
 std::vector<std::string> Agree(const RankFacts& facts, const RankFacts& other) {
   std::vector<std::string> messages(kRanks);
   test::ThreadRanks(kRanks).Run([&](const std::shared_ptr<Transport>& transport) {

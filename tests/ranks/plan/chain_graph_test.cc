@@ -1,4 +1,4 @@
-// Tests the graphs of all ranks together. Each graph waits for sums of the other ranks.
+// Tests the graphs of all ranks together. Each graph waits for sums that other ranks send.
 
 #include "ranks/plan/chain_graph.h"
 
@@ -86,9 +86,9 @@ class Chains {
   std::vector<int64_t> no_slots_;
 };
 
-/// Runs the graphs of all ranks by the executor's rule. The workers of a rank share a list of claims. A worker that
-/// completes a task runs the first task that it frees, and queues the others. The earliest queued task runs first. When
-/// the tiles of a block have run, the sums of the block leave for the next block.
+/// Simulates the graphs of all ranks as the executor runs them. The workers of a rank share a list of claims. A worker
+/// that completes a task runs the first task that this frees, and queues the others. The earliest queued task runs
+/// first. When all tiles of a block have run, the block's sums are sent to the next block.
 class Ranks {
  public:
   using Duration = std::function<double(const BackwardItem&)>;
@@ -107,7 +107,7 @@ class Ranks {
     }
   }
 
-  /// @return the time at which the last task has ended; -1 if some task never ran
+  /// @return the time at which the last task ends, or -1 if some task never ran
   double Run() {
     for (int rank = 0; rank < std::ssize(ranks_); ++rank) Feed(rank);
     while (!events_.empty()) {
@@ -165,8 +165,8 @@ class Ranks {
     }
   }
 
-  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, the first freed task is stored
-  // there instead.
+  // Queues the tasks that a completed task or an arrival frees. If `next` is not null, stores the first of them there
+  // instead.
   void Release(int r, int32_t of, int32_t* next) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const core::TaskGraph& graph = rank.graph->plan.graph;
@@ -197,7 +197,7 @@ class Ranks {
     }
   }
 
-  // Sends the sums of a block. The messages of a chunk come in the order of its chain.
+  // Sends the sums of a block. The messages of a chunk are sent in the order of its chain.
   void Send(int r, int32_t block) {
     const ChainBlock& of = ranks_[static_cast<size_t>(r)].graph->blocks[static_cast<size_t>(block)];
     if (!of.sends()) return;
@@ -209,7 +209,7 @@ class Ranks {
     int before = received_[{of.of.to, of.of.chunk}]++;
     for (const ChainBlock& next : ranks_[static_cast<size_t>(of.of.to)].graph->blocks) {
       if (next.of.chunk != of.of.chunk || !next.receives() || before-- > 0) continue;
-      // The sums that had this memory before have left.
+      // This memory held other sums before, which must have been sent.
       if (next.before >= 0) {
         EXPECT_TRUE(rank_sent_.contains({of.of.to, next.before}));
       }
@@ -248,9 +248,9 @@ std::vector<Case> SmallCases() {
   return cases;
 }
 
-// The tiles take any times and run in any order. The additions to every column are those of one process all the same:
-// head by head, each with ascending rows, on one rank after another. Every row group takes its columns in one
-// direction. Only one chunk at a time uses a copy of K and V.
+// Tiles take any time and run in any order. Still, each column gets its additions in the order of one process: head by
+// head, with ascending rows, on one rank after another. Every row group takes its columns in one direction. Only one
+// chunk at a time uses a copy of K and V.
 TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
   const auto check = [](const Case& of, uint64_t seed) {
     const Chains chains(of);
@@ -294,7 +294,7 @@ TEST(ChainGraph, AddsInTheOrderOfOneProcessWhateverTilesTake) {
     for (const auto& [rows, keys] : of_rows) {
       EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()) || std::is_sorted(keys.rbegin(), keys.rend()));
     }
-    // There are as many tiles as on one rank with all rows.
+    // There are as many tiles as if one rank had all rows.
     const Chains alone({.mask = of.mask, .sq = of.sq, .sk = of.sk, .group = of.group, .heads_kv = of.heads_kv});
     int64_t wanted = 0;
     for (const BackwardItem& item : alone.graphs.front().plan.items) {
@@ -330,7 +330,7 @@ TEST(ChainGraph, EveryColumnOfABlockHasOneFirstAndOneLastTile) {
   }
 }
 
-// Compares the time that the plan predicts from blocks with the time of all tiles of all ranks by the executor's rule.
+// The plan predicts a time from blocks. It must agree with the time of all tiles of all ranks, which Ranks simulates.
 TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
   std::vector<Case> cases = {{.sq = 1 << 14, .sk = 1 << 14, .group = 4, .heads_kv = 4, .ranks = 4, .workers = 8},
                              {.sq = 1 << 15, .sk = 1 << 15, .group = 4, .heads_kv = 4, .ranks = 8, .workers = 16},
@@ -343,7 +343,7 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
       const Chains chains(masked);
       constexpr double kGroupPairs = 32.0 * 8;  // pairs per unit of BackwardItem::cost
       constexpr double kTileGroups = 2;
-      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the model's rate includes these kTileGroups
+      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the predicted rate includes kTileGroups per tile
       Ranks ranks(
           chains, of.workers,
           [&](const BackwardItem& item) { return (static_cast<double>(item.cost) + kTileGroups) * kGroupPairs / all; },

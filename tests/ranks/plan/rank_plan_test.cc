@@ -42,7 +42,7 @@ RankCall MakeCall(const Sizes& sizes, bool packed, Cut cut, int ranks, Strategy 
   return call;
 }
 
-// Expects that every (sequence, kv head, row) is computed once, with all the keys that it keeps.
+// Expects that every (sequence, kv head, row) is computed once, with all keys that it keeps.
 void ExpectEveryRowOnce(const RankCall& call, const RankPlan& plan) {
   std::map<std::tuple<int64_t, int64_t, int64_t>, int> computed;
   for (const RankUnit& unit : plan.units) {
@@ -71,7 +71,7 @@ void ExpectEveryRowOnce(const RankCall& call, const RankPlan& plan) {
 TEST(RankPlan, EveryRowIsComputedOnceWithTheKeysThatItKeeps) {
   const auto check = [](Strategy strategy, Cut cut, int ranks, const Mask& mask, bool packed) {
     Sizes sizes{.lengths = {{37, 41}, {0, 3}, {18, 0}, {9, 30}}, .heads = 6, .heads_kv = 3, .mask = mask};
-    if (!packed) sizes.lengths = {{37, 41}, {37, 41}};  // padded elements have one length
+    if (!packed) sizes.lengths = {{37, 41}, {37, 41}};  // without packing, all sequences have one length
     const RankCall call = MakeCall(sizes, packed, cut, ranks, strategy, 4);
     ExpectEveryRowOnce(call, MakeRankPlan(call));
   };
@@ -100,7 +100,7 @@ TEST(RankPlan, ARankOfACausalCallReceivesNoKeyThatItDoesNotSee) {
                                  Cut::kContiguous, 4, Strategy::kSequence);
   const RankPlan plan = MakeRankPlan(call);
   const int64_t row_bytes = (call.problem.d + call.problem.dv) * 4;
-  // Rank r sees the chunks of the ranks before it, and its own chunk goes to the ranks behind it.
+  // Rank r needs the chunks of the ranks before it, and sends its own chunk to the ranks after it.
   EXPECT_THAT(plan.received_bytes,
               testing::ElementsAre(0, chunk * row_bytes, 2 * chunk * row_bytes, 3 * chunk * row_bytes));
   EXPECT_THAT(plan.sent_bytes,
@@ -175,7 +175,7 @@ std::string RefusalOf(const RankCall& call) {
   return "not refused";
 }
 
-// Two ranks hold the rows of each sequence in turn, so there are more chunks of sums than tags for their messages.
+// Two ranks hold the rows of each sequence alternately, so sums travel in more chunks than there are tags.
 TEST(RankPlan, AutoTakesHeadsWhereTheSumsOfASequenceAreTooMany) {
   constexpr int64_t kSequences = 700, kRows = 1024, kKeys = 6 * kRows;
   const std::vector<std::pair<int64_t, int64_t>> lengths(kSequences, {kRows, kKeys});
@@ -233,8 +233,8 @@ TEST(RankPlan, RefusesMoreHeadsOfAGroupThanSixtyThreeBitsOfBytes) {
   EXPECT_THAT(RefusalOf(call), testing::HasSubstr(" bytes that travel between ranks, want at most"));
 }
 
-// With more heads in flight, chunks are finer. There may then be too many blocks for the memory, although the blocks of
-// one head would fit.
+// With more heads in flight, chunks are finer and blocks are more. Memory may be too small for them, although it
+// suffices for the blocks of one head.
 TEST(RankPlan, AChoiceThatMemoryCannotHoldIsNotTaken) {
   RankCall call = WeakScalingCall(16);
   call.backward = true;
@@ -267,8 +267,8 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_EQ(one.heads_in_flight, 1);
   EXPECT_GT(chosen.heads_in_flight, 1);
   EXPECT_GT(chosen.efficiency, one.efficiency);
-  // Ranks of few threads gain little from several heads in flight. They also have little memory for more than one head
-  // of long sequences.
+  // If a rank has few threads, it gains little from several heads in flight. Its memory also holds few heads of long
+  // sequences.
   call = WeakScalingCall(64);
   call.backward = true;
   call.workers = 2;
@@ -284,7 +284,8 @@ TEST(RankPlan, TheBackwardTakesTheHeadsInFlightThatItsMemoryAllows) {
   EXPECT_GE(single.efficiency, 0.95);
 }
 
-// The memory for the staged rows of a rank grows with the heads in flight. So a plan never chooses all heads by itself.
+// A rank's memory for staged rows grows with the heads in flight. So a plan chooses all heads only if the caller asks
+// for them.
 TEST(RankPlan, NeverChoosesAllHeads) {
   for (const auto& [heads_kv, most] : {std::pair{1, 1}, {2, 1}, {3, 2}, {8, 4}}) {
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
@@ -293,13 +294,13 @@ TEST(RankPlan, NeverChoosesAllHeads) {
       call.problem.heads = 4 * heads_kv;
       call.backward = true;
       call.strategy = strategy;
-      call.workers = 256;  // memory and columns would be enough for all heads
+      call.workers = 256;  // memory and columns suffice for all heads
       EXPECT_LE(MakeRankPlan(call).heads_in_flight, most) << heads_kv;
     }
   }
 }
 
-// If all heads are in flight, there is no next unit.
+// If all heads are in flight, there is no next unit that needs memory.
 TEST(RankPlan, OneUnitNeedsRoomForOne) {
   RankCall call = WeakScalingCall(4);
   call.backward = true;
@@ -323,8 +324,7 @@ TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
   Sizes sizes;
   sizes.lengths = {{200, 200}, {700, 700}};
   const auto as_one_process = [&](bool backward, Strategy strategy, int64_t summed_rows) {
-    RankCall call =
-        MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // the cut is at row 384, row 184 of its sequence
+    RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // row 384 is row 184 of its sequence
     call.backward = backward;
     call.summed_rows = summed_rows;
     return MakeRankPlan(call).as_one_process;
@@ -346,8 +346,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   call.rows_may_move = true;
   const RankPlan plan = MakeRankPlan(call);
   EXPECT_TRUE(plan.as_one_process);
-  // The third sequence begins at row 201. The cuts lie at its rows 55, 311 and 567. Rows that kernels add at once end
-  // at its rows 64, 320 and 576.
+  // The third sequence begins at row 201. The cuts lie at rows 55, 311 and 567 of it. The groups of rows that kernels
+  // add at once end at its rows 64, 320 and 576.
   EXPECT_EQ(plan.moved_rows, 9 + 9 + 9);
   EXPECT_THAT(plan.q.Of(1), testing::ElementsAre(PlacedRows{{265, 521}, 0}));
   EXPECT_EQ(RowsBetween(call, plan, 1, 0).held, (std::vector<PlacedRows>{{{256, 265}, 0}}));
@@ -366,8 +366,8 @@ TEST(RankPlan, RowsThatAreSummedAtOnceGoToTheRankOfTheFirst) {
   EXPECT_EQ(of_this_cut.moved_rows, 0);
 }
 
-// Two intervals that touch in reverse order divide rows in the same way as a cut between ranks. But no row moves to
-// another rank.
+// If two intervals of a rank touch in reverse order, they divide a group of rows just as a cut between ranks does. But
+// no row moves to another rank.
 TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   Sizes sizes;
   sizes.lengths = {{101, 101}, {155, 155}, {128, 128}};
@@ -390,7 +390,7 @@ TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   EXPECT_THAT(plan.q.Of(0), testing::ElementsAre(PlacedRows{{129, 256}, 0}, PlacedRows{{0, 129}, 127}));
   EXPECT_TRUE(ComputesCopies(call, plan, 0));
   EXPECT_FALSE(ComputesCopies(call, plan, 1));
-  // The bytes hold q and dq, out and its gradient, and two statistics, for all heads.
+  // The bytes are those of q and dq, out and its gradient, and two statistics, for all heads.
   const AttentionProblem& problem = call.problem;
   const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
   const int64_t of_row = problem.heads * (element * (2 * problem.d + 2 * problem.dv) + 2 * statistic);

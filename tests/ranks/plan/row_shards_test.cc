@@ -52,7 +52,7 @@ TEST(RowShards, ChunksDifferByAtMostOneUnit) {
 TEST(RowShards, ZigzagHoldsAnEarlyAndALateChunk) {
   const RowShards shards = RowShards::Make(Cut::kZigzag, 80, 4, 1);
   EXPECT_THAT(shards.Of(1), ElementsAre(PlacedRows{{10, 20}, 0}, PlacedRows{{60, 70}, 10}));
-  // The two chunks of the last rank touch.
+  // The last rank's two chunks touch, so they are one interval.
   EXPECT_THAT(shards.Of(3), ElementsAre(PlacedRows{{30, 50}, 0}));
 }
 

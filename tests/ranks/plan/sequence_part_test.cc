@@ -78,7 +78,7 @@ TEST(SequencePart, ACutMayRunThroughPackedSequences) {
   for (Sequence& sequence : sequences) {
     sequence.rule = MakeRowRule(Mask::Causal(), 0, sequence.sq, sequence.sk, true, true);
   }
-  // The parts are rows 8..10 and then rows 3..6 of the pack.
+  // The parts are rows 8..10, and then rows 3..6, of the packed sequences.
   const std::vector<PlacedRows> placed{{{8, 11}, 0}, {{3, 7}, 3}};
   const std::vector<RowPart> parts = PartsOf(sequences, {0, 3}, placed);
   EXPECT_THAT(parts, ElementsAre(RowPart{0, {{3, 5}, 3}}, RowPart{2, {{0, 2}, 5}}, RowPart{2, {{3, 6}, 0}}));

@@ -27,7 +27,7 @@ Sequence MakeSequence(const Mask& mask, int64_t sq, int64_t sk) {
   return sequence;
 }
 
-/// Returns whether one of the rows keeps one of the keys.
+/// Returns whether any of the rows keeps any of the keys.
 bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const Interval kept = sequence.rule.Keys(row);
@@ -36,9 +36,9 @@ bool Keeps(const Sequence& sequence, Interval rows, Interval keys) {
   return false;
 }
 
-// Expects that the schedule has the chains of one process. The blocks of a chunk have ascending heads and rows, and
-// each block sends to the next one. The blocks of the same rows take their chunks in one direction. For every head,
-// each part that keeps a key of a chunk has a block.
+// Expects that the schedule adds in the order of one process. The blocks of a chunk have ascending heads and rows, and
+// each block sends its sums to the next one. The blocks of the same rows take their chunks in one direction. For every
+// head, each part that keeps a key of a chunk has a block.
 void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, int64_t group, int workers,
                                  bool head_by_head = false) {
   const std::vector<Sequence> sequences{sequence};
@@ -94,7 +94,7 @@ void ExpectTheChainsOfOneProcess(const Sequence& sequence, const RowShards& q, i
       EXPECT_EQ(of_chunk[c].back().to, -1);
       EXPECT_TRUE(of_chunk[c].back().ends_heads);
     }
-    // The chain of each head ends on the rank where the chain of the chunk ends.
+    // Within a chunk, each head's chain ends on the rank on which the chunk's chain ends.
     for (const SumBlock& block : of_chunk[c]) EXPECT_TRUE(!block.ends_heads || block.rank == chunk.last);
   }
   EXPECT_EQ(keys, sequence.sk);
@@ -142,8 +142,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
               Axis{"heads_kv", {1, 4}});
 }
 
-// Rank 0 has the first and the last block of a unit, and rank 1 has the middle one. While a rank waits for the other,
-// it has no other work in any unit.
+// In each unit, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the other,
+// it has no other work.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};
@@ -178,7 +178,7 @@ SumSchedule CausalSchedule(int64_t rows, int ranks, int workers, int64_t heads_k
   return schedule;
 }
 
-// Returns the pairs of all query heads per worker, if they are divided evenly among all workers.
+// Returns the number of pairs per worker if the pairs of all query heads are divided evenly.
 double Ideal(int64_t rows, int ranks, int workers, int64_t heads_kv) {
   return static_cast<double>(4 * heads_kv * rows * (rows + 1) / 2) / ranks / workers;
 }
@@ -202,7 +202,7 @@ TEST(SumSchedule, ChunksHaveColumnsForAllWorkers) {
   }
 }
 
-// With one head, 64 columns pass one after another through the 32 tiles of a rank's rows.
+// With one head, each of 64 columns passes through the 32 tiles of a rank's rows, one after another.
 TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   double one = 0, eight = 0;
   (void)CausalSchedule(int64_t{1} << 16, 8, 64, 1, &one);
@@ -211,7 +211,7 @@ TEST(SumSchedule, WorkersOfOneHeadAreKnownToWaitForEachOther) {
   EXPECT_LT(eight, 8 * one / 2);
 }
 
-// This is the case of RankedBackward.SmallerTilesOfBlocksChangeNoBit, whose ranks have 4 threads.
+// RankedBackward.SmallerTilesOfBlocksChangeNoBit runs the same case with 4 threads per rank.
 TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   const std::vector<Sequence> sequences{MakeSequence(Mask::None(), 1024, 1024)};
   const RowShards q = RowShards::Make(SequenceShards::Cut::kContiguous, 1024, 2, 128);
@@ -230,8 +230,8 @@ TEST(SumSchedule, TilesAreSmallWhereColumnsRunSideBySide) {
   }
 }
 
-/// Returns a schedule of two ranks. They hold the rows of each cut sequence in turn, 128 rows at a time. Rank 0 alone
-/// holds one more sequence.
+/// Returns a schedule of two ranks. They hold the rows of each cut sequence alternately, 128 rows at a time. One more
+/// sequence lies on rank 0 alone.
 SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   constexpr int64_t kRows = 1024, kKeys = 6 * kColumnKeys * kRows / 128;  // as many chunks as a sequence can have
   std::vector<Sequence> sequences;
@@ -249,8 +249,8 @@ SumSchedule ScheduleOfCutSequences(int64_t cut_sequences) {
   return MakeSumSchedule({.sequences = sequences, .of = {0, cut_sequences + 1}, .q = q});
 }
 
-// The number of a chunk is the tag of its messages. If two chunks had the same number, a rank could take the sums of
-// one for the sums of the other.
+// A chunk's number is the tag of its messages. If two chunks had the same number, a rank could mistake the sums of one
+// for those of the other.
 TEST(SumSchedule, NumbersChunksThatTravel) {
   const SumSchedule schedule = ScheduleOfCutSequences(3);
   std::set<int32_t> numbers, of_blocks;

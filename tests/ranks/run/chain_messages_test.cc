@@ -1,5 +1,5 @@
-// Tests the messages of sums without a backward. Ranks are threads. Tiles add one number to a column's sum, so that the
-// order of additions shows.
+// Tests how ranks, which are threads, send and add sums, without a real backward. Each tile adds one number to a
+// column's sum, so that the order of additions shows.
 #include "ranks/run/chain_messages.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ constexpr int64_t kRows = 900, kGroup = 2, kHeadsKv = 2;
 constexpr unsigned kSecondsToDeadlock = 300;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-/// The schedule of a causal unit, and the graph of each rank.
+/// The schedule of one unit under a causal mask, and the graph of each rank.
 class Unit {
  public:
   Unit(int ranks, int workers)
@@ -99,7 +99,7 @@ class Unit {
   std::vector<int64_t> no_slots_;
 };
 
-/// The sums of columns, by kv head and first key, after all ranks have added to them.
+/// The sums of columns after all ranks have added to them, by kv head and first key.
 class Finals {
  public:
   void Put(int64_t head_kv, int64_t key, float sum) {
@@ -113,8 +113,8 @@ class Finals {
   std::map<std::pair<int64_t, int64_t>, float> sums_;
 };
 
-/// Runs a rank's graph and its messages to their end. The task that starts as number `throws_at` throws std::bad_alloc;
-/// with -1 no task starts.
+/// Runs a rank's graph and its messages to their end. Task number `throws_at` to start throws std::bad_alloc. If
+/// `throws_at` is -1, no task starts.
 /// @return the status of the tiles
 Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals& finals) {
   const auto rank = static_cast<size_t>(transport.rank());
@@ -158,7 +158,7 @@ Status RunRank(const Unit& unit, Transport& transport, int64_t throws_at, Finals
   return ended;
 }
 
-/// Runs all ranks. A task of rank 1 throws. Every message is sent and received all the same.
+/// Runs all ranks. A task of rank 1 throws, but every message is still sent and received.
 std::vector<Status> RunAll(const Unit& unit, bool can_test, int64_t throws_at, Finals& finals) {
   std::vector<Status> ended(static_cast<size_t>(unit.ranks()));
   ThreadRanks all(unit.ranks(), can_test);

@@ -1,5 +1,5 @@
-// If an error of the transport ends a run, messages are still under way. The workspace of the run then belongs to the
-// transport. No other call uses the workspace, and it is freed only with the transport.
+// If an error of the transport ends a run, messages may still be under way. So the transport keeps the run's workspace.
+// No other call uses this workspace, and it is freed only together with the transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
 
-/// The transport of rank 0 in a call in which all ranks send the same data. Its messages arrive only when Arrive is
-/// called.
+/// The transport of rank 0 in a call in which all ranks send the same data. Messages arrive only when the test calls
+/// Arrive.
 class Late final : public Transport {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -82,7 +82,7 @@ class KeptWorkspace : public testing::TestWithParam<Strategy> {
     ASSERT_TRUE(transport->expects());
     transport->Arrive();
     problem.ForgetOutputs();
-    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // the run uses workspaces of the pool
+    EXPECT_TRUE(SameBits(want, OutputsOf(problem, context)));  // takes another workspace from the pool
     EXPECT_TRUE(transport->AsArrived());
   }
 };
@@ -101,13 +101,13 @@ TEST_P(KeptWorkspace, OfTheCallerBeginsAnew) {
     return plan.Run(args, workspace);
   });
   EXPECT_EQ(workspace.size(), 0u);
-  // The new size is smaller than the old one. So Reserve would have reused the old memory, had the workspace kept it.
+  // The new size is smaller. So if the workspace had kept its old memory, Reserve would have used it again.
   ASSERT_TRUE(workspace.Reserve(4096).ok());
   std::fill_n(workspace.data(), workspace.size(), std::byte{0});
   EXPECT_TRUE(transport->AsArrived());
 }
 
-// After an error that comes before any message, the workspace stays with the caller.
+// If an error comes before any message, the caller keeps the workspace.
 TEST_P(KeptWorkspace, StaysWithACallThatDidNotBegin) {
   const auto context = std::move(Context::Create({.threads = 1})).value();
   const BackwardProblem problem(Case());

@@ -1,5 +1,5 @@
-// A transport moves messages only while one of its functions is called. So every rank that has a message under way
-// calls Test for a message between its tiles.
+// A transport moves messages only during calls of its functions. So a rank that has messages under way must call Test
+// between its tiles.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -30,8 +30,8 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 3;
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, rank 0 receives no rows and no
-/// sums.
+/// Returns a causal case with as many kv heads as query heads. With a contiguous cut, no rows or sums are sent to rank
+/// 0.
 BackwardCase CausalCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.heads_kv = c.forward.heads;
@@ -39,7 +39,7 @@ BackwardCase CausalCase() {
   return c;
 }
 
-/// The parameters are the heads in flight and the threads per rank.
+/// The parameters are the number of heads in flight and the number of threads per rank.
 class MessagesMove : public testing::TestWithParam<std::tuple<int64_t, int>> {
  protected:
   [[nodiscard]] static SequenceShards Shards(Strategy strategy) {
@@ -78,7 +78,7 @@ TEST_P(MessagesMove, OfAForwardWhoseRowsStay) {
   RunForward(Strategy::kSequence, all_);
   EXPECT_GT(all_.tests(0), 0);
   EXPECT_GT(all_.tests(1), 0);
-  // The last rank sends its keys to no rank. It has messages to test only if there is a next unit.
+  // The last rank sends its keys to nobody. So it has messages to test only if there is a next unit.
   EXPECT_EQ(all_.tests(2) > 0, !OneUnit());
 }
 
@@ -97,8 +97,8 @@ TEST_P(MessagesMove, OfABackwardByHeads) {
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_GT(all_.tests(rank), 0) << rank;
 }
 
-/// The state that two ranks share. Rank 0 sends sums and receives none. Rank 1 receives no sums until rank 0 is in its
-/// second unit and has tested the sums of its first unit.
+/// What two ranks share. Rank 0 sends sums and receives none. Rank 1 receives no sums until rank 0 is in its second
+/// unit and has tested the messages with sums of its first unit.
 struct Leftover {
   std::mutex mutex;
   std::condition_variable changed;
@@ -133,7 +133,7 @@ class Watched final : public Transport {
   Status Test(Request request, bool* done) override {
     if (rank() == 0 && sums_.contains(request)) {
       const std::lock_guard lock(leftover_.mutex);
-      leftover_.tested |= leftover_.unit_ended;  // the sums belong to the first unit
+      leftover_.tested |= leftover_.unit_ended;  // these are sums of the first unit
       leftover_.changed.notify_all();
     }
     return transport_->Test(request, done);
@@ -144,8 +144,8 @@ class Watched final : public Transport {
   }
 
  private:
-  // Each of two units in flight has a tag for the rows that it receives and a tag for the results that it sends back.
-  // The sums of parameters have the next tag. The tags of the other sums follow.
+  // Each of two units in flight has one tag for rows that it receives, and one for results that it sends back. The next
+  // tag is for sums of parameters, and the tags after it are for the other sums.
   static constexpr int kTagOfFirstResults = 2, kFirstTagOfSums = 5;
 
   std::shared_ptr<Transport> transport_;

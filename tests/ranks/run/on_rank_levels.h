@@ -9,7 +9,7 @@
 #include "support/cases/rank_rows.h"
 #include "support/execution/contexts.h"
 
-/// The parts that the tests of forward and backward over ranks share.
+/// What the tests of forward and of backward over ranks share.
 namespace fa::test {
 
 /// A test that runs on every level of RankLevels().
@@ -21,7 +21,7 @@ class OnRankLevels : public testing::TestWithParam<Isa> {
   }
 };
 
-/// Returns a case of one sequence of which every rank has rows, under a mask of any mode.
+/// Returns a case of one sequence under a mask of any mode. Every rank has some of its rows.
 inline ForwardCase LongForwardCase(DType dtype, int mode, int64_t rows) {
   ForwardCase c;
   c.dtype = dtype;

@@ -32,7 +32,7 @@ inline SequenceShards ShardsOf(const BackwardCase& c, SequenceShards::Cut cut, S
           .strategy = strategy};
 }
 
-/// A gradient that all ranks write whole. Each rank writes it to memory of its own.
+/// A gradient that every rank writes as a whole, into its own memory.
 class OwnSum {
  public:
   explicit OwnSum(const MutableTensorView& whole) : whole_(whole) {
@@ -70,12 +70,12 @@ class OwnSum {
   std::string bytes_;
 };
 
-/// The gradients that one rank writes whole.
+/// The gradients that one rank writes as a whole.
 struct OwnSums {
   OwnSum dsink, dslopes, dpse;
 };
 
-/// The results of all ranks, and the bytes of the gradients that each writes whole.
+/// What each rank returned: its status, the gradients that it writes as a whole, and the text of its plan.
 struct RanksRun {
   std::vector<Status> statuses;
   std::vector<OwnSums> sums;
@@ -83,7 +83,7 @@ struct RanksRun {
 };
 
 /// Runs all ranks. Ranks that succeed write their gradients into the tensors of `problem`.
-/// @param one_row  a bias of one row holds for all queries, even if a rank has one query only
+/// @param one_row  whether a bias of one row applies to all queries, even if a rank has only one query
 inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& shards, ThreadRanks& all, int ranks,
                          Isa isa, int threads = 1, bool one_row = false) {
   const AttentionGradArgs whole = problem.args();
@@ -117,8 +117,8 @@ inline RanksRun RunRanks(const BackwardProblem& problem, const SequenceShards& s
   return run;
 }
 
-/// Returns MakeBackwardValues(c), and keeps the values of the last kKept cases. The tests of all levels run the same
-/// case one after another, so the later levels reuse its values.
+/// Returns MakeBackwardValues(c), and keeps the values of the last kKept cases. The tests of all levels run a case one
+/// after another, so later levels find its values.
 inline BackwardValues ValuesOf(const BackwardCase& c) {
   constexpr size_t kKept = 64;
   static std::deque<std::pair<ForwardCase, BackwardValues>> kept;
@@ -130,7 +130,7 @@ inline BackwardValues ValuesOf(const BackwardCase& c) {
   return found->second;
 }
 
-/// A case with its results in one process.
+/// A case, and its results in one process.
 class OneProcess {
  public:
   OneProcess(const BackwardCase& c, Isa isa)

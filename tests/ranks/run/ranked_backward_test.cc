@@ -38,8 +38,8 @@ TEST_P(RankedBackward, HasTheBitsOfOneProcessForEveryCutAndMask) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4, 5}});
 }
 
-// A transport that can only wait delivers messages between blocks; other transports deliver them at any time. Both
-// kinds are tested on one thread and on several.
+// If a transport can only wait, messages arrive between blocks; otherwise they arrive at any time. Both kinds are
+// tested, on one thread and on several.
 TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const BackwardCase c = LongCase(dtype, 3);
@@ -54,7 +54,7 @@ TEST_P(RankedBackward, TransportsThatCanOnlyWaitGiveTheSameBits) {
   }
 }
 
-// The columns of a block start one after the other, so the block's tiles have fewer rows than the tiles of one process.
+// The columns of a block start one after the other, so its tiles have fewer rows than those of one process.
 TEST_P(RankedBackward, SmallerTilesOfBlocksChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     BackwardCase c = LongCase(dtype, 0);
@@ -109,8 +109,8 @@ TEST_P(RankedBackward, CutsThroughPackedSequencesAndTheirTail) {
   }
 }
 
-// Kernels of pairs add 2 rows of a sequence at once, and AMX kernels 32. If a cut divides such a group of rows, the
-// rank that holds its first row computes the whole group.
+// Kernels of pairs add 2 rows of a sequence at once, and AMX kernels add 32. If a cut divides such a group, the rank
+// that holds the group's first row computes the whole group.
 TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -131,8 +131,8 @@ TEST_P(RankedBackward, MovesRowsThatAreSummedAtOnce) {
   ExpectBitsOfOneProcess(c, ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 4, GetParam());
 }
 
-// Two intervals of one rank touch in reverse order and divide rows that kernels add at once. No row moves to another
-// rank. But these rows have another place among the rows that the rank computes.
+// If two intervals of one rank touch in reverse order, they may divide rows that kernels add at once. No row moves to
+// another rank. But the rank must place these rows next to each other.
 TEST_P(RankedBackward, RowsThatAreSummedAtOnceStayTogetherAcrossIntervalsInReverse) {
   BackwardCase c = LongCase(DType::kBF16, 3);
   c.forward.layout = Layout::kTND;
@@ -168,7 +168,7 @@ TEST_P(RankedBackward, SumsParametersOverRowsAndTheBatchAsOneProcess) {
   }
 }
 
-// The numbers of rows and keys differ: some rows have no keys, and some keys no rows.
+// There are more or fewer keys than rows, so some rows have no keys or some keys have no rows.
 TEST_P(RankedBackward, WritesGradientsOfRowsWithoutKeysAndKeysWithoutRows) {
   for (const int64_t sk : {int64_t{200}, int64_t{1000}}) {
     BackwardCase c = LongCase(DType::kBF16, 2);
@@ -190,8 +190,8 @@ TEST_P(RankedBackward, TakesEveryFeatureOfTheOneProcessCall) {
     const BackwardCase c = RandomBackwardCase(seed);
     if (!TakenOverRanks(c.forward)) continue;
     ++taken;
-    // Random cases are short. Intervals cut them all the same. 16-bit rows are cut only where no kernel adds several
-    // rows at once.
+    // Random cases are short, but intervals may still cut them. 16-bit rows are cut only between groups of rows that
+    // kernels add at once.
     const Strategy wanted = seed % 2 == 0 ? Strategy::kSequence : Strategy::kHeads;
     SequenceShards shards = ShardsOf(c, Cut::kContiguous, StrategyFor(c.forward, wanted));
     const int ranks = 2 + static_cast<int>(seed % 3);
@@ -219,7 +219,7 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
     c.forward.pse = pse;
     if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
     const BackwardProblem problem(c);
-    const int64_t gathered = 2 * c.forward.heads * 4;  // a rank gets dsink from two ranks and sends it to them
+    const int64_t gathered = 2 * c.forward.heads * 4;  // a rank gets dsink from two ranks and sends its own to both
     const auto check = [&](Cut cut, Strategy strategy) {
       ThreadRanks all(3);
       const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());
@@ -279,7 +279,7 @@ TEST_P(RankedBackward, ARankThatDiesIsAnErrorOnAllAndNobodyHangs) {
   const BackwardProblem problem(c);
   for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
     for (const int64_t message : {0, 1, 3, 9}) {
-      if (message == 9 && strategy == Strategy::kHeads) continue;  // by heads a rank sends fewer messages
+      if (message == 9 && strategy == Strategy::kHeads) continue;  // by heads a rank sends fewer than 10 messages
       ThreadRanks all(3);
       all.DieAtMessage(1, message);
       const RanksRun run = RunRanks(problem, ShardsOf(c, Cut::kZigzag, strategy), all, 3, GetParam());

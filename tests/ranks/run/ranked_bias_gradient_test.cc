@@ -1,4 +1,4 @@
-// Tests that biases and their gradients in the backward over ranks have the bits of one process.
+// In the backward over ranks, biases and their gradients have the bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,7 @@ using testing::HasSubstr;
 
 class RankedBiasGradient : public RankedBackward {};
 
-/// The gradient of a bias that the batch shares is summed in f32, in the order of the batch, whatever the type of the
-/// bias.
+/// If the batch shares a bias, its gradient is summed in f32, in the order of the sequences, whatever the bias's type.
 TEST_P(RankedBiasGradient, WritesOwnRowsOfTheGradientOfABias) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const bool of_batch : {false, true}) {
@@ -73,7 +72,7 @@ TEST_P(RankedBiasGradient, SumsTheGradientOfOneRowForAllQueriesAsOneProcess) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kBF16}}, Axis{"mode", {0, 3, 4}});
 }
 
-/// If the batch shares a bias, its gradient adds the sums of the batch elements in their order.
+/// If the batch shares a bias, its gradient adds up the sums of the sequences in their order.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   const auto check = [&](DType dtype, bool of_batch) {
     BackwardCase c = OneRowCase(dtype, 3);
@@ -95,8 +94,8 @@ TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesOverTheBatchAndInAnyUnits) {
   ForEachCase(check, Axis{"dtype", {DType::kF32, DType::kF16}}, Axis{"of_batch", {false, true}});
 }
 
-/// For each batch element, the chain of a key may end on another rank. Some keys are kept by no row, and some rows have
-/// no keys.
+/// For each sequence, the chain of a key may end on another rank. Some keys are kept by no row, and some rows have no
+/// keys.
 TEST_P(RankedBiasGradient, SumsOneRowForAllQueriesWhereKeysAreNotSeen) {
   BackwardCase c = OneRowCase(DType::kF32, 5);
   c.forward.lengths = EqualLengths(3, 400, 700);
@@ -143,14 +142,14 @@ TEST_P(RankedBiasGradient, TakesABiasOf1024RowsWithBothStrategies) {
   }
 }
 
-/// With one query, one process writes the row's gradient and adds nothing to it, so the sign of a zero stays.
+/// If there is one query, one process writes the row's gradient without an addition, so the sign of a zero stays.
 TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   for (const bool of_batch : {false, true}) {
     BackwardCase c = OneRowCase(DType::kF32, 0);
     c.forward.lengths = EqualLengths(2, 1, 300);
     c.forward.pse_broadcast_batch = of_batch;
     c.forward.pse_type = reference::PseType::kAddThenScale;
-    c.forward.scale = -0.5f;  // gives -0 for a dropped pair
+    c.forward.scale = -0.5f;  // so that a dropped pair gives -0
     c.forward.dense_mask = MaskForm::kPlane;
     const OneProcess one(c, GetParam());
     one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3, 1, true, /*one_row=*/true);
@@ -158,8 +157,8 @@ TEST_P(RankedBiasGradient, OneRowForTheOnlyQueryIsWrittenAsInOneProcess) {
   }
 }
 
-/// Biases of packed sequences lie one after another, and a rank passes its own rows of each. A rank passes the whole
-/// mask of TND.
+/// The biases of packed sequences lie one after another. A rank passes its own rows of each bias, but the whole mask of
+/// TND.
 TEST_P(RankedBiasGradient, TakesBiasMaskAndSlopesOfPackedSequences) {
   for (const PseForm form : {PseForm::kFull, PseForm::kSlopes}) {
     BackwardCase c = LongCase(DType::kF32, 3);

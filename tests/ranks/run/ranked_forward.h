@@ -42,7 +42,7 @@ inline std::vector<Status> RunRanks(const ForwardProblem& problem, const Sequenc
   return statuses;
 }
 
-/// A case with its results in one process.
+/// A case, and its results in one process.
 class ForwardOfOneProcess {
  public:
   ForwardOfOneProcess(const ForwardCase& c, Isa isa)

@@ -1,4 +1,4 @@
-// Tests bias, slopes and masks of the forward over ranks: which rows a rank passes, and that the bits are the bits of
+// Tests biases, slopes and masks of the forward over ranks: which rows a rank passes, and that the bits equal those of
 // one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 class RankedForwardBias : public OnRankLevels {};
 
-/// Returns the bytes that every rank sends.
+/// Returns the bytes that each rank sends.
 std::vector<int64_t> BytesSent(const ForwardCase& c, const SequenceShards& shards, int ranks, Isa isa) {
   const ForwardProblem problem(c);
   ThreadRanks all(ranks);
@@ -53,7 +53,7 @@ TEST_P(RankedForwardBias, TakesOneRowOfABiasForAllQueriesWithBothStrategies) {
   }
 }
 
-// A rank with one row of its own passes a bias of one row, even if the other ranks pass biases of more rows.
+// A rank that holds one row passes a bias of one row, even if the other ranks pass more rows.
 TEST_P(RankedForwardBias, ReadsOneRowOfABiasAsTheOtherRanksDo) {
   for (const PseForm pse : {PseForm::kFull, PseForm::kRow}) {
     ForwardCase c = BiasedCase(pse, MaskForm::kNone);
@@ -72,7 +72,7 @@ TEST_P(RankedForwardBias, TakesBiasMaskAndSlopesOfPackedSequences) {
     one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kAuto), 2);
     one.ExpectSameBits(ShardsOf(c, Cut::kContiguous, Strategy::kSequence), 3);
     if (pse != PseForm::kFull) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, Strategy::kHeads), 2);
-    // A rank holds its intervals in an order that is not ascending.
+    // The intervals of a rank are not in ascending order.
     c.lengths.sk = c.lengths.sq;
     SequenceShards shards = ShardsOf(c, Cut::kIntervals, Strategy::kAuto);
     shards.intervals = {{{384, 512}, {0, 128}}, {{640, 725}, {128, 384}, {512, 640}}};
@@ -80,7 +80,7 @@ TEST_P(RankedForwardBias, TakesBiasMaskAndSlopesOfPackedSequences) {
   }
 }
 
-/// A compressed bias has 1024 rows. Each query finds its row of the bias by its place in the whole sequence.
+/// A compressed bias has 1024 rows. A query's row of the bias follows from its place in the whole sequence.
 TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     ForwardCase c = CompressedCase(dtype);
@@ -88,7 +88,7 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsWithBothStrategies) {
     const ForwardOfOneProcess one(c, GetParam());
     for (const Strategy strategy : {Strategy::kSequence, Strategy::kHeads}) {
       for (const int ranks : {2, 3}) one.ExpectSameBits(ShardsOf(c, Cut::kZigzag, strategy), ranks);
-      // A rank may hold 1024 rows of its own, if the other rank does not.
+      // One rank may have exactly 1024 rows if the other has not.
       SequenceShards shards = ShardsOf(c, Cut::kIntervals, strategy);
       shards.intervals = {{{256, 1280}}, {{0, 256}, {1280, 1300}}};
       one.ExpectSameBits(shards, 2);
@@ -107,8 +107,8 @@ TEST_P(RankedForwardBias, TakesABiasOf1024RowsOfPackedSequences) {
   }
 }
 
-/// If every rank holds 1024 rows, a bias of 1024 rows counts as the ranks' own rows. So the schedule of a whole call
-/// refuses this cut.
+/// If every rank holds 1024 rows, a bias of 1024 rows is taken for each rank's own rows. So the schedule of a whole
+/// call refuses this cut.
 TEST_P(RankedForwardBias, ScheduleRefusesABiasOf1024RowsWhereAllRanksHoldAsMany) {
   static uint8_t byte = 0;
   const Dims rows{1, 1, 2048, 8};

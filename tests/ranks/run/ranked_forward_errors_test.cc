@@ -1,4 +1,4 @@
-// Tests that errors of the forward over ranks are the same on every rank, and that nothing is written.
+// All ranks of a forward return the same error and write nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,8 @@ TEST_P(RankedForwardErrors, OneErrorOnAllRanksNamesTheRankAndWritesNothing) {
     for (const Status& status : statuses) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(), statuses[0].message());
-      // On every rank the text marks where it names arguments, so that a face can use the names of its callers.
+      // On every rank the error marks the names of arguments in its text, so that an interface can replace them by its
+      // own.
       const ErrorText& what = status.what();
       const std::string first = what.mentions().empty() ? "no argument" : std::string(what.Name(what.mentions()[0]));
       EXPECT_THAT(status.message(), HasSubstr("rank 2: " + first));
@@ -135,7 +136,7 @@ TEST_P(RankedForwardErrors, RanksThatReadABiasOtherwiseAreOneError) {
                                                "1024 rows (compressed) (rank 0)"));
 }
 
-// Rank 0 has one row. So its bias of one row can be read as its own row, or as one row for all queries.
+// Rank 0 has one row. So its bias of one row may mean its own row, or one row for all queries.
 TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
   ForwardCase c = BiasedCase(PseForm::kFull, MaskForm::kNone);
   c.lengths = EqualLengths(1, 9, 9);
@@ -156,8 +157,7 @@ TEST_P(RankedForwardErrors, TheErrorOfABiasNamesARankThatReadsItOtherwise) {
                                                "the rows of its queries (rank 1)"));
 }
 
-// If there are many ranks, their descriptions of the call arrive in pieces. The last lines of a description come in a
-// later piece.
+// If there are many ranks, each rank's description of the call arrives in pieces. The last lines come in a later piece.
 TEST_P(RankedForwardErrors, ManyRanksFindTheOneThatDiffers) {
   ForwardCase c = LongForwardCase(DType::kF32, 3);
   c.lengths = EqualLengths(1, 16, 16);

@@ -1,5 +1,5 @@
-// Tests forks of a process whose threads are the ranks, after a call over ranks and during one. A child makes a call in
-// one process and a call over ranks of its own. Then it ends like any other process.
+// A process whose threads are the ranks forks, after a call over ranks and during one. The child makes a call in one
+// process and a call over new ranks. Then it ends like any other process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ using Strategy = SequenceShards::Strategy;
 constexpr int kRanks = 2;
 constexpr int64_t kRows = 300;
 
-/// Calls `before` before a rank sends or receives a message, and before each gather of all ranks.
+/// Calls `before` whenever a rank is about to send or receive a message, or to gather from all ranks.
 class Observed final : public Transport {
  public:
   Observed(std::shared_ptr<Transport> inner, std::function<void()> before)
@@ -56,7 +56,7 @@ class Observed final : public Transport {
   std::function<void()> before_;
 };
 
-/// How the ranks compute, and how children end. While threads of oneTBB work, a child may not end by exit
+/// How the ranks compute, and how children end. While oneTBB's threads work, a child must not end by exit
 /// (docs/reliability.md, "What others make impossible").
 struct Setting {
   Strategy strategy;
@@ -75,8 +75,8 @@ class RanksFork : public ::testing::TestWithParam<Setting> {
  protected:
   RanksFork() : want_(OutputsOf(problem_, context_)) {}
 
-  /// Returns whether a call over ranks, which are new threads, has the bits of one process. Rank 0 calls `before` in
-  /// the way that Observed describes.
+  /// Makes a call over ranks, which are new threads, and returns whether it has the bits of one process. Rank 0 calls
+  /// `before` when Observed does.
   [[nodiscard]] bool RanksAreRight(const std::function<void()>& before = [] {}) const {
     const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .strategy = GetParam().strategy};
     problem_.ForgetOutputs();
@@ -121,7 +121,7 @@ TEST_P(RanksFork, AfterACallOverRanksChildrenCall) {
   EXPECT_TRUE(RanksAreRight());
 }
 
-// The thread of a rank forks. The other rank is at any point of its work.
+// The thread of one rank forks, while the other rank may be anywhere in its work.
 TEST_P(RanksFork, BeforeEachMessageOfARankChildrenCall) {
   int messages = 0;
   EXPECT_TRUE(RanksAreRight([&] { ExpectChildren("before message " + std::to_string(++messages)); }));

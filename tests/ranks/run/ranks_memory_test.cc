@@ -1,4 +1,4 @@
-// Tests a call over ranks while memory is short. Each allocation of the ranks fails in turn, either alone or with all
+// Tests a call over ranks while memory is short. In turn, each allocation of the ranks fails, either alone or with all
 // later ones. Each rank gets a status, and none waits for ever. No memory is lost, and the next call has the bits of
 // one process.
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ namespace {
 using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 2;
-// The cut lies at a multiple of the row unit, so both ranks have rows and the bits of one process.
+// The cut is a multiple of kRowUnit, so each rank computes its own rows, with the bits of one process.
 constexpr int64_t kRows = 130, kCut = 128, kMostPlaces = 20000;
 constexpr unsigned kSecondsToDeadlock = 300;
 
@@ -79,7 +79,7 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
   }
   ~RanksMemory() override { alarm(0); }
 
-  /// Makes a call over ranks. Memory is short from the moment when every rank is about to call until rank 0 has
+  /// Makes a call over ranks. Memory is short for all ranks from the time when all are about to call until rank 0 has
   /// returned.
   /// @param place  number of the allocation that fails, or 0 for none
   template <typename Direction>
@@ -149,8 +149,7 @@ class RanksMemory : public ::testing::TestWithParam<std::tuple<Strategy, bool>> 
     EXPECT_GT(shortages, 10);
   }
 
-  // Each rank has a context of its own. So the memory that a context keeps does not depend on which ranks work at the
-  // same time.
+  // Each rank has its own context. So the memory that a context keeps does not depend on which ranks compute at once.
   std::unique_ptr<Context> contexts_[kRanks];
 };
 
@@ -181,8 +180,8 @@ class Echo final : public Transport {
   int ranks_, gathered_ = 0;
 };
 
-// In a collective, ranks wait for a rank that has no memory; with MPI they wait for ever. So that rank tells the others
-// before it returns.
+// In a collective, all ranks wait for each other; with MPI they would wait for ever for a rank that has returned. So a
+// rank without memory first tells the others.
 TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
   const ForwardProblem problem(SmallCase());
   const AttentionArgs args = problem.args();
@@ -197,7 +196,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
       ok = PlanFlashAttention(args, options, Uncut(), alone, contexts_[0].get()).ok();
       failed = failing.failed();
     }
-    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or one status and the text of an error
+    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or a status and an error's text
     told += ok ? 0 : 1;
   }
   EXPECT_GT(told, 10);
@@ -211,7 +210,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   for (int64_t place = 1, failed = 1; failed > 0; ++place) {
     ASSERT_LT(place, kMostPlaces);
     const auto alone = std::make_shared<Echo>(1);
-    const auto context = std::move(Context::Create({.threads = 1})).value();  // the context has no workspaces yet
+    const auto context = std::move(Context::Create({.threads = 1})).value();  // new, so without workspaces
     const auto plan = PlanFlashAttention(args, options, Uncut(), alone, context.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     (void)alone->TakeGathered();
@@ -227,7 +226,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   EXPECT_GT(errors, 0);
 }
 
-// If there are more ranks than one message has room for, the texts of the ranks come in pieces.
+// If one message cannot hold the texts of all ranks, the texts come in pieces.
 TEST(RanksAgreement, AnyNumberOfRanksHearsAnError) {
   const ForwardProblem problem(SmallCase());
   const SequenceShards shards = {.sq = kRows, .sk = kRows, .intervals = {}, .heads_in_flight = -1};

@@ -1,4 +1,4 @@
-// A transport finds no memory at one step of a call over ranks, which are threads. No rank hangs. Every rank gets an
+// At one step of a call over ranks, which are threads, the transport lacks memory. No rank hangs. Every rank gets an
 // error, or computes its own rows correctly.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ constexpr int64_t kMostSteps = 2000;
 constexpr int64_t kReserve = 1;  // the step after the first agreement
 constexpr unsigned kSecondsToDeadlock = 300;
 
-/// Returns a case of two units, after which dsink is summed.
+/// Returns a case that has two units, and dsink, which is summed after them.
 BackwardCase SmallCase() {
   BackwardCase c = LongCase(DType::kF32, 3);
   c.forward.lengths = EqualLengths(1, 700, 700);
@@ -53,7 +53,7 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
     shards.heads_in_flight = 1;
     return shards;
   }
-  /// Returns whether both tensors have the same rows of the rank.
+  /// Returns whether both tensors are equal in the rows that the rank holds.
   static bool Same(const TensorView& a, const TensorView& b, int rank) {
     const std::vector<int64_t> rows = RowsOfRank(Shards(), Shards().sq, rank, kRanks);
     RankTensors of_a(rows, rows), of_b(rows, rows);
@@ -61,7 +61,7 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
   }
 
   /// @param run  called as run(all); returns one status per rank
-  /// @param right  called as right(rank) for a rank that succeeded; says whether its results are right
+  /// @param right  called as right(rank) for a rank that succeeded; returns whether its results are right
   template <typename Run, typename Right>
   static void EveryStepFails(const Run& run, const Right& right) {
     const HangAlarm alarm(kSecondsToDeadlock);
@@ -79,7 +79,7 @@ class TransportShortage : public testing::TestWithParam<std::tuple<Strategy, boo
         EXPECT_TRUE(failed || status.ok()) << status.message();
         EXPECT_TRUE(!status.ok() || right(rank)) << "rank " << rank;
         if (step != kReserve) continue;
-        // All ranks agreed on the error before any message was sent.
+        // The ranks agreed on the error before they sent any message.
         EXPECT_EQ(status.message(), "out of memory: rank 1: the plan");
         EXPECT_EQ(all.sent_bytes(rank), 0);
       }

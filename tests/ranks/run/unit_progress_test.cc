@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using Request = Transport::Request;
 using Requests = UnitProgress::Requests;
 
-/// A transport without messages. A request is done after the number of tests that `tests_of` asks for.
+/// A transport that moves no messages. A request is done after as many calls of Test as `tests_of` states.
 class TestedTransport final : public Transport {
  public:
   explicit TestedTransport(bool can_test = true) : can_test_(can_test) {}
@@ -38,7 +38,7 @@ class TestedTransport final : public Transport {
   Status AllGather(std::span<const std::byte>, std::span<std::byte>) override { return Status::Internal("gather"); }
 
   std::vector<Request> tested;
-  std::map<Request, int> tests_of;  ///< a request that is not listed takes one test
+  std::map<Request, int> tests_of;  ///< if a request is not listed, one call is enough
   Request fails = kNoRequest, throws = kNoRequest;
 
  private:

@@ -18,7 +18,7 @@ double IndexerProblem::Score(int64_t token, int64_t key) const {
   double score = 0;
   for (int64_t g = 0; g < heads; ++g) {
     const double product = Product(token, g, key);
-    // A NaN is not below 0, so it stays NaN.
+    // A NaN is not below 0, so ReLU keeps it.
     score += weights[token * heads + g] * (product < 0 ? 0 : product);
   }
   return score;
@@ -79,7 +79,7 @@ void AddScoreGradient(const IndexerProblem& p, int64_t token, int64_t key, doubl
     const double product = p.Product(token, n, key);
     const int64_t row = token * p.heads + n;
     const double d_product = product > 0 ? d_score * p.weights[row] : 0;
-    // A NaN is not below 0, so it stays NaN.
+    // A NaN is not below 0, so ReLU keeps it.
     g->dweights[row] += d_score * (product < 0 ? 0 : product);
     for (int64_t x = 0; x < p.d; ++x) {
       g->dq[row * p.d + x] += d_product * p.k[key * p.d + x];

@@ -9,20 +9,21 @@
 
 namespace reference {
 
-/// A lightning indexer. Tensors are packed: q [tokens, heads, d], k [keys, d], weights [tokens, heads].
+/// The inputs of a lightning indexer. Tensors are packed: q [tokens, heads, d], k [keys, d], weights [tokens, heads].
 struct IndexerProblem {
   int64_t heads = 1, d = 1;
   Selection selection = {};  ///< the forward does not read its lists
   std::vector<double> q = {}, k = {}, weights = {};
 
-  /// Returns q . k of packed rows. `magnitude`, if not null, gets the sum of the terms' magnitudes.
+  /// Returns q . k of these packed rows. If `magnitude` is not null, it gets the sum of the terms' magnitudes.
   [[nodiscard]] double Product(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
-  /// Returns the sum over the heads of weight * max(0, product).
+  /// Returns the sum of weight * max(0, product) over the heads.
   [[nodiscard]] double Score(int64_t token, int64_t key) const;
 };
 
-/// Returns the first `slots` of the keys 0, 1, ... in the order of the operator. Scores descend, equal scores are
-/// ordered by ascending key, -0 equals +0, and NaN comes last. Fewer scores than slots give fewer keys.
+/// Returns the first `slots` of the keys 0, 1, ... in the operator's order: by descending score, and by ascending key
+/// where scores are equal. -0 equals +0, and NaN comes last. If there are fewer scores than slots, all keys are
+/// returned.
 [[nodiscard]] std::vector<int64_t> TopKeys(std::span<const double> scores, int64_t slots);
 
 struct IndexerResult {
@@ -32,8 +33,8 @@ struct IndexerResult {
 
 [[nodiscard]] IndexerResult IndexerForward(const IndexerProblem& problem);
 
-/// The maximum and the sum of a softmax over every key below the limit. Both are 0 for a row without keys, and NaN if a
-/// score is NaN.
+/// The maximum and the sum of a softmax over all keys below the limit of each token. Both are 0 for a token without
+/// keys, and NaN if a score is NaN.
 struct IndexerStatistics {
   std::vector<double> max, sum;  ///< [tokens]
 };
@@ -44,11 +45,11 @@ struct IndexerGradients {
   std::vector<double> dq, dk, dweights;  ///< like q, k, weights
 };
 
-/// Adds the gradients that d_score causes. d_score is the gradient of the score of one token with one key, both packed.
+/// Adds the gradients that follow from d_score, the gradient of the score of (token, key). Both are packed rows.
 void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key, double d_score,
                       IndexerGradients* gradients);
 
-/// Computes the gradients of sum(values * d_values) over the entries of the selection. d_values is [tokens, slots].
+/// Computes the gradients of sum(values * d_values) over the lists' entries. d_values is [tokens, slots].
 [[nodiscard]] IndexerGradients IndexerBackward(const IndexerProblem& problem, const std::vector<double>& d_values);
 
 }  // namespace reference

@@ -7,7 +7,7 @@
 namespace reference {
 namespace {
 
-/// A p or y below this value counts as this value, but only in the loss.
+/// The loss, but not its gradients, replaces any p or y below this value by this value.
 constexpr double kSmallest = 1e-8;
 
 double HeadMean(const LossProblem& problem, int64_t token, int64_t key) {

@@ -9,8 +9,8 @@
 
 namespace reference {
 
-/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss is a sum over the
-/// entries of attention.selection, a dense loss a sum over every key below the limit.
+/// The KL loss between the probabilities of an attention and the scores of an indexer. A sparse loss sums over the
+/// entries of attention.selection, and a dense loss over every key below the limit.
 struct LossProblem {
   SparseProblem attention = {};  ///< its v is not read
   IndexerProblem indexer = {};   ///< its lists are not read
@@ -19,7 +19,8 @@ struct LossProblem {
   bool mean = false;                       ///< loss and gradients are divided by the number of tokens
   std::vector<double> max = {}, sum = {};  ///< statistics of the attention, [tokens, heads]
   std::vector<double> p_head_mean = {};    ///< [tokens, slots]; if empty, computed from q, k and the statistics
-  std::vector<double> max_index = {}, sum_index = {};  ///< statistics of the scores, [tokens], for the dense loss only
+  /// statistics of the indexer's scores, [tokens], for the dense loss only
+  std::vector<double> max_index = {}, sum_index = {};
 
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const {
     return dense ? attention.selection.EveryKey(b, t) : attention.selection.KeysOf(b, t);
@@ -31,10 +32,10 @@ struct LossResult {
   IndexerGradients gradients = {};
 };
 
-/// One row of the loss: the target p, the indexer's distribution y and the scores of the row's keys.
+/// One row of the loss: for each of its keys, the target p, the indexer's distribution y and the indexer's score.
 struct LossRow {
   std::vector<double> p, y, score;
-  double p_sum = 0;  ///< sum of the head means; the L1 target is divided by it
+  double p_sum = 0;  ///< sum of the heads' mean probabilities, by which kL1 divides the target
 };
 
 [[nodiscard]] LossRow RowOfLoss(const LossProblem& problem, int64_t b, int64_t t);

@@ -13,12 +13,12 @@ struct SelectedKey {
   int64_t slot, key;
 };
 
-/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed. Sequence b
-/// has the tokens FirstToken(b), FirstToken(b) + 1, ... and the keys FirstKey(b), FirstKey(b) + 1, ... Within a
-/// sequence, the numbers of tokens and keys count from 0.
+/// The keys that each query token may see, and the lists that choose among them. Tokens and keys are packed: sequence b
+/// has the tokens from FirstToken(b) on, and the keys from FirstKey(b) on. Within a sequence, tokens t and keys count
+/// from 0.
 struct Selection {
   Lengths lengths = {};
-  bool causal = true;  ///< limit(t) = keys - queries + t + 1, otherwise all keys
+  bool causal = true;  ///< Limit(b, t) is keys - queries + t + 1; otherwise the number of keys
   int64_t block_size = 1;
   int64_t slots = 0;
   std::vector<int64_t> indices = {};  ///< [tokens, slots]
@@ -28,12 +28,12 @@ struct Selection {
   [[nodiscard]] int64_t keys() const { return FirstKey(batch()); }
   [[nodiscard]] int64_t FirstToken(int64_t b) const;
   [[nodiscard]] int64_t FirstKey(int64_t b) const;
-  /// Returns the number below which token t may see keys. It is never negative.
+  /// Returns the limit of token t: it may see the keys below this number. The limit is never negative.
   [[nodiscard]] int64_t Limit(int64_t b, int64_t t) const;
   /// Returns the keys that the token's list names, in the list's order. Only the first ceil(limit / block_size) entries
-  /// are read, up to the first -1. An entry that is no block below the limit is skipped.
+  /// are read, up to the first -1. Entries of blocks that do not begin below the limit are skipped.
   [[nodiscard]] std::vector<SelectedKey> KeysOf(int64_t b, int64_t t) const;
-  /// Returns every key below the limit, as if the list named them in order.
+  /// Returns every key below the limit, as a list of all of them in ascending order would.
   [[nodiscard]] std::vector<SelectedKey> EveryKey(int64_t b, int64_t t) const;
 };
 

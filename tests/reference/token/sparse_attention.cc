@@ -27,7 +27,7 @@ SparseResult SparseForward(const SparseProblem& p) {
   for (int64_t b = 0; b < s.batch(); ++b) {
     for (int64_t t = 0; t < s.lengths.sq[b]; ++t) {
       const std::vector<SelectedKey> keys = s.KeysOf(b, t);
-      // A row whose sequence has no keys sees no key, not even a sink.
+      // A row whose sequence has no keys sees nothing, not even its sink.
       if (s.lengths.sk[b] == 0 || (keys.empty() && p.sink.empty())) continue;
       const int64_t token = s.FirstToken(b) + t;
       for (int64_t n = 0; n < p.heads; ++n) {

@@ -8,19 +8,19 @@
 
 namespace reference {
 
-/// Attention of every token to the keys of its list. Tensors are packed: [tokens, heads, size] and [keys, heads_kv,
-/// size]. Values are double, whatever the type under test is.
+/// Attention in which every token sees the keys of its list. Tensors are packed: [tokens, heads, size] and [keys,
+/// heads_kv, size]. Values are double, whatever type is tested.
 struct SparseProblem {
   int64_t heads = 1, d = 1, d_rope = 0, dv = 1;
   int64_t heads_kv = 1;  ///< more than one only in the attention of a dense indexer loss
   Selection selection = {};
   double scale = 1;
-  bool merged = false;  ///< v is absent; values are the first dv columns of k
+  bool merged = false;  ///< there is no v; the first dv columns of k are the values
   std::vector<double> q = {}, k = {}, v = {}, q_rope = {}, k_rope = {};
-  std::vector<double> sink = {};  ///< [heads], or empty: scores of one more key whose value is 0
+  std::vector<double> sink = {};  ///< [heads] or empty: the score of one more key per head, whose value is 0
 
-  /// Returns scale * (q . k + q_rope . k_rope) of packed rows. `magnitude`, if not null, gets the sum of the terms'
-  /// magnitudes, times scale.
+  /// Returns scale * (q . k + q_rope . k_rope) of these packed rows. If `magnitude` is not null, it gets |scale| times
+  /// the sum of the terms' magnitudes.
   [[nodiscard]] double Score(int64_t token, int64_t head, int64_t key, double* magnitude = nullptr) const;
   [[nodiscard]] const double* Value(int64_t key) const { return merged ? &k[key * d] : &v[key * dv]; }
 };

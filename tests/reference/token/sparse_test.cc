@@ -1,5 +1,5 @@
-// Checks the references of the sparse operators without a second implementation. The checks use lists worked out by
-// hand, dense attention, and finite differences through the whole chain.
+// Checks the references of the sparse operators without a second implementation: with lists worked out by hand, with
+// dense attention, and with finite differences through the whole computation.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,8 +39,8 @@ TEST(Selection, EndsAtTheFirstMinusOneAndSkipsWhatIsNoKey) {
   EXPECT_EQ(KeysInWords(s, 0, 0), "1:8 2:1 3:1 4:1 5:1 6:1 ");
 }
 
-// There are seven keys in blocks of 4, with a limit of 6. Two entries of a list are read. The block at the limit is cut
-// at any place in the list.
+// There are seven keys in blocks of 4. With the limit 6, two entries of a list are read, and the limit cuts the second
+// block, wherever the list names it.
 TEST(Selection, CutsTheTailBlockAnywhere) {
   const Selection s{.lengths = {{2}, {7}}, .block_size = 4, .slots = 3, .indices = {1, 0, 1, 1, 0, 1}};
   EXPECT_EQ(KeysInWords(s, 0, 0), "0:4 0:5 1:0 1:1 1:2 1:3 ");
@@ -68,8 +68,8 @@ TEST(IndexerForward, UnusedEntriesAndEmptyRows) {
   EXPECT_EQ(r.values, (std::vector<double>{-kInf, -kInf, -3, -kInf}));
 }
 
-/// A generator of random small problems. The lists have duplicates, early -1, entries beyond the limit, and the tail
-/// block in the middle.
+/// Makes small random problems. The lists have duplicates, -1 before their end, entries beyond the limit, and in the
+/// middle the block that the limit cuts.
 class RandomSparse {
  public:
   explicit RandomSparse(int seed) : random_(static_cast<unsigned>(seed)) {}
@@ -121,9 +121,8 @@ class RandomSparse {
   std::mt19937 random_;
 };
 
-/// Compares a gradient with central differences. The error of the differences, h^2 f''' / 6 + eps |f| / h, is about
-/// 1e-9 at h = 1e-5 for values around 1. ReLU has no derivative at 0, but no product of these problems is closer to 0
-/// than the step.
+/// Compares a gradient with central differences of step h = 1e-5. Their error is h^2 f''' / 6 + eps |f| / h, about 1e-9
+/// for values around 1. ReLU has no derivative at 0, but no product in these problems is as close to 0 as h.
 void ExpectGradient(const std::function<double()>& loss, std::vector<double>* input,
                     const std::vector<double>& gradient, const char* name) {
   constexpr double kStep = 1e-5;
@@ -173,8 +172,8 @@ TEST_P(SparseReference, AttentionGradientsWithASinkAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.sink, g.dsink, "dsink");
 }
 
-// A sink acts as one more key, whose score is the sink and whose value is 0. With one head, a list that names such a
-// key gives the same numbers.
+// A sink acts as one more key whose score is the sink and whose value is 0. With one head, a list that names such a
+// real key gives the same numbers.
 TEST(SparseReferenceSink, IsAFurtherKeyOfValueZero) {
   RandomSparse random(5);
   SparseProblem p{.heads = 1, .d = 2, .dv = 3};
@@ -187,7 +186,7 @@ TEST(SparseReferenceSink, IsAFurtherKeyOfValueZero) {
   with_key.sink.clear();
   with_key.selection.lengths.sk[0] = 4;
   with_key.selection.indices = {0, 1, 3, 2, 3, -1};
-  // q . k = 0.6 for both rows.
+  // The new key gives q . k = 0.6 for both rows.
   with_key.k.insert(with_key.k.end(), {0.6, 0});
   with_key.v.insert(with_key.v.end(), {0, 0, 0});
   const SparseResult got = SparseForward(p), want = SparseForward(with_key);
@@ -202,7 +201,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
   const Selection& s = p.selection;
   const std::vector<double> d_values = random.Values(s.tokens() * s.slots);
-  // The loss takes the value of each entry, whatever list and place the entry has.
+  // The loss adds up the score of each entry that is read, times the entry's d_values.
   const auto loss = [&] {
     double sum = 0;
     for (int64_t b = 0; b < s.batch(); ++b) {
@@ -221,7 +220,7 @@ TEST_P(SparseReference, IndexerGradientsAgreeWithFiniteDifferences) {
   ExpectGradient(loss, &p.weights, g.dweights, "dweights");
 }
 
-/// The indexer's forward makes the lists and their values.
+/// Here the indexer's forward makes the lists, and the loss uses its values.
 TEST_P(SparseReference, IndexerValuesAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   IndexerProblem p = random.MakeIndexer(random.MakeSelection(1));
@@ -249,7 +248,8 @@ void ExpectLossGradients(LossProblem* problem) {
   ExpectGradient(loss, &problem->indexer.weights, r.gradients.dweights, "dweights");
 }
 
-/// Returns a problem of a loss. The weights are halved, so that no y comes near the clamp of the loss.
+/// Returns the problem of a loss. The weights are halved, so that every y stays far above the value at which the loss
+/// clamps it.
 LossProblem MakeLoss(RandomSparse* random) {
   const Selection selection = random->MakeSelection(1);
   LossProblem problem{.attention = random->MakeAttention(selection), .indexer = random->MakeIndexer(selection)};
@@ -258,7 +258,7 @@ LossProblem MakeLoss(RandomSparse* random) {
   return problem;
 }
 
-// With statistics of the same selection the head mean adds up to 1, so y - p is the gradient of the loss.
+// If the statistics belong to the same selection, the head mean adds up to 1, so y - p is the gradient of the loss.
 TEST_P(SparseReference, LossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   LossProblem problem = MakeLoss(&random);
@@ -282,7 +282,7 @@ TEST_P(SparseReference, LossGradientsOfTheNormalisedTargetAgreeWithFiniteDiffere
   ExpectLossGradients(&problem);
 }
 
-/// In the dense loss, every step computes the statistics of the scores anew.
+/// In the dense loss, the statistics of the scores are computed again for every step of the differences.
 TEST_P(SparseReference, DenseLossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   Selection selection = random.MakeSelection(1);
@@ -326,7 +326,7 @@ TEST_P(SparseReference, DenseLossGradientsAgreeWithFiniteDifferences) {
   EXPECT_NEAR(IndexerLoss(sparse).loss, IndexerLoss(problem).loss, 1e-12);
 }
 
-/// Returns the values [tokens, heads, size] of a single sequence, reordered to [heads, tokens, size].
+/// Returns the values [tokens, heads, size] of one sequence, reordered to [heads, tokens, size].
 std::vector<double> HeadsFirst(const std::vector<double>& from, int64_t tokens, int64_t heads, int64_t size) {
   std::vector<double> to(from.size());
   for (int64_t t = 0; t < tokens; ++t) {
@@ -385,7 +385,7 @@ TEST(SparseForward, RowsWithoutKeysAreZero) {
   RandomSparse random(1);
   SparseProblem p = random.MakeAttention({.lengths = {{3}, {2}}, .slots = 2, .indices = {0, 1, -1, 1, 1, 1}});
   const SparseResult r = SparseForward(p);
-  // Row 0 has the limit 0, and row 1 a leading -1. Row 2 names key 1 twice.
+  // Row 0 has the limit 0, and the list of row 1 begins with -1. Row 2's list names key 1 twice.
   for (int64_t row = 0; row < 2 * p.heads; ++row) {
     EXPECT_EQ(r.max[row], 0);
     EXPECT_EQ(r.sum[row], 0);
@@ -395,8 +395,8 @@ TEST(SparseForward, RowsWithoutKeysAreZero) {
   for (int64_t n = 0; n < p.heads; ++n) EXPECT_EQ(r.sum[2 * p.heads + n], 2);
 }
 
-// The loss is worked out by hand. Attention and indexer have one head each. Two keys have equal scores, and the
-// statistics give p = (1/4, 3/4).
+// The expected loss is worked out by hand. Attention and indexer have one head each. Two keys have equal scores, and
+// the statistics make p = (1/4, 3/4).
 TEST(IndexerLoss, TwoKeysByHand) {
   const Selection s{.lengths = {{1}, {2}}, .slots = 2, .indices = {1, 0}};
   LossProblem problem;
@@ -410,7 +410,7 @@ TEST(IndexerLoss, TwoKeysByHand) {
   EXPECT_NEAR(r.gradients.dk[1], (0.5 - 0.25) * 0.5 * 2, 1e-15);
   EXPECT_NEAR(r.gradients.dq[0], 0, 1e-15);
   EXPECT_NEAR(r.gradients.dweights[0], 0, 1e-15);
-  // Statistics with twice the sum halve the head mean and leave the L1 target as it is.
+  // Twice the sum halves the head mean, but does not change the L1 target.
   problem.sum = {8.0 / 3};
   r = IndexerLoss(problem);
   EXPECT_NEAR(r.loss, 0.125 * std::log(0.25) + 0.375 * std::log(0.75), 1e-15);

@@ -12,7 +12,7 @@ void Round(DType dtype, std::vector<double>* values) {
   for (double& value : *values) value = RoundTo(dtype, value);
 }
 
-/// Sums [B, N] over the batch, which gives [N].
+/// Replaces values [B, N] by their sums over the batch, [N].
 void SumOverBatch(int64_t heads, std::vector<double>* values) {
   if (values->empty()) return;
   std::vector<double> sums(static_cast<size_t>(heads));

@@ -9,13 +9,15 @@
 
 namespace fa::test {
 
-/// One dense backward call as a value. It has the forward call, and says how the backward's own tensors lie.
+/// The description of one dense backward call. It includes the forward call, and says how the backward's own tensors
+/// lie.
 struct BackwardCase {
-  ForwardCase forward;                ///< its choice of statistics is not used
-  bool optional_gradients = true;     ///< asks for dpse, dslopes and dsink wherever they exist
-  bool eight_statistics = false;      ///< statistics have the device's eight copies
-  Packing packing = Packing::kApart;  ///< kTogether: out, d_out, dq, dk, dv as slots of one row-interleaved buffer
-  Padding padding = {};               ///< padding of out, d_out, the statistics and the gradients
+  ForwardCase forward;             ///< statistics are always given, whatever it says about them
+  bool optional_gradients = true;  ///< asks for dpse, dslopes and dsink if the call has pse, slopes and sinks
+  bool eight_statistics = false;   ///< each statistic has eight copies, as on the device
+  /// With kTogether, out, d_out, dq, dk and dv are slots of one row-interleaved buffer.
+  Packing packing = Packing::kApart;
+  Padding padding = {};  ///< padding of out, d_out, the statistics and the gradients
 
   [[nodiscard]] bool wants_dpse() const {
     return optional_gradients && (forward.pse == PseForm::kFull || forward.pse == PseForm::kRow);
@@ -27,16 +29,16 @@ struct BackwardCase {
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
 
-/// The inputs of a backward call in the reference's terms. out has the type of q, and statistics are f32.
+/// The inputs of a backward call as the reference takes them. out has the type of q, and statistics are f32.
 struct BackwardValues {
   reference::Problem problem;
   reference::ForwardResult forward;
   std::vector<double> d_out;  ///< like out
 };
 
-/// Returns the values of a case. The reference computes the forward's results.
+/// Returns the values of a case. The reference computes the results of the forward.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c);
-/// Returns the values of a case whose problem has other values, for example poisoned ones.
+/// Returns the values of a case with this problem instead of the case's, for example a poisoned one.
 [[nodiscard]] BackwardValues MakeBackwardValues(const BackwardCase& c, const reference::Problem& problem);
 
 /// The gradients in double, and how far a computation may be from each of them (gradient_tolerance.h).
@@ -44,8 +46,8 @@ struct ExpectedGradients {
   reference::Gradients want, allowed;
 };
 
-/// Returns the expected gradients of a case. dslopes and dpse have the form of the case's tensors. So dslopes is summed
-/// over the batch for slopes [N].
+/// Returns the expected gradients of a case. dslopes and dpse have the shapes of the case's tensors. For example,
+/// dslopes is summed over the batch if the slopes are [N].
 [[nodiscard]] ExpectedGradients ExpectGradients(const BackwardCase& c, const BackwardValues& values);
 
 }  // namespace fa::test

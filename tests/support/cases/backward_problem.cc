@@ -6,11 +6,11 @@
 namespace fa::test {
 namespace {
 
-/// The tensors of Packing::kTogether.
+/// The slots of the buffer of Packing::kTogether.
 enum Slot : int64_t { kSlotOut, kSlotDOut, kSlotDQ, kSlotDK, kSlotDV, kSlots };
 constexpr int64_t kNoSlot = -1;
 
-constexpr int64_t kCopies = 8;  // the device makes copies of each statistic
+constexpr int64_t kCopies = 8;  // the device stores each statistic eight times
 
 Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 

@@ -12,14 +12,13 @@
 
 namespace fa::test {
 
-/// The results of a call, in the order of the reference. dslopes has the form of its tensor, [N] or [B, N].
+/// The results of a call, ordered as the reference orders them. dslopes has the shape of its tensor, [N] or [B, N].
 struct BackwardOutputs {
   reference::Gradients gradients;  ///< a gradient that was not asked for is empty
-  std::vector<double> tail;        ///< TND: every element of every gradient past the last sequence
+  std::vector<double> tail;        ///< TND: all elements of all gradients in rows after the last sequence
 };
 
-/// The tensors of a case in guarded buffers. The values are in their places. All other bytes are NaN, and so are the
-/// gradients.
+/// The tensors of a case in guarded buffers. Every byte that is no input value is NaN.
 class BackwardProblem {
  public:
   explicit BackwardProblem(const BackwardCase& c) : BackwardProblem(c, MakeBackwardValues(c)) {}
@@ -40,11 +39,11 @@ class BackwardProblem {
   [[nodiscard]] BackwardOutputs Outputs() const;
   /// Sets every element of every gradient to NaN.
   void ForgetOutputs() const;
-  /// Remembers every buffer as it is. Afterwards nothing, or only the gradients' elements, may change.
+  /// Remembers every byte of every buffer. Later nothing may differ, or only elements of gradients.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
-  /// A tensor with heads, and the facts that a walk through its rows needs.
+  /// A tensor with heads, and what is needed to visit its rows.
   struct Rows {
     HeadTensor at;
     const std::vector<int64_t>* lengths = nullptr;  ///< rows of each sequence

@@ -15,7 +15,7 @@ void AddList(const char* name, std::span<const TensorView> views, std::vector<Te
   }
 }
 
-/// Returns the number of bytes of the members of Args that Fields returns.
+/// Returns the total size in bytes of the members of Args for which Fields has a field.
 template <typename Args>
 constexpr size_t BytesOfFields() {
   size_t bytes = 0;

@@ -12,28 +12,29 @@
 
 namespace fa::test {
 
-enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };  ///< TND: [maxSq, maxSk] for all
+enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };  ///< TND: one mask [maxSq, maxSk]
 enum class PseForm : uint8_t { kNone, kFull, kRow, kCompressed, kSlopes };
 enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
-  kApart,    ///< each in a buffer of its own, padded as `padding` says
-  kTogether  ///< slots of one row-interleaved buffer (B,S,slot,N,D); the longest rows and heads make its size
+  kApart,  ///< each has its own buffer, padded as `padding` says
+  /// They are slots of one row-interleaved buffer (B,S,slot,N,D), as large as the longest rows and most heads need.
+  kTogether
 };
 
-/// One dense forward call with its tensors, as a value. At every logical place a case gives the same number, whatever
-/// the layout and the strides.
+/// The description of one dense forward call with its tensors. The value of an element depends on its logical index
+/// only, not on the layout and the strides.
 struct ForwardCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kBNSD;
   int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
-  int64_t first_sequence = 0;                 ///< values are drawn for sequences first_sequence, ...
-  int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows past the last sequence
+  int64_t first_sequence = 0;                 ///< the first sequence's number for drawing values; the others follow
+  int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows after the last sequence
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< builds the mask by Mask::FromSparseMode, otherwise by the constructor of its rule
+  bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does
   MaskForm dense_mask = MaskForm::kNone;
   double dense_mask_share = 0.3;  ///< share of pairs that the dense mask drops
   DType dense_mask_dtype = DType::kU8;
@@ -42,7 +43,7 @@ struct ForwardCase {
   reference::PseType pse_type = reference::PseType::kNone;
   bool pse_broadcast_batch = false;  ///< shape [1,N,..], or [N] for slopes
   bool pse_f32 = false;              ///< f32 pse with 16-bit q
-  double pse_minus_inf_share = 0;    ///< the share of pse that is -inf, as in a float mask
+  double pse_minus_inf_share = 0;    ///< the share of elements of pse that are -inf, as in a float mask
   FA_DENSE_NUMBERS(FA_NUMBER_MEMBER)
   std::optional<float> scale = {};
   DropoutForm dropout = DropoutForm::kNone;
@@ -58,7 +59,7 @@ struct ForwardCase {
   [[nodiscard]] int64_t max_sq() const;
   [[nodiscard]] int64_t max_sk() const;
   [[nodiscard]] float scale_value() const;
-  /// Returns the rows of the q or the k tensor. These are rows per batch element or, for TND, rows of all sequences.
+  /// Returns the rows of the q or the k tensor: rows per sequence, or in TND the rows of all sequences.
   [[nodiscard]] int64_t tensor_rows_q() const;
   [[nodiscard]] int64_t tensor_rows_k() const;
 
@@ -74,7 +75,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 
 [[nodiscard]] AttentionOptions OptionsOf(const ForwardCase& c);
 
-/// Returns the case in the reference's terms. Its values are drawn and rounded to their types.
+/// Returns the problem of the case as the reference takes it. Values are drawn and rounded to their types.
 [[nodiscard]] reference::Problem MakeReferenceProblem(const ForwardCase& c);
 
 }  // namespace fa::test

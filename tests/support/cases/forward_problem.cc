@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// The tensors q, k, v and out of Packing::kTogether.
+/// The slots of the buffer of Packing::kTogether.
 enum Slot : int64_t { kSlotQ, kSlotK, kSlotV, kSlotOut, kSlots };
 constexpr int64_t kNoSlot = -1;
 

@@ -10,18 +10,17 @@
 
 namespace fa::test {
 
-/// The results of a call, in the order of the reference: [sequence][head][row][column].
+/// The results of a call, ordered as the reference orders them: [sequence][head][row][column].
 struct ForwardOutputs {
   std::vector<double> out, max, sum, lse;  ///< empty if not asked for
-  std::vector<double> tail;                ///< TND: every element of every output past the last sequence
+  std::vector<double> tail;                ///< TND: all elements of all outputs in rows after the last sequence
 };
 
-/// The tensors of a case in guarded buffers. The values are in their places. All other bytes are NaN, and so are the
-/// outputs.
+/// The tensors of a case in guarded buffers. Every byte that is no input value is NaN.
 class ForwardProblem {
  public:
   explicit ForwardProblem(const ForwardCase& c) : ForwardProblem(c, MakeReferenceProblem(c)) {}
-  /// Makes the tensors of the case with other values, for example poisoned ones.
+  /// Makes the tensors of the case with these values instead of the case's, for example poisoned ones.
   ForwardProblem(const ForwardCase& c, reference::Problem values);
   // The arguments point into the object, so it is not copied.
   ForwardProblem(const ForwardProblem&) = delete;
@@ -39,7 +38,7 @@ class ForwardProblem {
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// Sets every element of every output to NaN.
   void ForgetOutputs() const;
-  /// Remembers every buffer as it is. Afterwards nothing, or only the outputs' elements, may change.
+  /// Remembers every byte of every buffer. Later nothing may differ, or only elements of outputs.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:
@@ -47,7 +46,7 @@ class ForwardProblem {
   void PlacePairs();
   void PlaceStatistics();
   [[nodiscard]] HeadTensor PlaceHead(DType dtype, Layout layout, HeadSizes sizes, int64_t slot);
-  /// The batch index and the row at which a tensor has row s of sequence b.
+  /// The batch index and the row index under which a tensor holds row s of sequence b.
   struct Row {
     int64_t batch, row;
   };

@@ -14,7 +14,7 @@
 namespace fa::test {
 namespace {
 
-// The sizes give each kernel several blocks of rows and keys, but are small enough for a sanitizer.
+// With these sizes each kernel has several blocks of rows and keys, but a sanitizer is not slow.
 constexpr int64_t kBatch = 2, kHeads = 4, kRows = 40, kKeys = 72, kSize = 16, kSlots = 36;
 
 size_t Elements(const Dims& shape) {
@@ -40,7 +40,7 @@ AttentionArgs ForwardArgs(CallTensors& tensors) {
   return args;
 }
 
-// The scores are steep, so that probabilities reach denormals too.
+// The scores differ so much that some probabilities are subnormal.
 AttentionOptions ForwardOptions() {
   AttentionOptions options;
   options.scale = 3.0f;
@@ -239,7 +239,7 @@ OperatorCall SmallDenseIndexerLseCall(ValueKind kind) {
                           PlanDenseLightningIndexerSoftmaxLse);
 }
 
-// The statistics need not belong to the scores, because any statistics give the same bits in two runs.
+// The statistics need not belong to the scores, because two runs with the same statistics give the same bits.
 OperatorCall SmallDenseIndexerLossCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   DenseIndexerLossArgs args;

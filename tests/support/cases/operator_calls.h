@@ -19,11 +19,12 @@
 namespace fa::test {
 
 enum class ValueKind : uint8_t {
-  kNormal,    ///< values of mean 0 and variance 1
-  kDenormal,  ///< every second value is normal, the others are normal values times 2^-130
+  kNormal,  ///< values of mean 0 and variance 1
+  /// Every second value is normally distributed. The others are such values times 2^-130, which are subnormal.
+  kDenormal,
 };
 
-/// The dense tensors of one call. The tensors stay at their addresses.
+/// The dense tensors of one call. Their addresses stay the same.
 class CallTensors {
  public:
   explicit CallTensors(ValueKind kind) : kind_(kind) {}
@@ -32,7 +33,7 @@ class CallTensors {
   TensorView Input(const Dims& shape);
   /// Returns an f32 tensor with the same value everywhere.
   TensorView Constant(const Dims& shape, float value);
-  /// Returns i32 lists [..., K]. Each list has K different keys below `keys`. K divides `keys`.
+  /// Returns i32 lists [..., K]. Each list names K different keys below `keys`, which K must divide.
   TensorView Lists(const Dims& shape, int64_t keys);
   /// Returns an f32 or i32 tensor that the call writes.
   MutableTensorView Output(const Dims& shape, DType dtype = DType::kF32);
@@ -48,16 +49,16 @@ class CallTensors {
   std::deque<std::vector<uint32_t>> inputs_, outputs_;
 };
 
-/// One small call of an operator through the public interface. It has several tasks on up to four workers.
+/// One small call of an operator through the public interface. It has several tasks with up to four workers.
 struct OperatorCall {
   std::string name;
   std::shared_ptr<CallTensors> tensors;
-  std::function<Status(Context*)> run;         ///< bind, plan and run
+  std::function<Status(Context*)> run;         ///< calls the operator, which binds, plans and runs
   std::function<Result<Plan>(Context*)> plan;  ///< null for an operator without plans
 };
 
-/// Returns a call of an operator that has plans. `alive` is the memory that the arguments point into, besides
-/// `tensors`.
+/// Returns a call of an operator that has plans. `alive` keeps memory alive that the arguments point into, in addition
+/// to `tensors`.
 template <typename Args, typename Options>
 OperatorCall MakeOperatorCall(std::string name, std::shared_ptr<CallTensors> tensors, const Args& args,
                               const Options& options, Status (*run)(const Args&, const Options&, Context*),
@@ -69,12 +70,12 @@ OperatorCall MakeOperatorCall(std::string name, std::shared_ptr<CallTensors> ten
           .plan = [=, alive = alive](Context* context) { return AnyPlan(plan(args, options, context)); }};
 }
 
-/// Each function returns a small call of an operator. The functions are SmallForwardCall and so on.
+/// Declares SmallForwardCall and so on. Each function returns a small call of its operator.
 #define FA_DECLARE(name, function, args, options, text) [[nodiscard]] OperatorCall Small##name##Call(ValueKind kind);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// Returns a call of every operator, and a call "DropoutMask". The name of a call is the operator's short name in
+/// Returns a call of every operator, and a call "DropoutMask". A call has the short name that its operator has in
 /// fa/operators.h.
 [[nodiscard]] std::vector<OperatorCall> EveryOperator(ValueKind kind);
 [[nodiscard]] std::vector<std::string> OperatorNames();

@@ -1,4 +1,4 @@
-// Small calls of the operators that merge by lse or move rows of caches.
+// Makes small calls of the operators that merge by lse, and of those that scatter or gather rows of caches.
 #include <array>
 #include <span>
 
@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-constexpr int64_t kParts = 3, kRows = 600, kHeads = 4, kSize = 64;
+constexpr int64_t kParts = 3, kMovedRows = 600, kCacheHeads = 4, kCacheSize = 64;
 constexpr int64_t kPages = 40, kPageRows = 16;  // more places than rows
 
 }  // namespace
@@ -19,36 +19,36 @@ OperatorCall SmallMergeLseCall(ValueKind kind) {
     std::array<TensorView, kParts> lse, local_out;
   };
   const auto lists = std::make_shared<Lists>();
-  for (TensorView& lse : lists->lse) lse = tensors->Input({kRows});
-  for (TensorView& local_out : lists->local_out) local_out = tensors->Input({kRows, kSize});
+  for (TensorView& lse : lists->lse) lse = tensors->Input({kMovedRows});
+  for (TensorView& local_out : lists->local_out) local_out = tensors->Input({kMovedRows, kCacheSize});
   MergeByLseArgs args;
   args.lse = lists->lse;
   args.local_out = lists->local_out;
-  args.out = tensors->Output({kRows, kSize});
-  args.lse_out = tensors->Output({kRows});
+  args.out = tensors->Output({kMovedRows, kCacheSize});
+  args.lse_out = tensors->Output({kMovedRows});
   return MakeOperatorCall("MergeLse", tensors, args, MergeByLseOptions(), MergeByLse, PlanMergeByLse, lists);
 }
 
 OperatorCall SmallScatterCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   ScatterRowsArgs args;
-  args.key = tensors->Input({kRows, kHeads, kSize});
-  args.value = tensors->Constant({kRows, kHeads, kSize}, 3);
-  args.slot_mapping = tensors->Lists({kRows}, kRows);
-  args.key_cache = tensors->Output({kPages, kPageRows, kHeads, kSize});
-  args.value_cache = tensors->Output({kPages, kPageRows, kHeads, kSize});
+  args.key = tensors->Input({kMovedRows, kCacheHeads, kCacheSize});
+  args.value = tensors->Constant({kMovedRows, kCacheHeads, kCacheSize}, 3);
+  args.slot_mapping = tensors->Lists({kMovedRows}, kMovedRows);
+  args.key_cache = tensors->Output({kPages, kPageRows, kCacheHeads, kCacheSize});
+  args.value_cache = tensors->Output({kPages, kPageRows, kCacheHeads, kCacheSize});
   return MakeOperatorCall("Scatter", tensors, args, ScatterRowsOptions(), ScatterRows, PlanScatterRows);
 }
 
 OperatorCall SmallGatherCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
   GatherRowsArgs args;
-  args.key_cache = tensors->Input({kPages, kPageRows, kHeads, kSize});
-  args.value_cache = tensors->Constant({kPages, kPageRows, kHeads, kSize}, 3);
+  args.key_cache = tensors->Input({kPages, kPageRows, kCacheHeads, kCacheSize});
+  args.value_cache = tensors->Constant({kPages, kPageRows, kCacheHeads, kCacheSize}, 3);
   args.block_table = tensors->Lists({1, kPages}, kPages);
-  args.seq_lens = tensors->Lists({2}, 2 * kRows);  // prefix sums: 0, kRows
-  args.key = tensors->Output({kRows, kHeads, kSize});
-  args.value = tensors->Output({kRows, kHeads, kSize});
+  args.seq_lens = tensors->Lists({2}, 2 * kMovedRows);  // prefix sums: 0, kMovedRows
+  args.key = tensors->Output({kMovedRows, kCacheHeads, kCacheSize});
+  args.value = tensors->Output({kMovedRows, kCacheHeads, kCacheSize});
   return MakeOperatorCall("Gather", tensors, args, GatherRowsOptions{.cumulative = true}, GatherRows, PlanGatherRows);
 }
 

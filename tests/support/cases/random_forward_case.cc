@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-/// The most multiply-adds of one case. The reference computes them in some 20 ms.
+/// The most multiply-adds of one case. The reference needs some 20 ms for them.
 constexpr int64_t kLargestWork = 3'000'000;
 
 class Dice {
@@ -72,7 +72,8 @@ void PickSizes(Dice* dice, ForwardCase* c) {
     if (dice->Once(3)) c->tail_q = dice->Pick(0, 5);
     if (dice->Once(3)) c->tail_kv = dice->Pick(0, 5);
   }
-  if (dice->Once(12)) {  // the case is long enough for a compressed bias, and thin enough for the reference
+  // The sequence is long enough for a compressed bias, and the heads are small, so that the reference is fast.
+  if (dice->Once(12)) {
     c->lengths = EqualLengths(1, dice->Pick(1025, 1040), 0);
     c->lengths.sk = c->lengths.sq;
     c->heads = c->heads_kv = c->d = c->dv = 1;
@@ -92,7 +93,7 @@ void PickSizes(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks a mask of mode 7 or 8. These modes exist only as sparse modes, and their checks require certain lengths.
+/// Picks mode 7 or 8. They exist only as sparse modes, which refuse some lengths.
 void PickBandMode(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = dice->OneOf({7, 8});
@@ -111,8 +112,8 @@ void PickBandMode(Dice* dice, ForwardCase* c) {
   }
 }
 
-/// Picks listed rows. Both bounds grow from row to row. Some rows keep no key: their bounds are any pair whose end is
-/// not above the begin.
+/// Picks a mask that lists the keys of each row. Both bounds grow from row to row. Some rows keep no key: their end is
+/// at or below their begin.
 void PickRows(Dice* dice, ForwardCase* c) {
   reference::MaskRule& mask = c->mask;
   mask.mode = reference::MaskRule::kRows;

@@ -8,7 +8,7 @@
 
 namespace fa::test {
 
-/// Random choices. Each depends on the seed and on the number of earlier choices.
+/// Makes random choices. Each depends on the seed and on the number of earlier choices.
 class RandomChoices {
  public:
   explicit RandomChoices(uint64_t seed) : seed_(seed) {}
@@ -26,7 +26,7 @@ class RandomChoices {
   int64_t made_ = 0;
 };
 
-/// Draws sequences, lists, types and places. Keys are in pages only if `may_be_paged`.
+/// Draws sequences, lists, types and addresses. Keys may lie in pages only if `may_be_paged`.
 [[nodiscard]] TokenCase RandomTokenCase(uint64_t seed, bool may_be_paged, RandomChoices* choices);
 
 }  // namespace fa::test

@@ -5,7 +5,7 @@
 namespace fa::test {
 namespace {
 
-/// Returns the finaliser of SplitMix64 (Steele et al., OOPSLA 2014) for x.
+/// Returns the output function of SplitMix64 (Steele et al., OOPSLA 2014) at x.
 uint64_t Mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;

@@ -6,7 +6,7 @@
 
 namespace fa::test {
 
-/// The names of a case's tensors. Each tensor draws other values by its name.
+/// The names of a case's tensors. Tensors with different names get different values.
 enum class Tag : uint8_t {
   kQ,
   kK,
@@ -26,19 +26,19 @@ enum class Tag : uint8_t {
   kWeights,
 };
 
-/// Returns 64 random bits that depend on the arguments alone. So the value of an element depends on its logical place,
-/// and never on layout, batch size or order.
+/// Returns 64 random bits that depend on the arguments alone. So an element's value depends on its logical index
+/// `place`, and never on layout, batch size or order.
 [[nodiscard]] uint64_t RandomBits(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 /// Returns a scaled sum of four uniform numbers, which has mean 0 and variance 1.
 [[nodiscard]] double RandomNormal(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 /// Returns a uniform number in [0, 1).
 [[nodiscard]] double RandomUniform(uint64_t seed, Tag tag, std::initializer_list<int64_t> place);
 
-/// Draws the normal numbers of places that differ in their last index alone. Each number takes a fifth of the work of
-/// RandomNormal.
+/// Draws normal numbers whose `place` differs only in the last index. Each number takes a fifth of the time that
+/// RandomNormal takes.
 class RandomLine {
  public:
-  /// @param line  all indices but the last one
+  /// @param line  all indices of `place` but the last
   RandomLine(uint64_t seed, Tag tag, std::initializer_list<int64_t> line);
   [[nodiscard]] double Normal(int64_t last) const;
   [[nodiscard]] double Uniform(int64_t last) const;

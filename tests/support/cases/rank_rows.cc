@@ -40,7 +40,7 @@ void AddChunk(int64_t rows, int64_t chunk, int64_t chunks, std::vector<int64_t>&
 std::vector<Isa> RankLevels() {
   std::vector<Isa> levels = IsaLevels();
   if (!Sanitized()) return levels;
-  std::erase(levels, Isa::kAvx512Amx);  // the level moves the same rows as its emulation
+  std::erase(levels, Isa::kAvx512Amx);  // the emulated level moves the same rows
   if (levels.size() > 2) levels.erase(levels.begin(), levels.end() - 2);
   return levels;
 }
@@ -76,8 +76,8 @@ RankTensors::Own& RankTensors::Make(const MutableTensorView& whole, int axis, st
 
 void RankTensors::Copy(const Own& own, bool back) const {
   const Dims& shape = own.part.shape;
-  // Axes behind the cut axis that are packed in both tensors form one run of bytes. If the cut axis is packed in both
-  // tensors too, neighbouring indices on this axis belong to the same run.
+  // Axes after the cut axis form one run of bytes if they are contiguous in both tensors. If the cut axis is contiguous
+  // in both too, consecutive indices of it belong to one run.
   int last = shape.rank() - 1;
   int64_t run = 1;
   for (; last > own.axis && own.part.stride[last] == run && own.whole.stride[last] == run; --last) run *= shape[last];
@@ -145,7 +145,8 @@ int64_t Pairs(int64_t heads, std::span<const int64_t> cu_q, std::span<const int6
   return pairs;
 }
 
-/// Returns the indices of a TND bias's elements that a rank has. These are its rows of one sequence after another.
+/// Returns the indices of the elements of a TND bias that belong to a rank: its rows of the first sequence, then of the
+/// next one, and so on.
 std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads, std::span<const int64_t> cu_q,
                               std::span<const int64_t> cu_kv) {
   std::vector<int64_t> elements;
@@ -166,8 +167,8 @@ std::vector<int64_t> OwnPairs(const std::vector<int64_t>& q_rows, int64_t heads,
   return elements;
 }
 
-/// Returns a rank's pse, or its gradient. The part is the rank's own rows, or the whole tensor if one row holds for all
-/// queries.
+/// Returns a rank's part of pse, or of its gradient. This is the rank's rows, or the whole tensor if one row applies to
+/// all queries.
 template <typename View, typename Args>
 View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors& tensors) {
   if (whole.data == nullptr || whole.shape.rank() == 2) return whole;
@@ -181,7 +182,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));
 }
 
-/// Returns a rank's mask. The part is the rank's own rows, or in TND the whole mask.
+/// Returns a rank's part of the mask: its rows, or in TND the whole mask.
 TensorView PartOfMask(const TensorView& whole, Layout layout, RankTensors& tensors) {
   return layout == Layout::kTND ? whole : tensors.Part(whole, whole.shape.rank() - 2, true);
 }
@@ -203,7 +204,8 @@ bool SameBytes(const TensorView& a, const TensorView& b) {
 
 Isa LowestOf(Isa a, Isa b) {
   if (Includes(a, b)) return b;
-  return Includes(b, a) ? a : Isa::kPortable;  // levels of different processor families have only kPortable in common
+  // Levels of different processor families share only kPortable.
+  return Includes(b, a) ? a : Isa::kPortable;
 }
 
 bool MovedBytesOfThePlan(const Plan& plan, const Transport& transport) {

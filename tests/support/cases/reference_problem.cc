@@ -8,7 +8,7 @@
 namespace fa::test {
 namespace {
 
-/// Returns values [sequence][head][row][column], rounded to the type of q.
+/// Returns values in the order [sequence][head][row][column], rounded to the type of q.
 std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, const std::vector<int64_t>& rows,
                                int64_t size) {
   std::vector<double> values;
@@ -24,8 +24,8 @@ std::vector<double> HeadValues(const ForwardCase& c, Tag tag, int64_t heads, con
   return values;
 }
 
-/// The shape of one sequence's values over pairs of query and key. The shape tells where a sequence starts, and how far
-/// apart its heads and rows are.
+/// The shape of one sequence's values for pairs of query and key: their numbers of rows and columns, and whether the
+/// batch or the heads share them.
 struct PairShape {
   bool broadcast_batch = false, broadcast_head = false;
   int64_t rows = 0, columns = 0;
@@ -100,7 +100,7 @@ void AddSlopes(const ForwardCase& c, reference::Problem* p) {
   }
 }
 
-/// Adds bits in the flat order [sequence][head][row][key]. A sequence has the same bits in any batch.
+/// Adds the bits in the flat order [sequence][head][row][key]. A sequence has the same bits in any batch.
 void AddDropMask(const ForwardCase& c, reference::Problem* p) {
   int64_t flat = 0;
   for (int64_t b = 0; b < c.batch(); ++b) {
@@ -116,7 +116,7 @@ void AddDropMask(const ForwardCase& c, reference::Problem* p) {
       }
     }
   }
-  p->drop_bits.push_back(0);  // an empty mask would count as absent
+  p->drop_bits.push_back(0);  // an empty mask would count as no mask
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 
 namespace fa::test {
 
-/// Address space in which memory exists only for the touched pages. So a small tensor can be spread over terabytes.
+/// Address space in which only the pages that are touched take memory. So a small tensor can be spread over terabytes.
 class SparseMemory {
  public:
   explicit SparseMemory(size_t bytes);
   ~SparseMemory();
   SparseMemory(const SparseMemory&) = delete;
   SparseMemory& operator=(const SparseMemory&) = delete;
-  /// Returns false if the system does not map as many bytes as were asked for.
+  /// Returns false if the system does not map so many bytes.
   [[nodiscard]] bool ok() const { return memory_ != nullptr; }
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
 
@@ -23,7 +23,7 @@ class SparseMemory {
   size_t bytes_;
 };
 
-/// Copies rows (the innermost dimension) between two views of the same shape and type, with any strides.
+/// Copies all rows (the innermost dimension) of a view to a view of the same shape and type. Strides may differ.
 void CopyRows(const TensorView& from, const MutableTensorView& to);
 
 }  // namespace fa::test

@@ -7,16 +7,16 @@
 
 namespace fa::test {
 
-/// Returns whether a computed value agrees with the expected one. Where NaN is expected, the value must be NaN.
-/// Infinities, and values whose `allowed` is 0, must be equal. Other values must be within `allowed`. If `allowed` is
-/// infinite or NaN, it would let anything pass, so no value agrees.
+/// Returns whether a computed value agrees with the expected one. If NaN is expected, the value must be NaN.
+/// Infinities, and values for which `allowed` is 0, must be equal. Other values may differ by `allowed`. If `allowed`
+/// is infinite or NaN, no value agrees, because any value would.
 inline bool Agrees(double got, double want, double allowed) {
   if (std::isnan(want)) return std::isnan(got);
   if (std::isinf(want) || allowed == 0) return got == want;
   return std::isfinite(allowed) && std::fabs(got - want) <= allowed;
 }
 
-/// Returns the largest difference of two equally long tensors. It is NaN or infinite if one of the differences is.
+/// Returns the largest difference of two equally long tensors. It is NaN or infinite if any difference is.
 inline double LargestError(const std::vector<double>& got, const std::vector<double>& want) {
   if (got.size() != want.size()) throw std::invalid_argument("tensors of different sizes");
   double largest = 0;

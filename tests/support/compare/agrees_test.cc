@@ -1,4 +1,4 @@
-// Tests the comparisons on which all tests rest. No comparison lets a NaN pass, and each can fail.
+// Tests the comparisons that all tests use. No comparison accepts a NaN in place of a number, and each can fail.
 #include "support/compare/agrees.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(LargestError, IsNanWhereverTheNanStands) {
   EXPECT_THROW(static_cast<void>(LargestError({1, 2}, {1, 2, 3})), std::invalid_argument);
 }
 
-/// A call with one row per tensor. It was run and agrees with the reference.
+/// A call with one row per tensor, which was run. Its results agree with the reference.
 class ForwardChecks : public ::testing::Test {
  protected:
   ForwardChecks() : ForwardChecks(MakeReferenceProblem({})) {}

@@ -15,7 +15,7 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// Returns the place of a flat index into [sequence][head][row][column], such as "[b=1 n=0 i=5 c=3]".
+/// Returns the indices of element `flat` of [sequence][head][row][column] as text, such as "[b=1 n=0 i=5 c=3]".
 std::string PlaceOf(const reference::Problem& p, int64_t flat, int64_t columns) {
   int64_t b = 0;
   while (flat >= p.heads * p.lengths.sq[b] * columns) flat -= p.heads * p.lengths.sq[b++] * columns;
@@ -29,7 +29,7 @@ AssertionResult Differs(const char* what, const std::string& place, double got, 
                             << got - want << ")";
 }
 
-/// Returns whether a statistic must be exact. It must if its row has no keys: it is then -FLT_MAX, FLT_MAX, -inf or 0.
+/// Returns whether a statistic must be exact because its row has no keys. It is then -FLT_MAX, FLT_MAX, -inf or 0.
 bool IsExact(double want) { return std::isinf(want) || want == 0 || std::fabs(want) == static_cast<double>(FLT_MAX); }
 
 AssertionResult CompareStatistics(const ForwardProblem& problem, const reference::ForwardResult& want,
@@ -37,8 +37,8 @@ AssertionResult CompareStatistics(const ForwardProblem& problem, const reference
   const ForwardTolerance tolerance(problem.values(), want, problem.forward_case().dtype);
   for (size_t row = 0; row < want.max.size(); ++row) {
     const auto at = static_cast<int64_t>(row);
-    // An infinite score makes the sum NaN, and the library then writes NaN as the maximum too, although the maximum is
-    // a number.
+    // An infinite score makes the sum NaN. The library then writes NaN as the maximum too, although the reference's
+    // maximum is a number.
     const bool spoiled = std::isnan(want.sum[row]);
     struct Line {
       const char* name;

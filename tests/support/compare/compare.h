@@ -8,19 +8,19 @@
 namespace fa::test {
 
 /// Returns whether every output is within ForwardTolerance of the reference on `problem.values()`. Rows without keys,
-/// tails and zeros must be exact, and NaN and inf must be where the reference has them. If the sum of a row is NaN in
-/// the reference, maximum and lse must be NaN too.
+/// tails and zeros must be exact, and NaN and inf must be where the reference has them. If the reference's sum of a row
+/// is NaN, maximum and lse must be NaN too.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem);
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const ForwardProblem& problem,
                                                           const reference::ForwardResult& want);
 
-/// Returns whether all bits are the same. Any NaN equals any other.
+/// Returns whether all outputs have the same bits. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const ForwardOutputs& a, const ForwardOutputs& b);
 
-/// Runs the case on `context`. Checks the status, the outputs, and that only the outputs were written.
+/// Runs the case on `context`. Checks the status and the outputs, and that nothing else was written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, Context* context);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, Context* context);
-/// Runs the case in the same way on every instruction-set level of this CPU. The reference is computed once.
+/// Runs the case on every instruction-set level of this CPU, with the same checks. The reference is computed once.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardCase& c, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const ForwardProblem& problem, int threads = 2);
 

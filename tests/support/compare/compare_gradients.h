@@ -7,18 +7,18 @@
 
 namespace fa::test {
 
-/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Tails, and elements to which nothing
-/// contributes, must be exactly 0. NaN and inf must be where the reference has them.
+/// Returns whether every gradient is within `expected.allowed` of `expected.want`. Tails, and elements that are sums of
+/// no terms, must be exactly 0. NaN and inf must be where the reference has them.
 [[nodiscard]] ::testing::AssertionResult MatchesReference(const BackwardOutputs& got,
                                                           const ExpectedGradients& expected);
 
-/// Returns whether all bits are the same. Any NaN equals any other.
+/// Returns whether all gradients have the same bits. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const BackwardOutputs& a, const BackwardOutputs& b);
 
-/// Runs the case on `context`. Checks the status, the gradients, and that only the gradients were written.
+/// Runs the case on `context`. Checks the status and the gradients, and that nothing else was written.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem,
                                                               const ExpectedGradients& expected, Context* context);
-/// Runs the case in the same way on every instruction-set level. The reference is computed once.
+/// Runs the case on every instruction-set level, with the same checks. The reference is computed once.
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardProblem& problem, int threads = 2);
 [[nodiscard]] ::testing::AssertionResult RunsLikeTheReference(const BackwardCase& c, int threads = 2);
 

@@ -15,18 +15,20 @@ using reference::PseType;
 constexpr double kUnit = 0x1p-24;
 constexpr double kFlushed = static_cast<double>(FLT_MIN);
 
-/// Returns the error of a sum of n products, relative to the sum of their magnitudes.
+/// Returns the error of a sum of n products, relative to the sum of the products' magnitudes.
 double OfSum(int64_t n) { return kUnit * (4 * std::sqrt(static_cast<double>(n)) + 8); }
 
-/// The errors of a factor of products: `systematic` is its own error with the errors of the additions, `rounding` its
-/// rounding to a 16-bit type.
+/// The relative errors of a value, such as dS, that is multiplied and added up. `systematic` is its own error plus that
+/// of the additions. `rounding` is its rounding to a 16-bit type.
 struct Factor {
   double systematic = 0;
   double rounding = 0;
-  double flushed = 0;  ///< loss of a product or a sum that is subnormal
+  /// The loss where a subnormal product or sum counts as 0.
+  double flushed = 0;
 };
 
-/// The errors of one gradient. Errors that may all have one sign add up. Independent errors add up by their squares.
+/// The errors of one gradient. `linear` adds up errors that may all have one sign. `squares` adds up the squares of
+/// independent errors.
 struct Errors {
   explicit Errors(const std::vector<double>& like) : linear(like.size()), squares(like.size()) {}
   void Add(int64_t first, const Factor& factor, const double* x, int64_t size) {
@@ -36,7 +38,7 @@ struct Errors {
       squares[first + c] += factor.rounding * factor.rounding * magnitude * magnitude;
     }
   }
-  /// Returns the bound, which includes the rounding of the output itself.
+  /// Returns the bound of each element, which includes the rounding of the gradient itself.
   [[nodiscard]] std::vector<double> Allowed(const std::vector<double>& exact, DType dtype) const {
     std::vector<double> allowed(exact.size());
     for (size_t x = 0; x < exact.size(); ++x) {
@@ -164,7 +166,7 @@ class ToleranceOfRows {
   const reference::ForwardResult& forward_;
   const std::vector<double>& d_out_;
   reference::Format format_;
-  double score_unit_;  ///< error of a score of magnitude 1
+  double score_unit_;  ///< error of a score whose terms' magnitudes add up to 1
   double exp_relative_;
   double flushed_;
   Errors dq_, dk_, dv_, dq_rope_, dk_rope_, dpse_, dslopes_, dsink_;

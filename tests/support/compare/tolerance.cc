@@ -48,7 +48,7 @@ double ForwardTolerance::Out(int64_t row, int64_t element) const {
 }
 
 double ForwardTolerance::Max(int64_t row) const {
-  if (std::isinf(exact_.max[row])) return 0;  // the row has an infinite sink
+  if (std::isinf(exact_.max[row])) return 0;  // the row's sink is infinite
   return score_unit_ * exact_.magnitudes.score_near[row] + score_absolute_ + 4 * kUnit * std::fabs(exact_.max[row]);
 }
 

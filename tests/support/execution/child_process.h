@@ -17,14 +17,14 @@
 
 namespace fa::test {
 
-/// The seconds after which a child counts as hanging. The limit is far more than any machine needs. It is no bound on
-/// speed.
+/// A child that runs longer than this counts as hanging. The limit is far more than any machine needs, and not a
+/// requirement on speed.
 inline constexpr unsigned kWatchdogSeconds = 60;
 
 /// How a child ends: by _exit or by exit.
 enum class End : uint8_t { kAtOnce, kExit };
 
-/// Waits for a child as waitpid does. After HangSeconds(kWatchdogSeconds) the child is killed, and its status says that
+/// Waits for a child as waitpid does. Kills the child after HangSeconds(kWatchdogSeconds); the status then says that
 /// SIGALRM ended it.
 /// @return false if there is no such child
 inline bool WaitForChild(pid_t pid, int* status) {
@@ -40,10 +40,10 @@ inline bool WaitForChild(pid_t pid, int* status) {
   return true;
 }
 
-/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, for the
-/// following reason. qemu-user 7.2 gives a new thread the number after the highest number of a live thread. A child has
-/// only the thread that forked, but qemu keeps the numbers of the parent's other threads. If a thread of the child gets
-/// such a number, qemu ends the child (qemu_plugin_vcpu_init_hook). The numbers after the newest thread are free.
+/// Forks. The child ends with the result of `child` as its exit code. Under an emulator a new thread forks, because of
+/// an error in qemu-user 7.2. A child has only the thread that forked, but qemu still knows the numbers of the parent's
+/// other threads. It gives a new thread the number after the highest number of a live thread. If it still knows that
+/// number, it ends the child (qemu_plugin_vcpu_init_hook). It knows no number higher than that of the newest thread.
 inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const auto start = [&] {
     const pid_t pid = fork();
@@ -58,7 +58,7 @@ inline pid_t StartChild(const std::function<int()>& child, End end = End::kAtOnc
   return pid;
 }
 
-/// Expects that `child` returns 0. Another number tells which check failed. A child that hangs is ended.
+/// Expects that `child` returns 0. Any other number tells which of its checks failed. A child that hangs is killed.
 inline ::testing::AssertionResult RunsInAChild(const std::function<int()>& child, End end = End::kAtOnce) {
   const pid_t pid = StartChild(child, end);
   int status = 0;

@@ -11,8 +11,8 @@
 namespace fa::test {
 
 enum class ExecutorKind : uint8_t {
-  kSerial,    ///< the caller runs tasks in claim order
-  kShuffled,  ///< each run has another order of tasks, which the caller runs as random workers
+  kSerial,    ///< the calling thread runs tasks in claim order
+  kShuffled,  ///< the calling thread runs tasks in an order, and as workers, that are random in each run
   kThreads,   ///< std::threads run the tasks
   kFlow,      ///< oneTBB runs the tasks, as in the library's own contexts
 };
@@ -20,9 +20,9 @@ enum class ExecutorKind : uint8_t {
 /// Returns an executor of `workers` workers, or of one worker if it is kSerial.
 [[nodiscard]] std::unique_ptr<core::Executor> MakeExecutor(ExecutorKind kind, int workers);
 
-/// Returns a context whose plans are made for `workers` workers and run on executors of that kind.
+/// Returns a context of `workers` workers whose plans run on executors of that kind.
 [[nodiscard]] std::unique_ptr<Context> ContextOn(ExecutorKind kind, Isa isa, int workers);
-/// Returns a context with the executors that `make` returns.
+/// Returns a context whose executors `make` returns.
 [[nodiscard]] std::unique_ptr<Context> ContextOn(std::function<std::unique_ptr<core::Executor>()> make, Isa isa,
                                                  int workers);
 

@@ -11,15 +11,14 @@ namespace fa::test {
 
 constexpr int kCallers = 6;
 
-/// Says for each caller whether it saw what it expected. There is one byte per caller, so that callers may write at
-/// once.
+/// Tells for each caller whether it saw what it expected. Each caller has its own byte, so that all may write at once.
 using GoodCallers = std::vector<char>;
 
 inline void ExpectAll(const GoodCallers& good) {
   for (size_t caller = 0; caller < good.size(); ++caller) EXPECT_TRUE(good[caller]) << "caller " << caller;
 }
 
-/// Calls `call(caller)` for every caller, each on a thread of its own.
+/// Calls `call(caller)` for every caller, each on its own thread.
 template <typename Call>
 void OnThreads(const Call& call) {
   std::vector<std::thread> threads;
@@ -28,8 +27,8 @@ void OnThreads(const Call& call) {
 }
 
 /// Calls `call(caller)` for every caller in a parallel region of OpenMP, whose threads oneTBB does not know. Only
-/// sources built with OpenMP may use this function. ThreadSanitizer does not see the barrier at the region's end, which
-/// is inside libgomp. The atomic counter shows ThreadSanitizer the same order.
+/// sources built with OpenMP may use this function. ThreadSanitizer does not see the barrier in libgomp at the region's
+/// end. The atomic counter shows it the same order.
 template <typename Call>
 void InOpenMpRegion(const Call& call) {
   std::atomic<int> returned{0};

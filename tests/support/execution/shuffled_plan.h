@@ -16,9 +16,10 @@
 
 namespace fa::test {
 
-/// Runs the plan of a problem (MakePlan, args, ForgetOutputs, Outputs) `orders` times and expects the bits of the usual
-/// call. The tasks run in random valid orders, each on one of three workers at random, on a workspace of NaN.
-/// @param least_tasks  the least number of tasks that makes the test meaningful
+/// Runs the plan of a problem `orders` times, and expects the bits of `usual` each time. The tasks run in random valid
+/// orders, each as one of three workers, and the workspace begins as NaN. The problem has MakePlan, args, ForgetOutputs
+/// and Outputs.
+/// @param least_tasks  with fewer tasks the test would show nothing, so it fails
 template <typename Problem, typename Outputs, typename Case>
 void ExpectBitsInAnyOrder(const Problem& problem, const Outputs& usual, Isa isa, int orders, int64_t least_tasks,
                           const Case& shown) {

@@ -19,7 +19,7 @@ Status ThreadExecutor::RunWithArrivals(const core::TaskGraph& graph, core::TaskF
 
 Status ThreadExecutor::RunOnThreads(const core::TaskGraph& graph, core::TaskFunction run_task, std::byte* state,
                                     core::Arrivals* arrivals) {
-  // The counters are relaxed: they must not order tasks that the graph leaves unordered, because that would hide races.
+  // The counters are relaxed. If they ordered tasks that the graph does not order, they would hide races.
   std::atomic<int32_t> finished{0};
   std::atomic<bool> failed{false};
   auto counted = [&](int32_t task, int worker) {

@@ -34,7 +34,7 @@ struct ThreadRanks::Hub {
   }
   static Status HasLeft(int rank) { return Status::Internal("rank " + std::to_string(rank) + " has left"); }
 
-  /// Waits, with the lock held, until `done`, unless a rank leaves first.
+  /// Waits until `done()`, unless a rank leaves first. The caller holds the lock.
   /// @param peer  the rank that may leave; -1: any rank
   template <typename Done>
   Status WaitFor(std::unique_lock<std::mutex>& lock, int peer, const Done& done) {
@@ -122,7 +122,7 @@ class ThreadRanks::Rank final : public Transport {
     std::unique_lock lock(hub.mutex);
     Step();
     ++hub.state[static_cast<size_t>(rank_)].gathers;
-    // All ranks have to read the previous round first.
+    // All ranks must have read the previous round.
     if (Status status = hub.WaitFor(lock, -1, [&] { return hub.gather_left == 0; }); !status.ok()) return status;
     const int64_t round = hub.gather_round;
     hub.gathered[static_cast<size_t>(rank_)].assign(mine.begin(), mine.end());
@@ -160,7 +160,7 @@ class ThreadRanks::Rank final : public Transport {
   bool IsDone(const Pending& pending) {
     return pending.parcel != nullptr ? pending.parcel->taken : !QueueOf(pending).empty();
   }
-  /// Ends a message that is done, with the lock held. Copies a received message.
+  /// Ends a message that is done: copies it if it was received. The caller holds the lock.
   Status Take(const Pending& pending) {
     --under_way_;
     if (pending.parcel != nullptr) return Status::Ok();
@@ -175,7 +175,8 @@ class ThreadRanks::Rank final : public Transport {
     return Status::Ok();
   }
 
-  // Lets the rank leave. Drops its messages that nobody has taken, because their memory is gone with the rank.
+  // Marks the rank as having left. Drops its messages that nobody has taken, because their memory is gone with the
+  // rank.
   void Gone() {
     hub_->state[static_cast<size_t>(rank_)].left = true;
     for (auto& [way, queue] : hub_->parcels) {

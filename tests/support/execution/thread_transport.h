@@ -10,9 +10,9 @@
 
 namespace fa::test {
 
-/// Ranks as threads of one process. A message is copied when the receiver waits for it or finds it by Test. Only then
-/// does the sender's wait end. So a sender that reuses its memory too early is noticed. It is an error if more or
-/// longer messages are under way than a rank has reserved room for.
+/// Ranks that are threads of one process. A message is copied only when the receiver waits for it or finds it by Test,
+/// and only then does the sender's wait end. So a sender that reuses its memory too early is noticed. It is an error if
+/// more or longer messages are under way than the rank has reserved memory for.
 class ThreadRanks {
  public:
   /// @param can_test  false for transports that can only wait
@@ -20,20 +20,20 @@ class ThreadRanks {
   ~ThreadRanks();
 
   /// Calls body(transport) on one thread per rank, and returns when all have ended. A rank leaves when its body
-  /// returns. A rank that waits for a rank that has left gets an error.
+  /// returns. If another rank then waits for it, that rank gets an error.
   void Run(const std::function<void(const std::shared_ptr<Transport>&)>& body);
 
-  /// Returns the bytes of messages that a rank has sent or received, without the bytes of AllGather.
+  /// Returns the bytes of messages that a rank has sent or received, except those of AllGather.
   [[nodiscard]] int64_t sent_bytes(int rank) const;
   [[nodiscard]] int64_t received_bytes(int rank) const;
-  /// Returns the number of calls of AllGather.
+  /// Returns how often the rank has called AllGather.
   [[nodiscard]] int64_t gathers(int rank) const;
-  /// Returns the number of calls of Test, on a transport that can test.
+  /// Returns how often the rank has called Test, if the transport can test.
   [[nodiscard]] int64_t tests(int rank) const;
-  /// Makes a rank die. Its message of that number and all later ones fail.
+  /// Makes a rank die: its message number `message` and all later ones fail.
   void DieAtMessage(int rank, int64_t message);
-  /// Makes the step of that number, counted from 0, throw std::bad_alloc on the rank. Every operation of a transport is
-  /// a step, except Test of a message that is still under way.
+  /// Makes step number `step` of the rank, counted from 0, throw std::bad_alloc. Every operation of the transport is a
+  /// step, except Test of a message that is still under way.
   void ThrowAtStep(int rank, int64_t step);
   [[nodiscard]] int64_t steps(int rank) const;
 

@@ -31,8 +31,8 @@ TEST(BackwardFacts, SaysWhatRunsAndWhy) {
   EXPECT_THAT(text, HasSubstr("kernels (avx512): f32_8x32\n"));
   EXPECT_THAT(text, HasSubstr("tile: 128 rows x 128 keys: K, V, dK and dV of 128 keys"));
   EXPECT_THAT(text, HasSubstr("384 KiB of L2; bands of 1 columns of 2 heads at once for 2 workers\n"));
-  // A causal head of 8 x 8 blocks has 36 tiles, and the short head has 1. A join orders the two pairs that share a
-  // slot.
+  // A causal head of 8 x 8 blocks has 36 tiles, and the head of the short sequence has 1. Where two heads share a slot,
+  // a join orders them.
   EXPECT_THAT(text, HasSubstr("tasks: 296 tiles, 2 joins, "));
   EXPECT_THAT(
       text,

@@ -1,5 +1,5 @@
-// Tests in which order the tasks of the backward are claimed. In every order that the edges allow, a slot belongs to
-// one pair at a time. In a simulation the workers of large machines stay busy.
+// Tests the order in which workers claim the tasks of the backward. In every order that the edges allow, a slot belongs
+// to one (sequence, kv head) at a time. In a simulation the workers of large machines stay busy.
 #include "tiling/backward/backward_order.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,8 @@ AttentionProblem Heads(int64_t heads, int64_t s, Mask mask = {}) {
   return MakeProblem({.lengths = {{s, s}}, .heads = heads, .heads_kv = heads, .d = 128, .dv = 128, .mask = mask});
 }
 
-// Watches the slots as the tasks would use the buffers of the slots. A tile must find its slot free or held by its own
-// pair.
+// Follows which pair holds each slot, as tasks would use the slots' buffers. A tile must find its slot free or held by
+// its own (sequence, kv head).
 class SlotWatch {
  public:
   explicit SlotWatch(const BackwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.slots)) {
@@ -123,7 +123,7 @@ TEST(BackwardOrder, ThreadsRunEveryTaskOnceAndAfterItsPredecessors) {
 TEST(BackwardOrder, WithAsManyHeadsAsWorkersEachWorkerWalksItsOwn) {
   const BackwardPlan plan = MakeBackwardPlan(Heads(4, 1024, Mask::Causal()), MakeMachine(2));
   EXPECT_EQ(plan.slots, 2);
-  // Two heads take turns, column by column. Each column is walked from its first row to its last.
+  // Two heads alternate, column by column. Each column's tiles run from its first row to its last.
   for (size_t t = 1; t < plan.items.size(); ++t) {
     const BackwardItem &before = plan.items[t - 1], &item = plan.items[t];
     if (before.last_of_column) {
@@ -139,8 +139,8 @@ TEST(BackwardOrder, WithAsManyHeadsAsWorkersEachWorkerWalksItsOwn) {
 TEST(BackwardOrder, OneHeadIsClaimedInBandsOfAsManyColumnsAsWorkers) {
   const BackwardPlan plan = MakeBackwardPlan(Heads(1, 2048, Mask::Causal()), MakeMachine(4));
   ASSERT_EQ(plan.block_q, plan.block_k);
-  // The band of the last four columns begins with the tiles on the diagonal. The tiles one row group below the diagonal
-  // follow.
+  // The last four columns are claimed together. The tiles on the diagonal come first, and then those one row group
+  // below the diagonal.
   std::vector<std::pair<int64_t, int64_t>> tiles;  // column, row group
   for (size_t t = 0; t < 7; ++t) {
     tiles.emplace_back(plan.items[t].key_begin / plan.block_k, plan.items[t].row_begin / plan.block_q);
@@ -174,8 +174,8 @@ struct TaskCase {
   double efficiency;
 };
 
-// The chain of a column, and the wait for the chain, limit the number of workers that one head can use. The cases here
-// are within the limit.
+// The tiles of a column run one after another, and columns wait for each other. This limits the number of workers that
+// one head can keep busy. The cases here are within the limit.
 TEST(BackwardOrder, WorkersStayBusy) {
   const Mask full, causal = Mask::Causal(), window = Mask::Band(1023, 0);
   const TaskCase cases[] = {
@@ -199,14 +199,14 @@ TEST(BackwardOrder, WorkersStayBusy) {
 TEST(BackwardOrder, BeyondWhatIsSimulatedTheEdgesBoundTheEfficiency) {
   const BackwardPlan one = MakeBackwardPlan(Heads(1, 65536), MakeMachine(1024));
   EXPECT_GT(std::ssize(one.items), 200'000);
-  // A longest path goes through all columns of the first row group, then down the last column.
+  // A longest path of edges goes through all columns of the first row group, and then down the last column.
   const double columns = 65536.0 / static_cast<double>(one.block_k);
   const double row_groups = 65536.0 / static_cast<double>(one.block_q);
   EXPECT_NEAR(one.efficiency, columns * row_groups / (1024 * (columns + row_groups - 1)), 1e-9);
 }
 
-// There are two chains of two tasks. Each worker takes the front of the list. Task 2 goes to the worker that comes
-// first, and runs after task 0.
+// There are two chains, of tasks 0 and 2 and of tasks 1 and 3. Each worker takes the front of the shared list. Task 2
+// goes to the worker that comes first, and runs after task 0.
 TEST(Simulate, SharedClaimsAreTakenFromTheFrontByEveryWorker) {
   core::TaskGraph graph;
   graph.task_count = 4;
@@ -229,8 +229,8 @@ TEST(Simulate, FreedTasksGoBeforeNewClaimsAndTheLatestFirst) {
   graph.predecessor_count = {0, 1, 1, 1, 0};
   graph.successor_begin = {0, 3, 3, 3, 3, 3};
   graph.successors = {1, 2, 3};
-  // Worker 1 claims tasks 1 to 3, which wait, and runs task 4 until 10. Worker 0 runs 0, then 1, 2 and 3 one after
-  // another.
+  // Worker 1 claims tasks 1 to 3, which wait, and runs task 4 until time 10. Worker 0 runs task 0, and then 1, 2 and 3,
+  // one after another.
   const Simulated simulated = Simulate(graph, std::vector<int64_t>{2, 3, 3, 1, 10});
   EXPECT_EQ(simulated.busy, (std::vector<int64_t>{9, 10}));
   EXPECT_EQ(simulated.makespan, 10);

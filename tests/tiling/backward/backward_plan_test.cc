@@ -1,5 +1,5 @@
-// Tests properties that every plan of the backward must have. There is a tile exactly where the mask keeps a pair.
-// Every row and every key has one order of additions. No choice on which bits depend changes with the machine.
+// Tests what must hold for every plan of the backward. There is a tile exactly where the mask keeps a pair. Every row
+// and every key has one order of additions. No choice that affects bits depends on the machine.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::vector<std::vector<int32_t>> TilesBy(const BackwardPlan& plan, bool columns
   return result;
 }
 
-// Returns the documented order of additions of each column: query heads ascending, and rows ascending within a head.
+// Returns the documented order of additions to each column: query heads ascend, and rows ascend within a head.
 std::vector<std::vector<int32_t>> ColumnChains(const BackwardPlan& plan) {
   std::vector<std::vector<int32_t>> chains = TilesBy(plan, /*columns=*/true);
   for (std::vector<int32_t>& chain : chains) {
@@ -67,8 +67,8 @@ std::vector<std::vector<int32_t>> ColumnChains(const BackwardPlan& plan) {
   return chains;
 }
 
-// Returns the documented order of additions of each row group. Columns ascend, but if the first row does not see the
-// last column, they descend.
+// Returns the documented order of additions to each row group. Columns ascend, or descend if the first row does not see
+// the last column.
 std::vector<std::vector<int32_t>> RowChains(const AttentionProblem& problem, const BackwardPlan& plan) {
   std::vector<std::vector<int32_t>> chains = TilesBy(plan, /*columns=*/false);
   for (std::vector<int32_t>& chain : chains) {
@@ -174,7 +174,8 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    if (plan.head_by_head) {  // the next query head of a group continues with the rows of the head before it
+    // In a group of heads, the next query head continues with the rows of the head before it.
+    if (plan.head_by_head) {
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {
         const auto [sequence, head, row] = RowsOf(plan.items[static_cast<size_t>(chain.front())]);
@@ -216,7 +217,7 @@ TEST(BackwardPlan, AWorkerWithAPairOfItsOwnTakesOneQueryHeadAfterTheOther) {
     EXPECT_TRUE(std::is_sorted(heads.begin(), heads.end()));
     EXPECT_EQ(heads.back(), 3);
   }
-  // Where workers share a pair, its columns are as long as possible, so that their starts cost little.
+  // If workers share a (sequence, kv head), its columns are as long as possible, so that starting them costs little.
   const BackwardPlan shared = MakeBackwardPlan(grouped, MakeMachine(8));
   EXPECT_FALSE(shared.head_by_head);
   EXPECT_EQ(shared.slot_rows, 4 * 512);
@@ -256,7 +257,7 @@ TEST(BackwardPlan, ClaimsAreOneTopologicalListThatHoldsEveryTaskOnce) {
   });
 }
 
-// Returns the chains of a plan without task ids: the terms of every sum, in order.
+// Returns the terms of every sum in order, without the numbers of tasks.
 template <typename Chains>
 auto Contents(const BackwardPlan& plan, const Chains& chains) {
   using Tile = std::tuple<int32_t, int32_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool>;
@@ -382,7 +383,7 @@ TEST(BackwardPlan, FlopsAreThoseOfKeptAndOfAllPairs) {
 TEST(BackwardPlan, CostIsTheGroupsOfAStripAndEightKeysVisited) {
   const BackwardPlan plan = MakeBackwardPlan(
       MakeProblem({.lengths = {{256, 256}}, .d = 128, .dv = 128, .mask = Mask::Causal()}), MakeMachine(1));
-  // The last column comes first. Its diagonal tile sees 32, 64, 96 and 128 keys in its four strips.
+  // The last column comes first. In its diagonal tile the four strips see 32, 64, 96 and 128 keys.
   std::vector<std::tuple<int64_t, int64_t, int64_t>> tiles;
   for (const BackwardItem& item : plan.items) tiles.emplace_back(item.key_begin, item.row_begin, item.cost);
   EXPECT_EQ(tiles, (std::vector<std::tuple<int64_t, int64_t, int64_t>>{{128, 128, 40}, {0, 0, 40}, {0, 128, 64}}));
@@ -404,7 +405,7 @@ TEST(BackwardPlan, RowsWithoutKeysAndColumnsWithoutRowsAreOnlyWritten) {
         EXPECT_TRUE(item.first_of_rows && item.last_of_rows && item.cost == 0);
       }
     }
-    // Sequence 0 has two columns per kv head that no row keeps. In sequence 3, rows keep the keys from 150 on, and the
+    // In sequence 0, no row keeps a key of two columns per kv head. In sequence 3, rows keep only keys from 150 on, and
     // rows from 150 on keep no keys.
     EXPECT_EQ(keys_only, 2 * 2 + 2 * 1);
     const int64_t row_groups = (300 + plan.block_q - 1) / plan.block_q,

@@ -1,5 +1,5 @@
-// Tests properties that every plan of the forward must have. One tile visits each (row, key, head) that the mask keeps,
-// and one tile writes each row. No choice on which bits depend changes with the machine.
+// Tests what must hold for every plan of the forward. Exactly one tile visits each (row, key, head) that the mask
+// keeps, and one tile writes each row. No choice that affects bits depends on the machine.
 
 #include <gtest/gtest.h>
 
@@ -132,7 +132,7 @@ TEST(ForwardPlan, TheOrderIsAPermutationThatKeepsEveryEdge) {
   });
 }
 
-// The bits of a row depend on the key blocks that the row walks.
+// The bits of a row depend on the key blocks in which its keys are computed.
 TEST(ForwardPlan, KeyBlocksDoNotDependOnMachineOrBatch) {
   std::mt19937_64 random(11);
   for (int n = 0; n < 100; ++n) {
@@ -204,7 +204,7 @@ TEST(ForwardPlan, CostIsTheBlocksVisitedByStripsAndAtLeastOne) {
       MakeProblem({.lengths = {{512, 512}}, .d = 128, .dv = 128, .mask = Mask::Causal()}), MakeMachine(1));
   ASSERT_EQ(causal.shape.block_q, 128);
   ASSERT_EQ(causal.shape.block_k, 256);
-  // A tile has four strips. Strips of rows below 256 end in the first key block, the others in the second.
+  // A tile has four strips. The strips of rows below 256 need only the first key block, and the others also the second.
   std::vector<int64_t> costs;
   for (const ForwardItem& item : causal.items) costs.push_back(item.cost);
   EXPECT_EQ(costs, (std::vector<int64_t>{4, 4, 8, 8}));

@@ -1,5 +1,5 @@
-// Tests which heads are packed. In any order that the edges allow, a tile finds complete panels in its slot. In the
-// claim order, workers run without waiting.
+// Tests which heads are packed, and when. In any order that the edges allow, a tile finds complete panels in its slot.
+// In the claim order, workers hardly wait.
 #include "tiling/forward/pack_order.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ AttentionProblem PackedProblem(std::vector<std::pair<int64_t, int64_t>> lengths,
                       .dense = false});
 }
 
-// Runs a plan's tasks in any order that the edges allow. Checks that each slot holds the panels that its tasks need.
+// Runs a plan's tasks in any order that the edges allow, and checks that each slot holds the panels that its tasks
+// need.
 class SlotMachine {
  public:
   explicit SlotMachine(const ForwardPlan& plan) : plan_(plan), slots_(static_cast<size_t>(plan.kv_slots)) {
@@ -177,7 +178,7 @@ TEST(PackOrder, HeadsReadByFewStripsAreNotPacked) {
 }
 
 TEST(PackOrder, OnlyKeysInsideTheMaskArePacked) {
-  // Rows 0..511 of a top-left window of 64 never look beyond key 511.
+  // In a window of 64 keys that begins at the top left, rows 0..511 see no key beyond 511.
   const ForwardPlan plan = MakeForwardPlan(PackedProblem({{512, 8192}}, 1, Mask::BandTopLeft(63, 0)), MakeMachine(1));
   ASSERT_FALSE(plan.packs.empty());
   EXPECT_EQ(plan.packs.back().row_end, 512);
@@ -195,8 +196,8 @@ TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
 }
 
-// If workers need not wait for slots of other workers, the efficiency of a walk through the ranges is near the balance
-// of the loads.
+// If workers need not wait for other workers' slots, running the ranges is nearly as efficient as the loads are
+// balanced.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   const auto check = [&](int workers, int64_t heads, bool causal) {
     const ForwardPlan plan =
@@ -207,8 +208,8 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   ForEachCase(check, Axis{"workers", {2, 4, 16, 64}}, Axis{"heads", {3, 16, 40, 200}}, Axis{"causal", {false, true}});
 }
 
-// Each long sequence fills whole ranges, and follows a range that starts with short sequences. The panels of the long
-// sequence must not wait for the short ones.
+// Each long sequence fills whole ranges. The range before it begins with short sequences. The panels of the long
+// sequence must not wait for those.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

@@ -54,10 +54,10 @@ class OneHead {
     return loss;
   }
 
-  /// Returns the derivative of the loss by element `at` of the tensor, by central differences.
+  /// Returns the derivative of Loss() by tensor[at], from central differences.
   [[nodiscard]] double Slope(std::vector<float>& tensor, size_t at) const {
     const float before = tensor[at];
-    // Adding the steps to the value is exact in f32, so that their difference is known.
+    // The two sums are exact in f32, so the difference between them is known.
     tensor[at] = before + 0x1p-9F;
     const double above = Loss(), high = tensor[at];
     tensor[at] = before - 0x1p-9F;
@@ -77,7 +77,7 @@ class OneHead {
   }
 };
 
-// Central differences are off by h^2/6 of the third derivative. With h = 2^-9 and derivatives of order 10 this is 6e-6.
+// A central difference is off by h^2/6 times the third derivative. With h = 2^-9 and derivatives near 10 this is 6e-6.
 constexpr double kDifferenceError = 1e-5;
 
 TEST(CheckGradients, QueryGradientIsTheSlopeOfTheLoss) {
@@ -111,7 +111,7 @@ TEST(CheckGradients, KeyGradientsAreSummedOverTheGroup) {
   const BackwardHead one = head.Backward();
   const std::vector<BackwardHead> two = {one, one};
   const KeyGradients single = ComputeKeyGradients(std::span(&one, 1), 2), twice = ComputeKeyGradients(two, 2);
-  // Sums of ten terms of order 1 in another order differ by at most 10 x 10 roundings of 2^-53.
+  // Two sums of ten terms near 1, added in different orders, differ by at most 10 x 10 roundings of 2^-53.
   constexpr double kReordered = 100 * 0x1p-53;
   for (size_t d = 0; d < OneHead::kD; ++d) EXPECT_NEAR(twice.dk.value[d], 2 * single.dk.value[d], kReordered);
   for (size_t d = 0; d < OneHead::kDv; ++d) EXPECT_NEAR(twice.dv.value[d], 2 * single.dv.value[d], kReordered);
@@ -128,7 +128,7 @@ TEST(CheckGradients, MaskedPairsAreNotLookedAt) {
 }
 
 TEST(CheckGradients, BoundsAreAFewRoundingsWide) {
-  // Sums of at most 7 terms of order 1 have some hundred roundings of 2^-24, far less than a wrong term.
+  // Sums of at most 7 terms near 1 have some hundred roundings of 2^-24. A wrong term would change them far more.
   const OneHead head;
   const GradientRow dq = ComputeQueryGradient(head.Backward(), 4);
   for (const double bound : dq.bound) {

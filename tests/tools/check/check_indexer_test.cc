@@ -1,4 +1,4 @@
-// Tests of the results with which `fa bench` compares the indexer and its loss. These results are compared with finite
+// Tests the results to which `fa bench` compares those of the indexer and its loss. They must agree with finite
 // differences and with a distribution worked out by hand.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using check::HeadRows;
 
 constexpr int64_t kHeads = 3, kKeys = 5, kD = 4;
 
-/// Rows of numbers that follow a simple formula.
+/// Rows of numbers computed by a simple formula.
 struct Rows {
   Rows(int64_t rows, double frequency) : values(static_cast<size_t>(rows * kD)) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -28,14 +28,14 @@ struct Rows {
   std::vector<float> values;
 };
 
-/// One token, whose keys are not in order.
+/// One token. Its list of keys is not in ascending order.
 struct Token {
   Rows q = Rows(kHeads, 0.9), k = Rows(kKeys + 2, 1.7);
   std::vector<double> weights = {0.5, -1.25, 2};
   std::vector<int64_t> keys = {6, 0, 3, 1, 4};
 
   [[nodiscard]] check::IndexerToken view() const { return {q.view(), k.view(), weights, keys}; }
-  /// Returns the sum of g_j score_j.
+  /// Returns the sum of g_j score_j over the token's keys; `gradient` has the g_j.
   [[nodiscard]] double Weighted(const check::ScoreGradient& gradient) const {
     const check::IndexerRow row = check::ComputeIndexerRow(view());
     double sum = 0;
@@ -81,7 +81,7 @@ TEST(CheckIndexer, GradientsAreThoseOfFiniteDifferences) {
   for (int64_t g = 0; g < kHeads; ++g) {
     const check::GradientRow dq = check::ComputeIndexQueryGradient(token.view(), row, gradient, g);
     for (size_t c = 0; c < kD; ++c) {
-      // The step is so small that no product changes its sign. So the scores are linear in q.
+      // The step is so small that no product of q and k changes its sign. So the scores are linear in q.
       float& q = token.q.values[static_cast<size_t>(g) * kD + c];
       const float before = q;
       constexpr float kStep = 0x1p-12F;
@@ -90,13 +90,14 @@ TEST(CheckIndexer, GradientsAreThoseOfFiniteDifferences) {
       q = before - kStep;
       const double down = token.Weighted(gradient), lower = static_cast<double>(q);
       q = before;
-      // Sums of some ten terms are off by 2^-50 in double; the step is 2^-11.
+      // Sums of some ten terms are off by 2^-50 in double, and the step is 2^-11.
       EXPECT_NEAR(dq.value[c], (up - down) / (upper - lower), 0x1p-38) << g << ' ' << c;
     }
   }
 }
 
-// With statistics of the same selection p adds up to 1, so dI adds up to 0. Where the attention sees no key, dI is y.
+// If the statistics belong to the same selection, p adds up to 1, so dI adds up to 0. For a key that the attention does
+// not see, dI is y.
 TEST(CheckIndexer, LossGradientIsTheDifferenceOfTwoDistributions) {
   const Token token;
   const Rows q(2, 0.4), k(kKeys + 2, 0.8);

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class NpyRows : public ::testing::Test {
  protected:
   [[nodiscard]] std::string Path(const std::string& name) const { return scratch_.Path(name); }
-  /// Returns a [3, 5, 4] array of 0, 1, 2 ... in memory order.
+  /// Returns an array [3, 5, 4] with the numbers 0, 1, 2, ... in memory order.
   static Array Numbers() {
     Array array(ElementType::kI32, {3, 5, 4});
     std::iota(array.as<int32_t>().begin(), array.as<int32_t>().end(), 0);
@@ -31,7 +31,7 @@ class NpyRows : public ::testing::Test {
   test::ScratchFolder scratch_;
 };
 
-/// Returns the selected rows, found by their definition.
+/// Returns the selected rows, computed element by element.
 std::vector<int32_t> Expected(const Array& whole, size_t axis, const std::vector<RowRange>& rows) {
   std::vector<std::vector<int64_t>> chosen;
   for (size_t i = 0; i < 3; ++i) {
@@ -72,7 +72,7 @@ TEST_F(NpyRows, OfEveryDimensionAreRead) {
 }
 
 TEST_F(NpyRows, OfColumnMajorFilesAreReadRowMajor) {
-  // Element (a, b) is 10 a + b. The file has one column after another.
+  // Element (a, b) is 10 a + b. In the file, column follows column.
   const std::string dictionary = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }";
   const std::string path =
       scratch_.Write("f.npy", std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(dictionary.size()) + '\0' +

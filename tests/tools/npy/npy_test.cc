@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// Returns the bytes of a file with this major version, dictionary and data.
+/// Returns the bytes of a .npy file with this major version, dictionary and data.
 std::string FileBytes(int major, const std::string& dictionary, const std::string& data) {
   std::string bytes = std::string("\x93NUMPY") + static_cast<char>(major) + '\0';
   const size_t length_bytes = major == 1 ? 2 : 4;
@@ -100,7 +100,7 @@ TEST_F(NpyFile, ReadsDictionariesAsPythonWouldWriteThem) {
   }
 }
 
-// libFuzzer found that the strides of an array without elements have no bound.
+// libFuzzer found that strides of an array without elements may be arbitrarily large.
 TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
   const std::vector<int64_t> shape = {3, int64_t{1} << 40, int64_t{1} << 40, 0};
   const std::string dictionary = "{'descr': '<i4', 'fortran_order': True, 'shape': " + ShapeText(shape) + ", }";
@@ -110,7 +110,7 @@ TEST_F(NpyFile, FortranOrderOfNothingIsNothing) {
 }
 
 TEST_F(NpyFile, FortranOrderBecomesRowMajor) {
-  // a[i][j][k] = 100 i + 10 j + k. The first index runs fastest.
+  // a[i][j][k] = 100 i + 10 j + k. Elements with consecutive i lie side by side.
   std::vector<int32_t> column_major;
   for (int k = 0; k < 4; ++k) {
     for (int j = 0; j < 3; ++j) {

@@ -15,16 +15,16 @@ constexpr double kWork = 100;  // work per call
 
 constexpr size_t kFirstRates = 20;
 
-/// Returns `rates`, preceded by kFirstRates - 1 rates of the value `first`.
+/// Returns kFirstRates - 1 rates of the value `first`, followed by `rates`.
 std::vector<double> After(double first, const std::vector<double>& rates) {
   std::vector<double> all(kFirstRates - 1, first);
   all.insert(all.end(), rates.begin(), rates.end());
   return all;
 }
 
-/// Returns the outcome of rounds that take these seconds per call.
-/// @param around  the rates measured around the rounds, one more than rounds
-/// @param first  the value of every rate measured before `around`
+/// Returns the timing of rounds that take these seconds per call.
+/// @param around  the rates measured before and after the rounds, one more than there are rounds
+/// @param first  the value of every rate measured before those of `around`
 BracketedTiming TimingOf(const std::vector<double>& seconds, const std::vector<double>& around, double first = 80) {
   const std::vector<double> rates = After(first, around);
   size_t next = 0;
@@ -44,7 +44,7 @@ TEST(BracketedRounds, AQuietRoundIsComparedWithTheHigherRateAroundIt) {
 }
 
 TEST(BracketedRounds, ARoundWhoseRatesDifferIsBusy) {
-  // The second round is the fastest, but the machine changed during it.
+  // The second round is the fastest, but the machine's rate changed during it.
   const BracketedTiming timing = TimingOf({2, 1.5, 4, 3}, {100, 100, 80, 100, 98});
   EXPECT_EQ(timing.rounds, 4);
   EXPECT_EQ(timing.quiet, 2);
@@ -67,7 +67,7 @@ TEST(BracketedRounds, ARoundFarBelowARateThatWasMeasuredBeforeIsBusy) {
 }
 
 TEST(BracketedRounds, ACallIsNeverFasterThanTheRateThatItIsComparedWith) {
-  // Both rates of the first round were disturbed, and the call was not.
+  // Something disturbed both rates around the first round, but not the round itself.
   const BracketedTiming timing = TimingOf({1.2, 1.25}, {82, 82, 82});
   EXPECT_EQ(timing.quiet, 1);
   EXPECT_EQ(timing.above, 1);

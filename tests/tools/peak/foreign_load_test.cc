@@ -37,7 +37,7 @@ TEST(ForeignLoad, SeesAnotherProgram) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   ASSERT_TRUE(cpus);
-  // The child uses at least half a CPU, however busy other programs are.
+  // The child uses at least half of a CPU, however busy other programs are.
   EXPECT_GT(*cpus, 0.5);
 }
 
@@ -59,7 +59,7 @@ TEST(ForeignLoad, DoesNotCountThisProgram) {
   const std::optional<double> cpus = load.Cpus();
   ASSERT_TRUE(cpus);
   const double own = (own_seconds() - before) / SecondsSince(begin);
-  const double ticks = 0.02 / kSeconds * count;  // how many CPUs a tick of 10 ms at each end can add
+  const double ticks = 0.02 / kSeconds * count;  // a tick of 10 ms at each end may count as this many CPUs more
   EXPECT_LE(*cpus, count - own + ticks);
 }
 

@@ -10,7 +10,7 @@
 namespace fa::bench {
 namespace {
 
-// No core reaches these rates. A loop that does has lost its work to the compiler.
+// No core reaches these rates. A loop that seems to reach them was removed by the compiler.
 constexpr double kTooManyGflops = 1e4, kTooManyGigabytes = 1e4;
 constexpr double kSeconds = 0.01;
 

@@ -1,5 +1,5 @@
-// Tests of the loop that measures the rate of the tile unit (AMX). The loop runs on the emulation and, if this CPU has
-// a tile unit, on that unit.
+// Tests the loop that measures the rate of the tile unit (AMX). It runs on the emulation and, if this CPU has a tile
+// unit, on the unit.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ namespace emulated {
 }  // namespace emulated
 
 struct Bf16Tiles {
-  uint16_t a[2][16][32], b[2][16][32];  // words of b: two rows, column by column
+  uint16_t a[2][16][32], b[2][16][32];  // words of b: two rows, stored column by column
 };
 
 TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {
@@ -54,15 +54,15 @@ TEST(TileProducts, EveryIterationAddsTheProductsOfTheOperands) {
           want += kIterations * term;
           magnitude += kIterations * std::fabs(term);
         }
-        constexpr double kRoundings = kIterations * 18;  // 16 additions of each chain, and two more
+        constexpr double kRoundings = kIterations * 18;  // each of two chains has 16 additions, and two more follow
         ASSERT_NEAR(got[m][n], want, kRoundings * std::numeric_limits<float>::epsilon() * magnitude) << tile;
       }
     }
   }
 }
 
-/// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread. Expects the same
-/// results before and after.
+/// Calls kernels of the level before and after `measure`, which uses the tile unit on the same thread. Both calls must
+/// give the same results.
 void ExpectKernelsToFindTheirTilesAround(Isa isa, const std::function<void()>& measure) {
   constexpr int64_t kKeys = 32, kHeadSize = 64;
   const core::kernels::StripKernels& kernels = core::kernels::Kernels(isa, DType::kBF16).widest();

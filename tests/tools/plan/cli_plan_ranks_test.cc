@@ -1,4 +1,4 @@
-// fa plan --ranks describes a call over processes without running them.
+// `fa plan --ranks` describes a call over processes without running it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ TEST(CliPlanRanks, EveryRowHasOneRankAndTilesSayWhatItSees) {
   }
 }
 
-// The specification asks for this prediction with 16K rows per rank and 64 ranks.
+// The specification asks for this prediction for 16K rows per rank and 64 ranks.
 TEST(CliPlanRanks, WeakScalingKeepsRanksBusy) {
   const std::string shape = "--shape 1,32,8,1048576,1048576,128 --causal --dtype bf16 ";
   const json plan = PlanOf("forward " + shape + "--cores 64 --isa avx512 --ranks 64 --network 12.5 --latency 5");

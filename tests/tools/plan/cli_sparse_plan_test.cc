@@ -1,4 +1,4 @@
-// Plans and benchmarks of the sparse operators.
+// Tests `fa plan` and `fa bench` for the sparse operators.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(CliSparsePlan, EveryOperatorHasOneAndItsPicture) {
   EXPECT_THAT(short_shape.err, HasSubstr("--shape: 3 sizes, want B,N,S1,S2,D,Drope,K"));
 }
 
-// A wrong row would give exit code 1. In each of these calls the rows that the tool checks agree with the library.
+// If a checked row were wrong, the exit code would be 1.
 TEST(CliSparseBench, ChecksResultsBeforeTiming) {
   for (const char* flags : {"sparse-forward --shape 2,3,5,70,24,8,16 --layout TND --sparse-mode 0",
                             "sparse-backward --shape 1,3,5,70,24,8,16 --dtype f32 --separate-value",
@@ -69,7 +69,7 @@ TEST(CliSparseBench, SaysHowLargeThePagesAre) {
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_THAT(refused.err, HasSubstr("--block-size: -1, want at least 0"));
   }
-  EXPECT_EQ(RunCli("bench sparse-backward --block-size 16").exit_code, 2);  // the command takes no pages
+  EXPECT_EQ(RunCli("bench sparse-backward --block-size 16").exit_code, 2);  // this command takes no pages
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ TEST(CliBackward, BitsDoNotDependOnThreads) {
   }
 }
 
-/// Expects exit code 2, one line that names the flag, and no gradient.
+/// Expects exit code 2, one line of error that names the flag, and no file of a gradient.
 void ExpectRefused(const BackwardCall& call, const std::string& more, const std::string& flag) {
   const size_t before = call.forward.scratch().Names().size();
   const CliResult result = call.RunBackward(more);
@@ -185,7 +185,7 @@ TEST(CliPlanBackward, JsonTilesCoverEveryKeptPairOnce) {
   EXPECT_EQ(plan["workers"], 3);
   int64_t kept = 0;
   for (int64_t i = 0; i < 150; ++i) kept += i + 51;
-  // Five products are counted: three of D columns and two of Dv.
+  // Five products count: three have D columns, and two have Dv columns.
   EXPECT_DOUBLE_EQ(plan["flops"].get<double>(), 2.0 * 8 * static_cast<double>(kept) * (3 * 64 + 2 * 48));
   std::vector<int> covered(size_t{2} * 4 * 150 * 200);
   for (const json& tile : plan["tiles"]) {
@@ -251,13 +251,13 @@ TEST(CliBenchBackward, JsonHasTheKeysOfTheForward) {
   EXPECT_EQ(bench["op"], "backward");
   EXPECT_DOUBLE_EQ(bench["flops"].get<double>(), 2.0 * 2 * (96 * 33 + 96 * 95 / 2) * (3 * 32 + 2 * 16));
   const double best = bench["seconds"]["best"];
-  // The call reads or writes q, dq, k, dk, v, dv, out and its gradient in bf16, and two statistics.
+  // The bytes are those of q, dq, k, dk, v, dv, out and out's gradient in bf16, and of two f32 statistics.
   const double bytes = 2.0 * 2 * (2 * 96 * 32 + 128 * 32 + 128 * 16 + 2 * 96 * 16) + 2.0 * 4 * 2 * 96;
   EXPECT_DOUBLE_EQ(bench["bytes_per_second"].get<double>(), bytes / best);
 }
 
 TEST(CliBenchBackward, ChecksEveryLayoutAndMaskBeforeTiming) {
-  // A wrong row would give exit code 1. In each of these calls the rows that the tool checks agree with the library.
+  // If a checked row were wrong, the exit code would be 1.
   for (const char* flags : {"--layout SBH --sparse-mode 4 --pre-tokens 20 --next-tokens 3",
                             "--layout TND --dtype f16 --sparse-mode 7 --pre-tokens 70 --next-tokens -2",
                             "--layout BNSD_BSND --sparse-mode 5 --prefix 50,60 --isa portable"}) {

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kKeys = 50, kD = 8;
 
-/// Files of one decode in BNSD, and the output of `fa run forward` on them.
+/// Files for one decode in layout BNSD, and the output of `fa run forward` on them.
 class CliDecode : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class CliDecode : public ::testing::Test {
     return array;
   }
 
-  /// Saves rows of [B,Nkv,S,D] as pages [pages, page size, Nkv*D]. The pages of the batch elements alternate.
+  /// Saves rows [B,Nkv,S,D] as pages [pages, page size, Nkv*D]. Consecutive pages belong to the sequences in turn.
   void SavePages(const std::string& name, const npy::Array& dense, int64_t page_size) const {
     const int64_t pages = (kKeys + page_size - 1) / page_size;
     npy::Array array(ElementType::kF32, {kBatch * pages, page_size, kHeadsKv * kD});
@@ -140,7 +140,7 @@ TEST_F(CliDecode, TakesInt8QueriesAsPromptDoes) {
 }
 
 TEST_F(CliDecode, ReadsInt8Keys) {
-  // A file of the floats that the int8 values represent gives the same output.
+  // The floats that the int8 values represent, in a file, give the same output.
   npy::Array scale(ElementType::kF32, {2}), offset(ElementType::kF32, {2});
   scale.as<float>()[0] = 0.5F;
   scale.as<float>()[1] = 0.25F;
@@ -209,7 +209,7 @@ TEST_F(CliDecode, WritesInt8) {
   const npy::Array out = npy::Load(Path("out.npy"));
   ASSERT_EQ(out.shape(), want.shape());
   for (int64_t i = 0; i < out.size(); ++i) {
-    // The bound is half a step, because the product of a float and a power of two is exact.
+    // The bound is half an int8 step. Multiplying a float by 64 is exact.
     EXPECT_LE(std::fabs(static_cast<float>(out.as<int8_t>()[i]) - 64 * want.as<float>()[i]), 0.5F) << i;
   }
 }

@@ -21,7 +21,8 @@ Problem Sized(std::vector<int64_t> sq, std::vector<int64_t> sk) {
   return {.heads = 2, .heads_kv = 2, .d = 16, .dv = 16, .lengths = {.sq = std::move(sq), .sk = std::move(sk)}};
 }
 
-/// Returns the mask that the device expects: 2048 rows with modes 2, 3, 4, 7 and 8, and 3072 rows with mode 6.
+/// Returns the compressed mask that the device expects. It has 2048 rows in modes 2, 3, 4, 7 and 8, and 3072 rows in
+/// mode 6.
 npy::Array CompressedMask(int64_t rows) {
   npy::Array mask(ElementType::kU8, {rows, 2048});
   for (int64_t i = 0; i < rows; ++i) {
@@ -38,7 +39,7 @@ struct DenseMask {
   npy::Array array;
 };
 
-/// Returns a mask [Sq, Sk] that drops a third of the pairs at random.
+/// Returns a mask [Sq, Sk] that drops a third of the pairs, chosen at random.
 DenseMask RandomMask(const Problem& problem, ElementType type) {
   const int64_t sq = problem.lengths.sq[0], sk = problem.lengths.sk[0];
   std::mt19937_64 random(11);

@@ -1,5 +1,5 @@
-// The command line while memory is short. Each allocation of the program fails in turn, alone and with all later ones.
-// The program must report the shortage in one line and leave no file, or its result must be right.
+// Runs the command line while memory is short. In turn, each allocation of the program fails, alone or with all later
+// ones. The program must report the shortage in one line and leave no file, or its result must be right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace fa::test {
 namespace {
 
 constexpr int kFailure = 1;
-// Each failing allocation costs one process, which takes some hundredths of a second.
+// Each failing allocation takes one process, which runs for some hundredths of a second.
 constexpr int64_t kMostRuns = 60, kMostPlaces = 1 << 20;
 
 class CliMemory : public ::testing::TestWithParam<bool> {
@@ -25,9 +25,9 @@ class CliMemory : public ::testing::TestWithParam<bool> {
     const std::string failing = "FA_FAILING_ALLOCATION=" + std::to_string(place) + (GetParam() ? "+" : "");
     return RunCli(arguments, "FA_NUM_THREADS=2 LD_PRELOAD='" FA_SHORT_OF_MEMORY "' " + failing);
   }
-  /// Runs the command while one of its allocations fails: each of the first allocations, then ever fewer of the later
-  /// ones. A run may still end with `usual`, the exit code of a run with memory. Then `right` must say that its result
-  /// is right.
+  /// Runs the command again and again. In each run one allocation fails: first the earliest ones, one after another,
+  /// then later ones at growing distances. A run may still end with `usual`, the exit code of a run with memory. Then
+  /// `right` must find that its result is right.
   template <typename Right>
   void Walk(const std::string& arguments, int usual, const Right& right) {
     const std::vector<std::string> before = call_.scratch().Names();
@@ -48,7 +48,7 @@ class CliMemory : public ::testing::TestWithParam<bool> {
     EXPECT_GT(failures, kMostRuns / 2);
   }
 
-  static constexpr int64_t kStep = 6;  // with this step 60 runs reach allocation 20,000
+  static constexpr int64_t kStep = 6;  // with this step, 60 runs reach allocation 20,000
   ForwardCall call_;
 };
 

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr float kMax = std::numeric_limits<float>::max();
 
-/// Partial results of one head of one column. A row is (out, max, sum).
+/// Partial results of one head with one column. Row i is (out[i], max[i], sum[i]).
 struct Partial {
   std::vector<float> out, max, sum;
 };
@@ -30,7 +30,7 @@ class CliMerge : public ::testing::Test {
   void Save(const std::string& name, std::vector<int64_t> shape, const std::vector<float>& values) {
     npy::Save(scratch_.Path(name + ".npy"), ArrayOf(ElementType::kF32, std::move(shape), values));
   }
-  /// Saves both partials, and returns the flags that name them and the outputs.
+  /// Saves both partial results. Returns the flags for their files and for the outputs.
   std::string Files(const Partial& prev, const Partial& cur, const std::vector<int64_t>& out_shape,
                     const std::vector<int64_t>& stats_shape) {
     std::string flags;
@@ -57,13 +57,13 @@ TEST_F(CliMerge, JoinsRowsAndPassesOverAbsentPartials) {
   const std::string files = Files(prev, cur, {4, 1, 1}, {1, 1, 4});
   const CliResult result = RunCli("run merge --layout SBH" + files);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  // Row 0 has keys in both partials: s = 2/e + 3 in units of e^1. u is the roundoff of f32, and there are some ten
-  // operations.
+  // Row 0 has keys in both partial results. Its sum is s = 2/e + 3, relative to the maximum 1. There are some ten
+  // operations, each with the roundoff u of f32.
   const double sum = 2 * std::exp(-1.0) + 3, out = (1 * 2 * std::exp(-1.0) + 5 * 3) / sum;
   EXPECT_EQ(Result("max.npy", 0), 1);
   EXPECT_NEAR(Result("sum.npy", 0), sum, 16 * 0x1p-24 * sum);
   EXPECT_NEAR(Result("out.npy", 0), out, 16 * 0x1p-24 * out);
-  // Row 1 has no keys in the first partial, row 2 none in the second, and row 3 none in either.
+  // Row 1 has no keys in the first partial result, row 2 in the second, and row 3 in both.
   EXPECT_EQ(Result("out.npy", 1), 6);
   EXPECT_EQ(Result("max.npy", 1), 2);
   EXPECT_EQ(Result("sum.npy", 1), 5);
@@ -101,7 +101,7 @@ TEST_F(CliMerge, NoHeadsAreAMistake) {
 }
 
 TEST_F(CliMerge, HalvesOfTheKeysJoinToAllOfThem) {
-  // Attention over 40 keys is compared with the merge of the first 24 and the last 16.
+  // The test compares attention over 40 keys with the merge of the first 24 and the last 16 keys.
   reference::Problem problem = {.heads = 2, .heads_kv = 2, .d = 16, .dv = 16, .lengths = {.sq = {7}, .sk = {40}}};
   ForwardCall all("BNSD", problem);
   ASSERT_EQ(all.Run().exit_code, 0);
@@ -134,8 +134,8 @@ TEST_F(CliMerge, HalvesOfTheKeysJoinToAllOfThem) {
   ASSERT_EQ(RunCli(merge).exit_code, 0);
   const npy::Array merged = npy::Load(scratch_.Path("out.npy")), whole = npy::Load(all.scratch().Path("out.npy"));
   ASSERT_EQ(merged.shape(), whole.shape());
-  // Both results are within the bound of a forward over 40 keys, (2 (D + 6) A + 2 Sk + 8) u max|v| with A < 8 here. The
-  // merge adds a dozen roundings.
+  // Both results are within the bound of a forward over 40 keys, (2 (D + 6) A + 2 Sk + 8) u max|v|. Here A, the sum of
+  // the magnitudes of a score's terms, is below 8. The merge adds a dozen roundings.
   double largest_v = 0;
   for (const float value : v) largest_v = std::max(largest_v, static_cast<double>(std::fabs(value)));
   const double bound = 2 * (2 * (16 + 6) * 8 + 2 * 40 + 8 + 12) * 0x1p-24 * largest_v;

@@ -1,4 +1,4 @@
-// Tests which files the command line leaves behind: all files that a command names, or none, however the process ends.
+// Tests which files a command leaves behind: all files that it names, or none, however its process ends.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,14 +29,14 @@ using ::testing::IsEmpty;
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
 
-/// Returns the exit code, or the negative signal that ended the process.
+/// Waits for the process. Returns its exit code, or minus the signal that ended it.
 int EndOf(pid_t pid) {
   int status = 0;
   if (waitpid(pid, &status, 0) != pid) return 1000;
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/// Starts `fa ARGUMENTS` with SIGHUP and similar signals handled as in a shell's foreground.
+/// Starts `fa ARGUMENTS`. SIGHUP and similar signals have the effect that they have in a shell's foreground.
 pid_t StartCli(const std::string& arguments) {
   const std::string command = "exec " FA_CLI_COMMAND " " + arguments + " </dev/null 2>/dev/null";
   const pid_t pid = fork();
@@ -46,7 +46,7 @@ pid_t StartCli(const std::string& arguments) {
   _exit(127);
 }
 
-/// A call whose statistics are longer than a pipe holds.
+/// A call whose statistics are longer than the capacity of a pipe.
 class LongOutputs : public ::testing::Test {
  protected:
   LongOutputs()
@@ -54,8 +54,8 @@ class LongOutputs : public ::testing::Test {
         before_(call_.scratch().Names()) {}
 
   [[nodiscard]] std::string Path(const std::string& name) const { return call_.scratch().Path(name); }
-  /// Starts a call whose first output is a file and whose second is a pipe. When it returns, the file is written but
-  /// has no name yet, and the pipe is full.
+  /// Starts a call whose first output is a file and whose second is a pipe. On return, the file is written but has no
+  /// name yet, and the pipe is full.
   [[nodiscard]] pid_t StartAndStopAtThePipe(int* pipe_end) const {
     EXPECT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
     const pid_t pid = StartCli("run forward" + call_.flags + " --out " + Path("out.npy") + " --lse " + Path("pipe"));
@@ -91,7 +91,7 @@ TEST_F(LongOutputs, LeaveNothingWhenAReaderGoes) {
 }
 
 TEST_F(LongOutputs, BeyondTheLimitOnFileSizesAreAnError) {
-  // The limit is 64 KiB, in units of 512 bytes. The text on stderr is shorter.
+  // The limit on files is 64 KiB, in units of 512 bytes. The text on stderr is shorter.
   const CliResult result = RunCli("run forward" + call_.flags + " --out " + Path("out.npy"), "ulimit -f 128;");
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_TRUE(result.HasOneLineOfError()) << result.err;
@@ -110,7 +110,7 @@ class CliLinks : public ::testing::Test {
   ForwardCall call_;
 };
 
-// numpy.save and a shell's `>` treat a link to a missing file in the same way.
+// numpy.save and a shell's `>` do the same with a link to a missing file.
 TEST_F(CliLinks, ToNoFileYetStayAndTheirFileIsMade) {
   fs::create_directory(Path("there"));
   fs::create_symlink("second.npy", Path("first.npy"));
@@ -199,7 +199,7 @@ TEST_P(StagedFiles, HaveThePermissionsOfAnyNewFile) {
   EXPECT_EQ(facts.st_mode & 0777, 0640U);
 }
 
-/// Runs `body` in a child on which signals have their usual effect.
+/// Runs `body` in a child in which signals have their default effect.
 int EndOfChild(const std::function<void()>& body) {
   const pid_t pid = fork();
   if (pid == 0) {

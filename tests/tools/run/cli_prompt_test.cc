@@ -1,4 +1,5 @@
-// fa run prompt, fa bench prompt and fa plan prompt give the library's bits, and their errors name the flag.
+// `fa run prompt` gives the library's bits. Errors of `fa run prompt`, `fa bench prompt` and `fa plan prompt` name the
+// flag.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ class Int8Files {
            " --deq-scale1 " + Path("scale0") + " --quant-scale1 " + Path("scale1") + " --deq-scale2 " + Path("scale2") +
            " --out " + Path("out") + " ";
   }
-  /// Computes the same call through the library and returns its output.
+  /// Makes the same call through the library and returns its output.
   [[nodiscard]] std::vector<uint16_t> Direct(const PromptAttentionOptions& options, std::vector<int64_t> lengths) {
     std::vector<uint16_t> out(2 * 4 * 9 * 8);
     const auto view = [](npy::Array& array, DType dtype) {

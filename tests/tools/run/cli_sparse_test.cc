@@ -1,4 +1,4 @@
-// The sparse commands write the bytes of the library's own calls, and their errors name the wrong flags.
+// The sparse commands write the bytes that the library's own calls give. Their errors name the wrong flag.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ MutableTensorView ViewOf(npy::Array& array) {
   return {array.bytes(), view.dtype, view.shape, {}};
 }
 
-/// Files for a call of one batch element in BSND, and the same arrays in memory.
+/// Files for a call of one sequence in layout BSND, and the same arrays in memory.
 class CliSparse : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -63,7 +63,7 @@ class CliSparse : public ::testing::Test {
     npy::Save(Path(name), array);
     return array;
   }
-  /// Saves keys in pages. They take every second page of the file, from the last page down.
+  /// Saves keys in pages. They lie in every second page of the file, from the last page down.
   void SavePages(const std::string& name, const npy::Array& dense, int64_t size) const {
     constexpr int64_t kPages = kKeys / kPageRows;
     npy::Array pages(ElementType::kF32, {2 * kPages, kPageRows, 1, size});
@@ -99,7 +99,7 @@ class CliSparse : public ::testing::Test {
   [[nodiscard]] static CliResult Run(const std::string& command, const std::string& flags) {
     return RunCli("run " + command + " --layout BSND" + flags);
   }
-  /// Returns the results of a call in memory as the bytes of a file.
+  /// Returns the bytes of a file that holds the array.
   [[nodiscard]] std::string Bytes(const npy::Array& array) const {
     npy::Save(Path("want.npy"), array);
     return scratch_.Read("want.npy");
@@ -113,7 +113,7 @@ class CliSparse : public ::testing::Test {
     args.sparse_indices = ViewOf(lists_);
     return args;
   }
-  /// Runs the forward on files and in memory, and compares them.
+  /// Runs the forward on the files and in memory, and compares the results.
   void RunForward() {
     const CliResult result = Run("sparse-forward", AttentionFiles() + Files({{"out", "out.npy"},
                                                                              {"softmax-max", "max.npy"},
@@ -370,7 +370,7 @@ TEST_F(CliSparse, DenseLossWritesTheBytesOfTheLibrary) {
   constexpr int64_t kKeyHeads = 3;
   const npy::Array keys = Save("kd.npy", {1, kKeys, kKeyHeads, kD}, Tag::kK);
   const npy::Array key_ropes = Save("krd.npy", {1, kKeys, kKeyHeads, kRope}, Tag::kKRope);
-  // Any statistics whose sums are above 0 will do.
+  // Any statistics with sums above 0 are valid.
   const npy::Array max = Save("max.npy", {1, kKeyHeads, kQueries, kHeads / kKeyHeads}, Tag::kV);
   const npy::Array max_index = Save("maxi.npy", {1, 1, kQueries}, Tag::kV);
   npy::Array sum(ElementType::kF32, max.shape()), sum_index(ElementType::kF32, max_index.shape());

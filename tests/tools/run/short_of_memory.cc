@@ -1,5 +1,5 @@
-// A library for LD_PRELOAD that makes allocations of the program's main fail. FA_FAILING_ALLOCATION=N makes allocation
-// N fail, counted from 1 at the start of main; N+ makes all later ones fail too.
+// A library for LD_PRELOAD that makes allocations of a program fail. FA_FAILING_ALLOCATION=N makes allocation N after
+// the start of main fail. With N+ all later ones fail too.
 #include <dlfcn.h>
 #include <malloc.h>
 

@@ -1,5 +1,4 @@
-// fa bench backward: times the computation of all gradients of a dense forward. The time of the forward itself does not
-// count.
+// fa bench backward: times the computation of all gradients of a dense forward, without the forward itself.
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-// fa bench decode: times few query rows against long keys. The result is compared with the rate at which this machine
+// fa bench decode: times few query rows against many keys. The report compares this with the rate at which the machine
 // reads memory.
 
 #include <memory>

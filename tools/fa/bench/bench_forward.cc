@@ -1,5 +1,5 @@
-// fa bench forward: measures FLOP/s, counting unmasked work only, as a fraction of this machine's peak. The peak is
-// measured in the same run.
+// fa bench forward: measures FLOP/s, in which masked pairs do not count, as a fraction of this machine's peak. The peak
+// is measured in the same run.
 
 #include <memory>
 

@@ -1,4 +1,5 @@
-// fa bench prompt: reports int8 as a fraction of the peak of int8 dot products, and floats as `fa bench forward` does.
+// fa bench prompt: reports the rate for int8 as a fraction of the peak of int8 dot products, and for floats as `fa
+// bench forward` does.
 
 #include <functional>
 #include <memory>

@@ -28,9 +28,9 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // The rate of reading memory, which other programs read too, varies more than the rate of an arithmetic unit, which
-  // one core has to itself. If memory is compared, the fraction of the arithmetic unit hardly matters, so both
-  // references get this agreement.
+  // Other programs read memory too, but a core has its arithmetic unit to itself. So the rate of reading memory varies
+  // more. If memory is compared, the fraction of the arithmetic unit hardly matters, so both references get this
+  // agreement.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

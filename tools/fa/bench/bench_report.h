@@ -31,11 +31,11 @@ struct BenchFlags {
   MeasureFlags measure;
 };
 
-/// Adds the command `name` with these flags; `run` gets their values.
+/// Adds the command `name` with these flags. `run` gets the values of the flags.
 void AddBench(CLI::App& bench, const char* name, const char* text, std::function<void(const BenchFlags&)> run,
               bool takes_int8 = false);
 
-/// The words and sizes that say which call was measured.
+/// What the report says about the call that was measured.
 struct BenchSubject {
   std::vector<int64_t> shape;
   DType dtype = DType::kF32;
@@ -53,22 +53,23 @@ struct BenchCall {
   PlanInfo info;
   double bytes = 0;  ///< bytes of the tensors that `bytes_of` names
   const char* bytes_of = "inputs and outputs";
-  /// The memory that `bytes` counts, or empty. If `memory` is not empty, the call is also compared with the rate at
-  /// which the same number of threads reads this memory. A memory that is too small to measure is not compared.
+  /// The memory that `bytes` counts, or empty. If it is not empty, the call is also compared with the rate at which as
+  /// many threads read this memory. Memory that is too small to measure is not compared.
   std::vector<std::span<const std::byte>> memory = {};
   std::string dtype = {};  ///< the type to report if it is not the subject's
   int64_t block_size = 0;  ///< rows per page of keys in pages
   std::function<void()> call;
-  std::function<void()> check;  ///< checks the results of a call before calls are timed; throws Failure
+  std::function<void()> check;  ///< checks a call's results before calls are timed; throws Failure
 };
 
-/// Adds the facts of the timing that every benchmark reports: seconds, rates, and the fraction of the first reference,
-/// which is an arithmetic unit.
+/// Adds what every benchmark reports about its timing: seconds, rates, and the fraction of the first reference, which
+/// is an arithmetic unit.
 void AddTiming(const bench::BracketedTiming& timing, double flops, const char* unit, nlohmann::ordered_json& json);
-/// Prints the facts that AddTiming added as lines of text.
+/// Prints what AddTiming added, as lines of text.
 void PrintTiming(const nlohmann::ordered_json& result);
 
-/// Calls once, checks, times the call in rounds between measurements of this machine's peak, and prints the outcome.
+/// Makes a call, checks its results, times calls in rounds between measurements of this machine's peak, and prints the
+/// outcome.
 void MeasureAndReport(const BenchCall& bench);
 
 }  // namespace fa::tool

@@ -1,5 +1,5 @@
-// The benchmarks fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss and
-// dense-indexer-kl-loss.
+// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: times
+// these operators.
 
 #include <memory>
 
@@ -21,12 +21,12 @@ struct SparseBench {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  int64_t rows;  ///< default number of query tokens; takes about 0.1 s on two cores
+  int64_t rows;  ///< default number of query tokens, for about 0.1 s on two cores
   void (*run)(const SparseBench& bench, const SparseBenchFlags& flags, const SparseCase& sparse, Context& context);
   bool takes_pages = false;
 };
 
-/// The parts of a benchmark that differ from operator to operator.
+/// What differs from operator to operator in a benchmark.
 template <typename Args>
 struct OperatorCall {
   const Args& args;
@@ -92,7 +92,7 @@ void RunIndexerBackward(const SparseBench& bench, const SparseBenchFlags& flags,
       {args, KeyBytes(sparse), "keys", [&] { data.CheckBackward(); }});
 }
 
-/// The data that both losses need.
+/// The data that both the sparse and the dense loss need.
 struct LossData {
   LossData(const SparseCase& sparse, Context& context) : attention(sparse), indexer(sparse), args(sparse.LossArgs()) {
     attention.SetLossArgs(context, args);

@@ -57,7 +57,7 @@ check::BackwardHead BackwardData::Head(int64_t batch, int64_t head) const {
   const Layout layout = case_.options.layout;
   const check::HeadRows out = forward_.OutRows(batch, head);
   const check::HeadRows d_out = RowsOf(d_out_, OutputLayout(layout), case_.OutSizes(), batch, head);
-  // Statistics lie as [B,N,Sq], or in TND with the heads innermost.
+  // Statistics have the order [B,N,Sq]. In TND the heads are innermost.
   const Layout stats_layout = layout == Layout::kTND ? Layout::kTND : Layout::kBNSD;
   const TensorStrides stats = StridesOf(stats_layout, {case_.batch, case_.sq, case_.heads, 1});
   const int64_t first = batch * stats.batch + head * stats.head;

@@ -11,24 +11,24 @@
 
 namespace fa::tool {
 
-/// Memory for the backward of a ForwardCase: ForwardData, the results of its forward, and a random gradient of the
-/// output.
+/// The tensors of a ForwardCase's backward in memory: a ForwardData, the results of its forward, and a random gradient
+/// of the output.
 class BackwardData {
  public:
   /// Runs the forward, whose results the backward needs. Throws Failure.
   BackwardData(const ForwardCase& forward, Context& context);
 
-  /// Returns the backward call on this memory.
+  /// Returns the arguments of the backward, whose tensors are in this object.
   [[nodiscard]] AttentionGradArgs Args();
   /// Returns the bytes of the inputs and the gradients, each counted once.
   [[nodiscard]] double bytes() const;
 
-  /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure if a
-  /// column differs by more than rounding explains.
+  /// Compares some rows of every gradient with a double-precision computation from the same inputs. Throws Failure if
+  /// an element differs by more than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
-  /// Works like CheckRows, for these rows of queries and of keys only. Row numbers count within a sequence, or for TND
-  /// within the whole pack.
+  /// Works like CheckRows, for these rows of queries and of keys only. Rows are numbered within a sequence, or in TND
+  /// over all packed sequences.
   double CheckRows(const std::vector<SequenceShards::Interval>& queries,
                    const std::vector<SequenceShards::Interval>& keys) const;
 

@@ -15,7 +15,7 @@ namespace fa::tool {
 Tensor NewLike(const TensorView& view) { return NewTensor(view.dtype, {view.shape.begin(), view.shape.end()}); }
 
 void FillRandom(Tensor& tensor, uint64_t seed) {
-  // Each element is the scaled sum of four uniform 16-bit numbers, which one random word gives.
+  // An element is a scaled sum of four uniform 16-bit numbers. One random 64-bit word gives all four.
   std::mt19937_64 random(seed);
   const double deviation = 65536 * std::sqrt(4.0 / 12.0);
   for (int64_t i = 0; i < tensor.array.size(); ++i) {

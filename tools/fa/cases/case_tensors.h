@@ -11,24 +11,25 @@
 
 namespace fa::tool {
 
-/// Returns uninitialised memory of the shape and type of `view`.
+/// Returns a tensor with the shape and type of `view`, not initialised.
 [[nodiscard]] Tensor NewLike(const TensorView& view);
-/// Fills the tensor with nearly normal values of variance 1, the same in every run.
+/// Fills the tensor with nearly normal values of variance 1. They are the same in every run.
 void FillRandom(Tensor& tensor, uint64_t seed);
-/// Returns a table of the shape of `table` that names every page once. The order is random, but the same in every run.
+/// Returns a table with the shape of `table` that names every page once. The order is random, and the same in every
+/// run.
 [[nodiscard]] Tensor RandomPages(const TensorView& table);
-/// Returns the rows of one head of a dense tensor of that layout.
+/// Returns one head's rows in a dense tensor of this layout.
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
                                      int64_t head);
 
-/// A row of a result as it should be. `bound` has one entry per column.
+/// A row of a result as it must be. `bound` has one entry per column.
 struct ExpectedRow {
   std::string name;  ///< "out[batch 0, head 1, row 2"; CheckRow adds the column
   const std::vector<double>& value;
   const std::vector<double>& bound;
 };
-/// Throws Failure if a column is further from the expected value than its bound.
-/// @return the largest distance, as a fraction of its bound
+/// Throws Failure if an element is further from the expected value than its bound.
+/// @return the largest distance, as a fraction of the element's bound
 double CheckRow(const check::HeadRows& got, int64_t row, const ExpectedRow& want);
 
 }  // namespace fa::tool

@@ -11,7 +11,7 @@
 
 namespace fa::tool {
 
-/// A decode described by its sizes: few queries against a batch of equally long keys.
+/// The flags that describe a decode by its sizes: a batch of few queries against equally many keys per sequence.
 struct DecodeCaseFlags {
   ForwardCaseFlags forward;
   int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
@@ -19,16 +19,16 @@ struct DecodeCaseFlags {
 
 void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
 
-/// A decode call. `args` points into this object, which therefore stays at its address.
+/// A decode call. `args` points into this object, which therefore cannot be copied.
 class DecodeCase {
  public:
-  /// Makes tensors with placeholders for data, which are enough to plan. With a compressed --dtype queries are bf16.
+  /// Makes tensors without contents, which are enough to plan. If --dtype is a compressed type, queries are bf16.
   /// Throws UsageError, Failure.
   explicit DecodeCase(const DecodeCaseFlags& flags);
   DecodeCase(const DecodeCase&) = delete;
   DecodeCase& operator=(const DecodeCase&) = delete;
 
-  std::optional<DType> compressed;  ///< the type of compressed keys and values
+  std::optional<DType> compressed;  ///< the type of keys and values if they are compressed
   ForwardCase forward;              ///< the same call on dense keys of the query's type
   int64_t block_size;
   DecodeAttentionArgs args;
@@ -36,10 +36,10 @@ class DecodeCase {
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (forward.sk + block_size - 1) / block_size : 0; }
-  /// Returns the sizes of k or v. If keys lie in pages, a page takes the place of a batch element.
+  /// Returns the sizes of k or v. If keys lie in pages, `batch` is the number of pages.
   [[nodiscard]] TensorSizes PageSizes(int64_t d) const;
-  /// Returns the layout of a page. In BNSD the heads of a page follow one another. In other layouts the heads lie side
-  /// by side in each row.
+  /// Returns the layout of a page. In BNSD a page has one head after another. In other layouts each row of a page has
+  /// all heads side by side.
   [[nodiscard]] Layout PageLayout() const;
 
  private:

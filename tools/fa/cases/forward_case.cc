@@ -39,7 +39,7 @@ ForwardCase::ForwardCase(const ForwardCaseFlags& flags) : dtype(ParseType(flags)
   if (shape.size() != 6 && shape.size() != 7) {
     throw UsageError(fmt::format("--shape: {} sizes, want B,N,Nkv,Sq,Sk,D[,Dv]", shape.size()));
   }
-  // The bytes of the call's tensors must not exceed 63 bits.
+  // The size in bytes of each tensor of the call must fit into 63 bits.
   for (const auto& sizes :
        {std::vector{shape[0], shape[1], shape[3], shape[5]}, std::vector{shape[0], shape[2], shape[4], shape[5]},
         std::vector{shape[0], shape[1], shape[3], shape.back()},

@@ -19,17 +19,17 @@ namespace fa::tool {
 struct ForwardCaseFlags {
   std::string shape;
   std::string dtype = "f32", layout = "BNSD";
-  bool takes_int8 = false;  ///< whether --dtype takes int8, as for prompt attention
+  bool takes_int8 = false;  ///< whether --dtype may be int8, as it may for prompt attention
   MaskFlags mask;
 };
 
 void AddForwardCaseFlags(CLI::App& command, ForwardCaseFlags& flags);
 
-/// A call that is described by its sizes alone. TND has `batch` sequences, all of sq queries and sk keys. `args` points
-/// into this object, which therefore stays at its address.
+/// A call described by its sizes alone. In TND there are `batch` sequences, each of sq queries and sk keys. `args`
+/// points into this object, which therefore cannot be copied.
 class ForwardCase {
  public:
-  /// Makes tensors with placeholders for data, which are enough to plan. Throws UsageError, Failure.
+  /// Makes tensors without contents, which are enough to plan. Throws UsageError, Failure.
   explicit ForwardCase(const ForwardCaseFlags& flags);
   ForwardCase(const ForwardCase&) = delete;
   ForwardCase& operator=(const ForwardCase&) = delete;
@@ -45,7 +45,7 @@ class ForwardCase {
   [[nodiscard]] TensorSizes KeySizes() const { return {batch, sk, heads_kv, d}; }
   [[nodiscard]] TensorSizes ValueSizes() const { return {batch, sk, heads_kv, dv}; }
   [[nodiscard]] TensorSizes OutSizes() const { return {batch, sq, heads, dv}; }
-  /// Returns the backward of the call with dq, dk and dv, and no other gradient.
+  /// Returns the arguments of the call's backward, which asks for dq, dk and dv only.
   [[nodiscard]] AttentionGradArgs GradArgs() const;
   /// Returns B, N, Nkv, Sq, Sk, D and, if it differs from D, Dv.
   [[nodiscard]] std::vector<int64_t> Shape() const;

@@ -11,12 +11,12 @@
 
 namespace fa::tool {
 
-/// Memory for a ForwardCase. Its inputs are random, nearly normal with variance 1, and the same in every run.
+/// The tensors of a ForwardCase in memory. Inputs are random, nearly normal with variance 1, and the same in every run.
 class ForwardData {
  public:
   explicit ForwardData(const ForwardCase& forward);
 
-  /// Returns the forward call on this memory.
+  /// Returns the arguments of the forward, whose tensors are in this object.
   [[nodiscard]] AttentionArgs Args();
   /// Returns the bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;
@@ -25,11 +25,12 @@ class ForwardData {
   /// Returns the bytes of keys and values alone.
   [[nodiscard]] double key_value_bytes() const;
 
-  /// Compares some rows of the output with a double-precision computation. Throws Failure if a column differs by more
+  /// Compares some rows of the output with a double-precision computation. Throws Failure if an element differs by more
   /// than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
-  /// Works like CheckRows, for these rows only. Row numbers count within a sequence, or for TND within the whole pack.
+  /// Works like CheckRows, for these rows only. Rows are numbered within a sequence, or in TND over all packed
+  /// sequences.
   double CheckRows(const std::vector<SequenceShards::Interval>& rows) const;
 
   /// Returns the query rows of head `head`.
@@ -46,10 +47,10 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
-/// Returns all rows of an axis whose sequences (in TND: whose pack) have `length` rows.
+/// Returns one interval with all rows of queries or of keys: [0, length), or in TND [0, batch * length).
 [[nodiscard]] std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length);
 
-/// Returns whether query row `row` of the case sees the key, by the rule and the dense mask of the case.
+/// Returns whether the case's rule and dense mask let query row `row` see the key.
 [[nodiscard]] bool KeepsPair(const ForwardCase& forward, int64_t batch, int64_t head, int64_t row, int64_t key);
 
 }  // namespace fa::tool

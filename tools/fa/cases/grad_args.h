@@ -6,7 +6,7 @@
 
 namespace fa::tool {
 
-/// Returns the backward of a forward call, with the forward's inputs set and nothing else.
+/// Returns the arguments of the backward of a forward call. Only the forward's inputs are set.
 [[nodiscard]] AttentionGradArgs GradArgsOf(const AttentionArgs& forward);
 
 }  // namespace fa::tool

@@ -20,7 +20,7 @@ IndexerData::IndexerData(const SparseCase& sparse)
   FillRandom(q_, 11);
   FillRandom(k_, 12);
   FillRandom(weights_, 13);
-  // The weights have the size that they have in models, where scores are about 1.
+  // Weights are as large as in models, so that scores are about 1.
   const double scale = 1 / std::sqrt(static_cast<double>(case_.index_heads * case_.index_d));
   for (int64_t i = 0; i < weights_.array.size(); ++i) {
     const double weight = check::LoadElement(weights_.array.bytes(), weights_.dtype, i);
@@ -83,7 +83,7 @@ void IndexerData::SetStatistics(Context& context, DenseIndexerLossArgs& args) {
   max_ = NewLike(args.softmax_max_index);
   sum_ = NewLike(args.softmax_sum_index);
   for (int64_t token = 0; token < case_.batch * case_.s1; ++token) {
-    // The token's scores of all keys, in descending order.
+    // The token's scores of all its keys, in descending order.
     const int64_t limit = case_.Limit(token % case_.s1);
     const float* scores = values_.array.as<float>().data() + token * case_.k;
     const double max = limit == 0 ? 0 : static_cast<double>(scores[0]);
@@ -116,8 +116,8 @@ check::IndexerToken IndexerData::Token(int64_t token, std::vector<int64_t> keys)
   return indexer;
 }
 
-// Checks that a list is in order of the scores, and that no key outside the list has a larger score. Both conditions
-// are checked up to the error of f32.
+// Checks that the list is in the order of the scores, and that no key outside the list has a larger score. The error of
+// f32 is allowed in both.
 void IndexerData::CheckSelection(int64_t token) const {
   const int64_t limit = case_.Limit(token % case_.s1);
   std::vector<int64_t> all(static_cast<size_t>(limit));
@@ -131,7 +131,7 @@ void IndexerData::CheckSelection(int64_t token) const {
   };
   std::vector<bool> taken(static_cast<size_t>(limit));
   const int64_t used = std::min(case_.k, limit);
-  double last = INFINITY;  // the previous score, at the upper end of its tolerance
+  double last = INFINITY;  // the score before this one, plus its tolerance
   for (int64_t i = 0; i < case_.k; ++i) {
     if (i >= used) {
       if (list[i] != -1 || values[i] != -INFINITY) fail(i, "want -1 and -inf");

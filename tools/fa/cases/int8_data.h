@@ -9,18 +9,18 @@
 
 namespace fa::tool {
 
-/// Memory for an int8 case of prompt attention. Its bytes are random and the same in every run.
+/// The tensors of an int8 case of prompt attention in memory. Their bytes are random and the same in every run.
 class Int8Data {
  public:
   explicit Int8Data(const ForwardCase& prompt);
 
-  /// Returns the call on this memory.
+  /// Returns the arguments of the call, whose tensors are in this object.
   [[nodiscard]] const PromptAttentionArgs& args() const { return args_; }
   /// Returns the bytes of the inputs and the output, each counted once.
   [[nodiscard]] double bytes() const;
 
-  /// Compares the first row, the last row and some rows between with plain loops in double. Throws Failure if a column
-  /// differs by more than rounding explains.
+  /// Compares the first, the last and some other rows with plain loops in double. Throws Failure if an element differs
+  /// by more than rounding explains.
   /// @return the largest error, as a fraction of what rounding explains
   double CheckRows() const;
 

@@ -9,17 +9,17 @@
 
 namespace fa::tool {
 
-/// The rows that one rank holds of a tensor with equally long sequences.
+/// The rows of a tensor that one rank holds. All sequences of the tensor have equally many rows.
 struct HeldRows {
-  // The row numbers within each sequence, or if packed, within the whole pack.
+  // The numbers of the rows within each sequence, or if packed, within all sequences together.
   const std::vector<SequenceShards::Interval>& intervals;
   int64_t batch = 0, heads = 0;
   int64_t length = 0;  ///< rows of a sequence
   bool packed = false;
 };
 
-/// Calls check(batch, head, row) for the first and the last row, where masks and tails differ most, and for `random`
-/// rows between. Without rows it calls nothing. The chosen rows are the same in every run.
+/// Calls check(batch, head, row) for the first and the last row, in which masks and tails differ most, and for `random`
+/// other rows, which are the same in every run. If there are no rows, calls nothing.
 /// @return the largest error that a check returned, or 0 without rows
 double CheckSomeRows(const HeldRows& rows, int random,
                      const std::function<double(int64_t batch, int64_t head, int64_t row)>& check);

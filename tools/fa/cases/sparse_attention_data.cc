@@ -14,7 +14,7 @@
 namespace fa::tool {
 namespace {
 
-/// Returns the columns of `a` followed by the columns of `b`. Both tensors have equally many rows.
+/// Returns a tensor whose rows are those of `a`, each followed by the same row of `b`.
 Tensor Beside(const Tensor& a, const Tensor& b, int64_t a_columns, int64_t b_columns) {
   const size_t element = fa::SizeOf(a.dtype);
   const int64_t rows = a_columns == 0 ? 0 : a.array.size() / a_columns;
@@ -28,7 +28,8 @@ Tensor Beside(const Tensor& a, const Tensor& b, int64_t a_columns, int64_t b_col
   return both;
 }
 
-/// Returns the address where the call reads keys: the data of `keys`, or of the pages that hold the keys.
+/// Returns the address at which the call reads keys. This is the data of `pages` if keys lie in pages, and otherwise of
+/// `keys`.
 const std::byte* DataOf(const Tensor& keys, const Tensor& pages, const SparseCase& sparse) {
   return (sparse.paged() ? pages : keys).array.bytes();
 }
@@ -49,8 +50,8 @@ Tensor RandomLists(const SparseCase& sparse) {
   int32_t* list = lists.array.as<int32_t>().data();
   for (int64_t token = 0; token < sparse.batch * sparse.s1; ++token, list += sparse.k) {
     const int64_t limit = sparse.Limit(token % sparse.s1);
-    // The keys below the limit are shuffled among themselves, so the first `limit` entries are always the keys below
-    // the limit. At the start of a sequence the keys are put in order again.
+    // The keys below the limit are shuffled among themselves, so the first `limit` entries of `keys` are always these
+    // keys. At the start of each sequence, `keys` is put in order again.
     if (token % sparse.s1 == 0) std::iota(keys.begin(), keys.end(), 0);
     for (int64_t i = 0; i < sparse.k; ++i) {
       if (i >= limit) {
@@ -267,7 +268,7 @@ void SparseAttentionData::CheckKeyRow(int64_t batch, int64_t key) const {
            {.name = "dk_rope" + place, .value = rope.value, .bound = rope.bound});
 }
 
-// Checks the first and the last token, where limits and tails differ most, and one token between.
+// Checks the first and the last token, in which limits and tails differ most, and one other token.
 void SparseAttentionData::CheckForward() const {
   if (out_.array.size() == 0) return;
   for (const int64_t i : {0, 1, 2}) {

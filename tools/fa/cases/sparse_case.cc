@@ -39,8 +39,8 @@ SparseMask ParseMode(int64_t mode) {
   throw UsageError(fmt::format("--sparse-mode: {}, want 0 or 3", mode));
 }
 
-// Refuses sizes whose tensor does not fit into 63 bits. SparseCase checks bounds of all its tensors, so that no tensor
-// of the call is larger.
+// Refuses sizes of a tensor that has 2^63 bytes or more. SparseCase calls it with sizes that are upper bounds for every
+// tensor of the call.
 void CheckSizes(const char* flag, const std::string& text, const std::vector<int64_t>& sizes) {
   if (!npy::BytesOf(sizes, npy::ElementType::kF32)) {
     throw UsageError(fmt::format("{}: {}, want sizes of at least 0 and tensors below 2^63 bytes", flag, text));
@@ -118,7 +118,7 @@ SparseCase::SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags)
   CheckSizes("--shape", flags.shape, {batch, s1, k});
   CheckSizes("--shape", flags.shape, {batch, s2, std::max(d, index_d)});
   CheckSizes("--shape", flags.shape, {batch, std::max(s1, s2), std::max<int64_t>(heads, 1), d_rope});
-  // A sequence may fill only a part of its last page, so its pages may be larger than its keys.
+  // A sequence may fill only a part of its last page. So the pages may take more memory than the keys.
   CheckSizes("--block-size", std::to_string(block_size), {batch, block_size, std::max(d, index_d) + d_rope});
   if (layout == Layout::kTND || paged()) CheckListedSequences("--shape", batch);
   if (layout == Layout::kTND) {
@@ -135,7 +135,7 @@ int64_t SparseCase::Limit(int64_t t) const {
 std::string SparseCase::MaskText() const { return fmt::format("sparse-mode {}", static_cast<int>(mask)); }
 
 MutableTensorView SparseCase::PerRow(DType type, int64_t rows, int64_t row_heads, int64_t size) const {
-  static char present;  // planning asks only whether a tensor is there
+  static char present;  // planning only asks whether a tensor is given
   const int64_t seq = layout == Layout::kTND ? batch * rows : rows;
   const std::vector<int64_t> sizes = ShapeOf(layout, {.batch = batch, .seq = seq, .heads = row_heads, .d = size});
   return {&present, type, Dims(std::span(sizes)), {}};

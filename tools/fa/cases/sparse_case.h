@@ -25,24 +25,24 @@ struct SparseCaseFlags {
   int64_t block_size = 0;  ///< if > 0, keys and values lie in pages of this many rows
 };
 
-/// The kind of a command: which flags it has, and which sizes its --shape has.
+/// The kind of a command, which decides about its flags and about the sizes of its --shape.
 enum class SparseCaseKind : uint8_t {
   kAttention,     ///< B,N,S1,S2,D,Drope,K
   kIndexer,       ///< B,Nidx,S1,S2,D,K
   kDenseIndexer,  ///< like kIndexer, but without K, because all keys take part
-  kLoss,          ///< like kAttention; the indexer's sizes have the flag --indexer
+  kLoss,          ///< like kAttention; the flag --indexer gives the indexer's sizes
   kDenseLoss,     ///< like kLoss, but without K, because all keys take part
 };
-/// Adds the flags. Their defaults are the sizes of DeepSeek-V3.2, with `rows` query tokens.
+/// Adds the flags. The default sizes are those of DeepSeek-V3.2, with `rows` query tokens.
 void AddSparseCaseFlags(CLI::App& command, SparseCaseKind kind, int64_t rows, SparseCaseFlags& flags);
 /// Adds --block-size, for commands whose operators take pages.
 void AddPagesFlag(CLI::App& command, SparseCaseFlags& flags);
 
-/// A call that is described by its sizes alone. TND has `batch` sequences, all of s1 queries and s2 keys. The arguments
-/// and options that its members return point into this object, which therefore stays at its address.
+/// A call described by its sizes alone. In TND there are `batch` sequences, each of s1 queries and s2 keys. The
+/// arguments and options that its members return point into this object, which therefore cannot be copied.
 class SparseCase {
  public:
-  /// Makes a case whose tensors are present but have no contents, which is enough to plan. Throws UsageError.
+  /// Makes a case whose tensors are given but have no contents, which is enough to plan. Throws UsageError.
   SparseCase(SparseCaseKind kind, const SparseCaseFlags& flags);
   SparseCase(const SparseCase&) = delete;
   SparseCase& operator=(const SparseCase&) = delete;
@@ -67,18 +67,18 @@ class SparseCase {
   [[nodiscard]] DenseIndexerLseOptions LseOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] SparseIndexerLossArgs LossArgs() const;
   /// For kDenseLoss: returns arguments with the tensors of `shared`, which come from LossArgs() and may have contents.
-  /// The indexer's statistics are added without contents.
+  /// The indexer's statistics are given, without contents.
   [[nodiscard]] DenseIndexerLossArgs DenseLossArgs(const SparseIndexerLossArgs& shared) const;
   [[nodiscard]] SparseIndexerLossOptions LossOptions() const { return {.layout = layout, .mask = mask}; }
   [[nodiscard]] DenseIndexerLossOptions DenseLossOptions() const { return {.layout = layout, .mask = mask}; }
 
   [[nodiscard]] bool paged() const { return block_size > 0; }
   [[nodiscard]] int64_t pages_of_one() const { return paged() ? (s2 + block_size - 1) / block_size : 0; }
-  /// Returns keys or values of `size` columns in one tensor, even if the call has pages.
+  /// Returns a view of keys or values of `size` columns as one tensor, even if the call has pages.
   [[nodiscard]] MutableTensorView Keys(int64_t size) const { return PerRow(dtype, s2, 1, size); }
   /// Returns the number of keys that query token t of a sequence may select.
   [[nodiscard]] int64_t Limit(int64_t t) const;
-  /// Returns the mask in words: "sparse-mode 3".
+  /// Returns the mask as text, such as "sparse-mode 3".
   [[nodiscard]] std::string MaskText() const;
 
  private:

@@ -11,14 +11,14 @@
 
 namespace fa::tool {
 
-/// Returns int32 lists of selected keys for a SparseCase, the same in every run. A list has different keys below the
-/// limit in random order, then -1.
+/// Returns int32 lists of selected keys for a SparseCase, which are the same in every run. A list has different keys
+/// below the limit in random order, and then -1.
 [[nodiscard]] Tensor RandomLists(const SparseCase& sparse);
 
-/// Returns the rows of keys [B, S2, columns], copied into the pages of `table`.
+/// Returns pages with the rows of `keys` [B, S2, columns], in the places that `table` gives them.
 [[nodiscard]] Tensor InPages(const SparseCase& sparse, const Tensor& keys, int64_t columns, const Tensor& table);
 
-/// Memory for the attention of a SparseCase. Its inputs are random and the same in every run.
+/// The tensors of a SparseCase's attention in memory. Inputs are random and the same in every run.
 class SparseAttentionData {
  public:
   explicit SparseAttentionData(const SparseCase& sparse);
@@ -26,20 +26,20 @@ class SparseAttentionData {
   [[nodiscard]] SparseAttentionArgs ForwardArgs();
   /// Runs the forward, then returns the backward's arguments. Throws Failure.
   [[nodiscard]] SparseAttentionGradArgs BackwardArgs(Context& context);
-  /// Runs the forward, then sets the attention's part of a loss. Throws Failure.
+  /// Runs the forward, then sets the arguments of a loss that belong to the attention. Throws Failure.
   void SetLossArgs(Context& context, SparseIndexerLossArgs& args);
 
-  /// Returns the bytes of keys and values, counted once for every query that selects them.
+  /// Returns the bytes of keys and values. A row counts once for every query that selects it.
   [[nodiscard]] double gathered_bytes() const;
 
   /// CheckForward and CheckBackward compare some rows with a double-precision computation from the same inputs. They
-  /// throw Failure if a row is wrong.
+  /// throw Failure if an element is wrong.
   void CheckForward() const;
   void CheckBackward() const;
 
-  /// Returns the attention that the loss needs for one query token. `token` counts over all sequences.
+  /// Returns the attention that the loss needs for one query token. `token` is numbered over all sequences.
   [[nodiscard]] check::TargetToken Target(int64_t token) const;
-  /// Returns the keys that a token selects, as row numbers within the token's sequence.
+  /// Returns the keys that a token selects, numbered within the token's sequence.
   [[nodiscard]] std::vector<int64_t> KeysOf(int64_t token) const;
   [[nodiscard]] TensorView lists() const { return lists_.View(); }
 
@@ -61,18 +61,18 @@ class SparseAttentionData {
   std::vector<bool> selected_;  // [token, key]: whether the token selects the key
   Tensor q_, k_, v_, q_rope_, k_rope_, out_, max_, sum_;
   Tensor table_, k_pages_, v_pages_, k_rope_pages_;  // only for calls with pages
-  Tensor whole_q_, whole_k_;                         // both parts of a head, one after the other
+  Tensor whole_q_, whole_k_;                         // columns of q and q_rope side by side, and of k and k_rope
   Tensor d_out_, dq_, dk_, dv_, dq_rope_, dk_rope_;
 };
 
-/// Memory for the indexer of a SparseCase. Its inputs are random and the same in every run.
+/// The tensors of a SparseCase's indexer in memory. Inputs are random and the same in every run.
 class IndexerData {
  public:
   explicit IndexerData(const SparseCase& sparse);
 
   [[nodiscard]] LightningIndexerArgs ForwardArgs();
   [[nodiscard]] LightningIndexerGradArgs BackwardArgs();
-  /// Sets the indexer's part of a loss.
+  /// Sets the arguments of a loss that belong to the indexer.
   void SetLossArgs(SparseIndexerLossArgs& args);
   /// Computes the statistics of the scores and sets them in `args`. Throws Failure.
   void SetStatistics(Context& context, DenseIndexerLossArgs& args);

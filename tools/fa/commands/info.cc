@@ -1,4 +1,4 @@
-// fa info prints the facts of this machine that the library sees.
+// fa info prints what the library knows about this machine.
 
 #include <fmt/format.h>
 

@@ -24,7 +24,7 @@ std::string CpuName(const Context& context) {
   return line.starts_with(kBegin) ? line.substr(kBegin.size()) : "";
 }
 
-/// Returns the number of bytes that "48K", "2048K" or "32M" means.
+/// Returns the number of bytes that a text such as "48K", "2048K" or "32M" means.
 int64_t BytesOfSize(const std::string& size) {
   const int64_t number = std::atoll(size.c_str());
   if (size.ends_with('K')) return number << 10;
@@ -44,7 +44,8 @@ std::vector<CacheFacts> DataCaches() {
   return caches;
 }
 
-/// Looks up a function of a library that libfa loads, by name. The tool itself does not link that library.
+/// Returns a function of a library that libfa loads, looked up by name, because the tool itself does not link that
+/// library.
 template <typename Function>
 Function* Loaded(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

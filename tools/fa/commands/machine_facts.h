@@ -20,7 +20,7 @@ struct CacheFacts {
 
 [[nodiscard]] nlohmann::ordered_json ToJson(const std::vector<CacheFacts>& caches);
 
-/// Facts about this machine that the operating system gives. A fact that the system does not give is empty.
+/// What the operating system says about this machine. A member is empty or 0 if the system does not say it.
 struct MachineFacts {
   std::string cpu;
   std::vector<CacheFacts> data_caches;
@@ -28,8 +28,8 @@ struct MachineFacts {
 };
 [[nodiscard]] MachineFacts ReadMachineFacts(const Context& context);
 
-/// Returns names and versions of the libraries of this process. A library that is loaded with libfa is asked at run
-/// time. The versions of the others are known when the tool is built.
+/// Returns names and versions of the libraries in this process. Libraries that libfa loads are asked when the tool
+/// runs. The other versions are those with which the tool was built.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> DependencyVersions();
 
 }  // namespace fa::tool

@@ -15,7 +15,7 @@ Progress::Progress(std::string text) : text_(std::move(text)) {
   try {
     thread_ = std::thread([this] { Show(); });
   } catch (const std::system_error&) {
-    // If the system has no thread to spare, the work goes on without this line.
+    // If the system cannot start a thread, the work goes on without a line of progress.
   }
 }
 

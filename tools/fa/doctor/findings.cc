@@ -22,9 +22,9 @@ bool Is(std::string_view value, std::string_view word) {
   return std::equal(value.begin(), value.end(), word.begin(), word.end(), same);
 }
 
-/// Returns whether a value of OMP_PROC_BIND binds threads. "false", "0" and an empty value do not.
+/// Returns whether this value of OMP_PROC_BIND binds threads. Only "false", "0" and an empty value do not.
 bool Binds(std::string_view value) { return !value.empty() && !Is(value, "false") && value != "0"; }
-/// Returns whether a value of KMP_AFFINITY binds threads. "none" and "disabled" do not, with modifiers or without.
+/// Returns whether this value of KMP_AFFINITY binds threads. Only values that contain "none" or "disabled" do not.
 bool BindsOfIntel(std::string_view value) {
   return value.find("none") == std::string_view::npos && value.find("disabled") == std::string_view::npos;
 }
@@ -43,7 +43,7 @@ constexpr const char* kBound =
 constexpr const char* kSpins = "OpenMP threads spin between their regions on the cores that fa works on";
 constexpr const char* kInvented = "hwloc describes an invented machine, for which fa chooses its threads";
 
-// Variables of fa, of the libraries that fa loads (hwloc, OpenBLAS), and of libraries that programs may load next to fa
+// Variables that fa reads, or libraries that fa loads (hwloc, OpenBLAS), or libraries that programs may load next to fa
 // (OpenMP, MKL).
 constexpr Variable kVariables[] = {
     {"FA_FORCE_ISA", IsAny, "every call runs at this level and not at the CPU's best"},
@@ -76,7 +76,7 @@ std::string SubjectOf(const SelfTestResult& result) {
 
 std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get) {
   std::vector<Finding> findings;
-  // OMP_PROC_BIND overrides the other variables that bind threads.
+  // If OMP_PROC_BIND is set, the other variables that bind threads have no effect.
   const char* bind = get("OMP_PROC_BIND");
   const bool unbound = bind != nullptr && *bind != '\0' && !Binds(bind);
   for (const Variable& variable : kVariables) {

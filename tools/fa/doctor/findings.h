@@ -11,22 +11,23 @@
 
 namespace fa::tool {
 
-/// A fact that costs speed or memory on this machine, or that is wrong.
+/// Something that costs speed or memory on this machine, changes what fa does, casts doubt on a measured rate, or shows
+/// that a level computes wrong results.
 struct Finding {
   std::string about;  ///< the variable, the setting or the level
   std::string text;
 };
 
-/// Finds environment variables whose values change or slow down what fa does. Libraries in the same process as fa read
-/// some of these variables.
+/// Finds environment variables whose values change or slow down what fa does. Some of them are read by other libraries
+/// in the process.
 /// @param get  returns the value of a variable, or null, like std::getenv
 [[nodiscard]] std::vector<Finding> FindVariables(const std::function<const char*(const char* name)>& get);
 
 /// Finds settings of the operating system that cost speed or memory.
 [[nodiscard]] std::vector<Finding> FindSettings(const SystemFacts& facts);
 
-/// Finds reasons why the rates of the self-test may be too low, or cannot be right.
-/// @param foreign_cpus  CPUs that other programs used during the self-test, if the system reports them
+/// Finds reasons why the rates of the self-test may be too low or cannot be right.
+/// @param foreign_cpus  how many CPUs other programs used during the self-test, if the system reports it
 [[nodiscard]] std::vector<Finding> FindDoubts(const std::vector<SelfTestResult>& results,
                                               std::optional<double> foreign_cpus);
 

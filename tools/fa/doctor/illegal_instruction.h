@@ -6,7 +6,7 @@
 namespace fa::tool {
 
 /// While an object of this class lives, it handles instructions that the CPU lacks, in any thread. Such an instruction
-/// ends the process with the given line on stderr and exit code 1. At most one object may live at a time.
+/// ends the process with exit code 1, after `line` was printed to stderr. At most one object may live at a time.
 class IllegalInstructionNote {
  public:
   /// @param line  text of the line, without a newline

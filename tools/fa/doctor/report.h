@@ -13,7 +13,7 @@
 
 namespace fa::tool {
 
-/// The facts and findings of one run of `fa doctor`.
+/// What one run of `fa doctor` has found out.
 struct DoctorReport {
   const Context& context;
   MachineFacts machine;

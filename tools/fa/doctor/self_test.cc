@@ -28,20 +28,20 @@ struct Subject {
 constexpr Subject kSubjects[] = {
     {"forward", "f32"}, {"forward", "f16"}, {"forward", "bf16"}, {"backward", "f32"}, {"prompt", "int8"}};
 
-/// A call with the check of its results.
+/// A call, and the function that checks its results.
 struct TestedCall {
   std::function<void()> call;
   std::function<double()> check;  ///< returns the error of the results; throws Failure
 };
 
-/// Calls once, checks the results, then times calls.
+/// Makes a call, checks its results, and then times calls.
 void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall& tested, DType dtype, double seconds,
                  SelfTestResult& result) {
   tested.call();
   result.error = tested.check();
   result.kernel = fmt::format("{}", fmt::join(info.kernels, "+"));
   bench::PeakRate peak(context.threads(), context.isa(), dtype);
-  // The calls get this share of a subject's time. The rest goes to data, their check and the references.
+  // Calls get this share of a subject's time. The rest is for making data, checking them, and measuring the references.
   constexpr double kCalls = 0.5;
   const bench::BracketedTiming timing = bench::TimeInRounds(
       {.seconds = kCalls * seconds, .call = tested.call, .references = {bench::GigaflopsOf(peak, info.flops)}});
@@ -53,8 +53,8 @@ void MeasureCall(const Context& context, const PlanInfo& info, const TestedCall&
 }
 
 void Test(const Subject& subject, Context& context, double seconds, SelfTestResult& result) {
-  // There is one head per thread, but at least four heads. Four heads take one thread about 10 ms at the portable
-  // level. 250 rows and keys end in a part of a tile.
+  // There is one head per thread, but at least four. One thread computes four heads at the portable level in about 10
+  // ms. With 250 rows and keys, the last tile is partial.
   const ForwardCase sizes({.shape = fmt::format("1,{0},{0},250,250,64", std::max(4, context.threads())),
                            .dtype = subject.dtype,
                            .takes_int8 = true,
@@ -84,7 +84,7 @@ void Test(const Subject& subject, Context& context, double seconds, SelfTestResu
   MeasureCall(context, plan->info(), tested, sizes.dtype, seconds, result);
 }
 
-/// Returns the levels that run here, without the level that only tests use.
+/// Returns the levels that this CPU runs, except the emulated level, which only tests use.
 std::vector<Isa> LevelsHere() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {

@@ -10,7 +10,7 @@
 
 namespace fa::tool {
 
-/// The result of one operator in one type at one level.
+/// The result of one operator for one type at one level.
 struct SelfTestResult {
   std::string isa, op, dtype;
   std::string kernel = {};
@@ -18,9 +18,9 @@ struct SelfTestResult {
   double gflops = 0;                    ///< rate of the best call
   std::string peak = {};                ///< the level's arithmetic unit for the type: "bf16 tile products"
   double peak_gflops = 0;               ///< the unit's rate on the same threads, measured around the best call
-  std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet
-  bool above_peak = false;              ///< calls beat the unit's rate and no round was quiet, which is doubtful
-  std::string wrong = {};               ///< what is wrong, or why the test did not run; error and rates are then 0
+  std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet (bracketed_rounds.h)
+  bool above_peak = false;              ///< calls beat the unit and no round was quiet, so the rates are doubtful
+  std::string wrong = {};               ///< what is wrong, or why nothing was tested; the errors and rates are then 0
 };
 
 /// Runs forward, backward and prompt at every level that this CPU has, compares rows of their results with

@@ -12,7 +12,7 @@
 namespace fa::tool {
 namespace {
 
-/// Returns the value of a line "key: value" of a file, or "" if there is no such line.
+/// Returns the value in a file's line "key: value", or "" if there is no such line.
 std::string ValueOf(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -27,7 +27,7 @@ int64_t KibOf(const std::string& path, const std::string& key) {
   return static_cast<int64_t>(std::atoll(ValueOf(path, key).c_str())) << 10;
 }
 
-/// Returns the choice in brackets: "madvise" for "always [madvise] never".
+/// Returns the choice that is in brackets, such as "madvise" in "always [madvise] never".
 std::string Chosen(const std::string& choices) {
   const size_t begin = choices.find('['), end = choices.find(']');
   if (begin == std::string::npos || end == std::string::npos || end < begin) return "";
@@ -39,7 +39,7 @@ void Lower(std::optional<T>& least, T limit) {
   least = least ? std::min(*least, limit) : limit;
 }
 
-/// The lowest limits among the control groups of this process and all groups above them. Both versions of control
+/// The lowest limits that the control groups of this process, and all groups above them, set. Both versions of control
 /// groups are read.
 class GroupLimits {
  public:
@@ -63,8 +63,8 @@ class GroupLimits {
   std::optional<int64_t> memory_bytes;
 
  private:
-  /// Looks at the group and at all groups above it, up to the root. In a container the path may be the host's, but only
-  /// the container's own group is mounted, as the root. Then only the root is found.
+  /// Reads the limits of the group and of all groups above it, up to the root. In a container the path may be a path of
+  /// the host, while the container's own group is mounted as the root. Then only the root is found.
   void Walk(std::string group, std::initializer_list<const char*> mounts) {
     for (;;) {
       while (group.ends_with('/')) group.pop_back();
@@ -86,13 +86,14 @@ class GroupLimits {
     for (const char* file : {"/memory.max", "/memory.limit_in_bytes"}) NoteMemory(FirstLine(folder + file));
   }
 
-  /// Notes a limit. "max" and -1 mean no limit, and arrive here as a quota of 0 or less.
+  /// Notes a limit on CPU time. A quota of 0 or less means no limit; both "max" and -1 become such a quota.
   void NoteCpus(double quota, double period) {
     if (quota > 0 && period > 0) Lower(cpus, quota / period);
   }
 
   void NoteMemory(const std::string& text) {
-    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes 2^63 minus a page for no limit
+    // Version 1 writes 2^63 minus a page if there is no limit.
+    constexpr int64_t kNoLimit = int64_t{1} << 60;
     const auto bytes = static_cast<int64_t>(std::atoll(text.c_str()));
     if (bytes > 0 && bytes < kNoLimit) Lower(memory_bytes, bytes);
   }

@@ -8,7 +8,7 @@
 
 namespace fa::tool {
 
-/// What the operating system grants this process. A fact that the system does not give is empty or 0.
+/// What the operating system allows this process. A member is empty or 0 if the system does not say it.
 struct SystemFacts {
   int64_t online_cpus = 0;               ///< hardware threads of the machine
   int64_t allowed_cpus = 0;              ///< hardware threads in the affinity mask of the process
@@ -17,12 +17,13 @@ struct SystemFacts {
   std::optional<int64_t> memory_limit_bytes = {};  ///< limit of the control groups
   std::string transparent_huge_pages = {};         ///< "always", "madvise" or "never"
   int64_t reserved_huge_pages = 0, huge_page_bytes = 0;
-  std::vector<std::string> governors = {};  ///< governors of all CPUs, each name once; empty on most virtual machines
+  /// The governor of each CPU; equal ones are listed once. Empty on most virtual machines.
+  std::vector<std::string> governors = {};
   int64_t numa_nodes = 1;
   bool numa_balancing = false;
 };
 
-/// @param root  the folder that has the kernel's /proc and /sys, or "" for this machine
+/// @param root  the folder that contains the kernel's /proc and /sys, or "" for this machine
 [[nodiscard]] SystemFacts ReadSystemFacts(const std::string& root);
 
 }  // namespace fa::tool

@@ -8,8 +8,8 @@ namespace fa::tool {
 
 enum class Colour { kGreen, kYellow, kRed };
 
-/// Returns the text in the given colour if standard output is a terminal that has colours and the variable NO_COLOR is
-/// not set. Otherwise returns the text as it is.
+/// Returns the text in this colour if standard output is a terminal with colours and the variable NO_COLOR is not set.
+/// Otherwise returns the text unchanged.
 [[nodiscard]] std::string Painted(Colour colour, std::string_view text);
 
 }  // namespace fa::tool

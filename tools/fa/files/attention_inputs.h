@@ -32,9 +32,9 @@ struct AttentionFlags {
   bool takes_int8 = false;  ///< query, key and value may be int8 too
 };
 
-/// Adds the flags that every attention has: --query, --key, --value, --layout, --head-num, --dtype, --scale.
+/// Adds the flags that every command of attention has: --query, --key, --value, --layout, --head-num, --dtype, --scale.
 void AddOperandFlags(CLI::App& command, AttentionFlags& flags);
-/// Adds a flag per number of the lists in fa/options.h that `options` and `only` have, such as --q-start.
+/// Adds a flag, such as --q-start, for each number of the lists in fa/options.h that `options` and `only` have.
 template <typename Options, typename... Only>
 void AddNumberFlags(CLI::App& command, Options& options, const Only&... only) {
   const auto add = [&](const char* name, const char* text, auto& number, const auto&...) {
@@ -43,14 +43,13 @@ void AddNumberFlags(CLI::App& command, Options& options, const Only&... only) {
   };
   ForEachNumber(add, options, only...);
 }
-/// Adds the flags that change scores, without numbers: --query-rope, --key-rope, masks, --pse with its type, --sink.
+/// Adds the flags that change scores and are no numbers: --query-rope, --key-rope, masks, --pse with its type, --sink.
 /// @param pse_types  the help text of --pse-type
 void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_types);
-/// Adds all flags.
+/// Adds every flag of AttentionFlags.
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 
-/// The call that the flags and the files describe. `args` points into this object, which therefore stays at its
-/// address.
+/// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.
 class AttentionInputs {
  public:
   /// Reads the files, or only their headers. Throws UsageError, Failure.
@@ -58,15 +57,15 @@ class AttentionInputs {
   AttentionInputs(const AttentionInputs&) = delete;
   AttentionInputs& operator=(const AttentionInputs&) = delete;
 
-  AttentionArgs args;  ///< the call with its inputs, without outputs
+  AttentionArgs args;  ///< the call's inputs; outputs are absent
   AttentionOptions options;
-  TensorSizes query, value;  ///< sizes of q and v, from which shapes of outputs follow
+  TensorSizes query, value;  ///< sizes of q and v, from which the shapes of outputs follow
 
-  /// Reads a file of the call into this object. An empty path gives an absent tensor. LoadFloats takes f32, f16 or bf16
-  /// files only, as for the query.
+  /// Reads a file of the call into this object. If the path is empty, the tensor is absent. LoadFloats accepts only
+  /// f32, f16 or bf16 files, as for the query.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
-  /// Returns the files. After InputFiles::Read::kHeaders, the caller reads the data from them.
+  /// Returns the files. If only headers were read, the caller reads the data through it.
   [[nodiscard]] InputFiles& files() { return files_; }
 
  private:

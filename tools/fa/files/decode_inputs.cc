@@ -117,7 +117,7 @@ void DecodeInputs::CheckBlockSize(const DecodeFlags& flags) const {
       fmt::format("--block-size: {}, but --key has shape {}", *flags.block_size, npy::ShapeText(Sizes(k_))));
 }
 
-// If a wrong shape leaves sizes unknown, the library refuses the call and names the tensor.
+// If a shape is wrong, some sizes stay unknown here. The library then refuses the call and names the tensor.
 void DecodeInputs::ReadSizes(std::optional<int64_t> head_num) {
   options.heads = HeadNumber(head_num);
   const bool fused = options.layout == Layout::kBSH || options.layout == Layout::kSBH;

@@ -34,8 +34,7 @@ struct DecodeFlags {
 
 void AddDecodeFlags(CLI::App& command, DecodeFlags& flags);
 
-/// The call that the flags and the files describe. `args` points into this object, which therefore stays at its
-/// address.
+/// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.
 class DecodeInputs {
  public:
   /// Reads the files. Throws UsageError, Failure.
@@ -43,9 +42,9 @@ class DecodeInputs {
   DecodeInputs(const DecodeInputs&) = delete;
   DecodeInputs& operator=(const DecodeInputs&) = delete;
 
-  DecodeAttentionArgs args;  ///< the call with its inputs, without outputs
+  DecodeAttentionArgs args;  ///< the call's inputs; outputs are absent
   DecodeAttentionOptions options;
-  TensorSizes query;  ///< sizes of q, from which shapes of outputs follow
+  TensorSizes query;  ///< sizes of q, from which the shapes of outputs follow
   int64_t dv = 0;
   DType out_dtype;
 

@@ -16,8 +16,8 @@ std::vector<std::pair<const char*, Identity>>& FilesRead() {
   return files;
 }
 
-/// Returns device and inode of a regular file. Other files have no identity here, because a command may both read and
-/// write a pipe or a device.
+/// Returns device and inode of a regular file. Other files get no identity, because a command may both read and write a
+/// pipe or a device.
 std::optional<Identity> IdentityOf(const std::string& path) {
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return std::nullopt;

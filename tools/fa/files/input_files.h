@@ -12,26 +12,26 @@
 
 namespace fa::tool {
 
-/// The files that a command reads, in memory. This object can be moved, and views stay valid as long as it lives.
+/// The files that a command reads, in memory. If this object is moved, views of its tensors stay valid.
 class InputFiles {
  public:
   enum class Read : uint8_t {
     kAll,
-    // Views have the shape of the file and no data. ReadRows and ReadAll read the data.
+    // Views have the shape in the file and no data. The caller reads the data by ReadRows and ReadAll.
     kHeaders,
   };
 
-  /// `dtype` is the text of --dtype; "" means that the files give the type. Throws UsageError.
+  /// `dtype` is the value of --dtype, or "" if the files give the type. Throws UsageError.
   explicit InputFiles(const std::string& dtype, Read read = Read::kAll);
 
-  /// Reads a tensor of any type. An empty path gives an absent tensor. Throws UsageError, Failure.
+  /// Reads a tensor of any type. If the path is empty, the tensor is absent. Throws UsageError, Failure.
   TensorView Load(const char* flag, const std::string& path);
-  /// Reads an f32, f16 or bf16 tensor, whose type must be --dtype if that flag is given. With `int8_too` the tensor may
-  /// also be int8.
+  /// Reads an f32, f16 or bf16 tensor, whose type must be --dtype if that is given. With `int8_too` the tensor may also
+  /// be int8.
   TensorView LoadFloats(const char* flag, const std::string& path, bool int8_too = false);
   TensorView Keep(Tensor tensor);
 
-  /// With kHeaders: reads rows of dimension `axis` of the file that `flag` names, one range after another. Throws
+  /// With kHeaders: reads these rows of dimension `axis` of the file that `flag` names, one range after another. Throws
   /// Failure.
   TensorView ReadRows(const char* flag, int axis, std::span<const npy::RowRange> rows);
   TensorView ReadAll(const char* flag);

@@ -14,10 +14,10 @@ namespace {
 constexpr int64_t kModePrefix = 5;
 constexpr int64_t kModePrefixCompressed = 6;
 
-/// Returns whether the mode takes a compressed mask, which is a triangle of 2048 columns.
+/// Returns whether the mode takes a compressed mask of 2048 columns.
 bool TakesCompressedMask(int64_t mode) { return mode >= 2 && mode <= 8 && mode != kModePrefix; }
 
-/// Throws UsageError if flags have no effect or contradict each other.
+/// Throws UsageError if a flag has no effect or flags contradict each other.
 void CheckCombination(const MaskFlags& flags) {
   const int64_t mode = flags.sparse_mode.value_or(0);
   const char* band = flags.pre_tokens ? "--pre-tokens" : flags.next_tokens ? "--next-tokens" : nullptr;

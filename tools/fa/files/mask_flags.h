@@ -25,13 +25,14 @@ void AddMaskFlags(CLI::App& command, MaskFlags& flags);
 /// The mask that the flags describe.
 struct MaskInputs {
   Mask rule;
-  std::optional<Tensor> dense;  ///< a full mask; a compressed mask is checked, and only its rule is kept
-  TensorView view;              ///< the full mask, if `files` owns it
-  std::string text;             ///< the mask for people and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
+  /// A full mask. A compressed mask is checked, and then only `rule` is kept.
+  std::optional<Tensor> dense;
+  TensorView view;   ///< the full mask, if the `files` of LoadMask own it
+  std::string text;  ///< the mask for people and in JSON: "none", "causal", "sparse-mode 4, pre 64, next 0"
 };
 
 /// Reads the mask that the flags describe. Throws UsageError, Failure.
-/// @param files  loads or opens the file of a full mask; if `files` is null, the mask is read into `dense`
+/// @param files  reads the file of a full mask; if null, the mask is read into `dense`
 [[nodiscard]] MaskInputs LoadMask(const MaskFlags& flags, InputFiles* files = nullptr);
 
 }  // namespace fa::tool

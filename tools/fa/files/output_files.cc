@@ -76,7 +76,7 @@ void OutputFiles::Write(File& file) {
   if (stream == nullptr) throw npy::IoError(std::strerror(errno));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> closed_on_failure(stream, std::fclose);
   WriteTo(stream, file);
-  // A full disk may cause an error only when the stream is flushed.
+  // If the disk is full, this may be noticed only when the stream is flushed.
   if (std::fflush(stream) != 0) throw npy::IoError(std::strerror(errno));
 }
 

@@ -15,26 +15,26 @@ class Array;
 
 namespace fa::tool {
 
-/// The files that a command writes. Either all files are written or none. Add() checks the destinations before any work
-/// is done. Commit() writes each as a StagedFile, and gives all of them their names when all are complete. A
-/// destination that is not a regular file (/dev/null, a pipe) is written in place. A symbolic link stays: the file that
-/// it names is written, even if it does not exist yet.
+/// The files that a command writes: either all of them or none. Add() checks the destinations before any work is done.
+/// Commit() writes each file as a StagedFile, and gives all files their names when all are complete. If a destination
+/// is no regular file (/dev/null, a pipe), it is written in place. If it is a symbolic link, the link stays, and the
+/// file that it names is written, even if that does not exist yet.
 class OutputFiles {
  public:
   OutputFiles() = default;
   OutputFiles(const OutputFiles&) = delete;
   OutputFiles& operator=(const OutputFiles&) = delete;
 
-  /// Adds a file and returns its number. Throws UsageError if two flags name the same file, or if the command has read
-  /// this file. Throws Failure if the folder does not exist or is not writable.
+  /// Adds a file and returns its number. Throws UsageError if another flag names the same file or the command has read
+  /// it. Throws Failure if the folder does not exist or is not writable.
   size_t Add(const char* flag, const std::string& path);
-  /// Sets the contents of a file, which must live until Commit().
+  /// Sets the contents of a file. They must live until Commit().
   void Set(size_t file, const npy::Array& array) { files_[file].array = &array; }
   void Set(size_t file, const std::string& text) { files_[file].text = &text; }
   void Commit();
 
   /// target() returns where a file will be, with symbolic links resolved. in_place() returns whether the destination is
-  /// not a regular file.
+  /// no regular file.
   [[nodiscard]] const std::string& target(size_t file) const { return files_[file].target; }
   [[nodiscard]] bool in_place(size_t file) const { return files_[file].in_place; }
 

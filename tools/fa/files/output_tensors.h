@@ -17,7 +17,7 @@ namespace fa::tool {
 struct RowAxis {
   int axis = -1;        ///< the dimension; -1 if every rank has the whole tensor
   bool queries = true;  ///< whether the rows are rows of queries; otherwise they are rows of keys
-  bool pairs = false;   ///< whether elements of TND's [N*sum(Sq*Sk)] are divided, by rows of queries
+  bool pairs = false;   ///< whether TND's elements [N*sum(Sq*Sk)] are divided, by rows of queries
 };
 
 /// One tensor that a command writes.
@@ -29,14 +29,14 @@ struct OutputSpec {
   std::vector<int64_t> shape;
   RowAxis rows;
 };
-/// Returns the outputs that have a path.
+/// Returns the outputs for which a file is named.
 [[nodiscard]] std::vector<OutputSpec> Named(std::vector<OutputSpec> outputs);
 
-/// The tensors that a command writes. At first only their descriptors are in the call, which are enough to plan. When
-/// the call is known to be valid, the tensors get memory. After the call the tensors are written to their files.
+/// The tensors that a command writes. At first the call has only their views without memory, which are enough to plan.
+/// When the call is known to be valid, the tensors get memory. After the call they are written to their files.
 class OutputTensors {
  public:
-  /// Describes the output in `view`, which must stay at its address. Throws what OutputFiles::Add throws.
+  /// Makes `view` describe the output. The view must stay at its address. Throws what OutputFiles::Add throws.
   void Add(const char* flag, const std::string& path, MutableTensorView& view, DType dtype, std::vector<int64_t> shape);
   void Add(const std::vector<OutputSpec>& outputs);
   /// Adds the output if `path` is not empty.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
-// Signal handlers read these names. A name stays in memory until it has been removed from this table.
+// Signal handlers read these names. So a name is removed from this table before its memory is freed.
 std::array<std::atomic<const char*>, StagedFile::kMost> staged_names{};
 static_assert(std::atomic<const char*>::is_always_lock_free);
 volatile std::sig_atomic_t publishing = 0, waiting_signal = 0;
@@ -48,8 +48,8 @@ std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind
 
 [[noreturn]] void ThrowErrno() { throw npy::IoError(std::strerror(errno)); }
 
-/// Calls `make` with names in the folder of `target` until one is free. Returns the result of `make`. `name` becomes
-/// the name that was taken, or empty.
+/// Calls `make` with new names in the folder of `target` until one is free, and returns its result. `name` becomes the
+/// free name, or empty if `make` fails.
 template <typename Make>
 int UnderAFreshName(const std::string& target, const Make& make, std::string& name) {
   constexpr int kMostNames = 1000;
@@ -87,7 +87,7 @@ StagedFile::StagedFile(std::string target, Naming naming) : target_(std::move(ta
 }
 
 void StagedFile::OpenNamed() {
-  // A signal after the file is created, but before its name is in the table, would leave the file behind. So signals
+  // If a signal came after the file is created and before its name is in the table, the file would stay. So signals
   // wait here.
   const PublishedTogether until_noted;
   const int descriptor = UnderAFreshName(
@@ -123,11 +123,11 @@ void StagedFile::RemoveNameAndThrow() {
 
 void StagedFile::Finish() {
   if (std::fflush(stream_) != 0) ThrowErrno();
-  // A full disk on another machine may cause an error only when the file is closed.
+  // If a disk on another machine is full, this may be noticed only when the file is closed.
   if (!name_.empty() && std::fclose(std::exchange(stream_, nullptr)) != 0) ThrowErrno();
 }
 
-// Gives a file without a name a temporary name, because linkat cannot replace an existing file, but rename can.
+// Gives a file without a name a temporary one. linkat, which names it, cannot replace an existing file; rename can.
 void StagedFile::TakeName() {
   const std::string path = "/proc/self/fd/" + std::to_string(fileno(stream_));
   const int linked = UnderAFreshName(

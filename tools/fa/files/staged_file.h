@@ -7,27 +7,27 @@
 
 namespace fa::tool {
 
-/// A file that takes the place of its destination when it is complete. If it is never completed, nothing of the file
-/// stays behind, neither after an error nor when a signal ends the process. While the file is written it has no name,
-/// if the file system supports that (O_TMPFILE). Otherwise it has a temporary name in the folder of the destination.
-/// Handlers remove this name on signals that can be caught. One process has at most kMost of these files.
+/// A file that replaces its destination when it is complete. If it is never completed, nothing of it remains, neither
+/// after an error nor after a signal that ends the process. If the file system supports it (O_TMPFILE), the file has no
+/// name while it is written. Otherwise it has a temporary name in the destination's folder, which handlers remove on
+/// signals that can be caught. One process has at most kMost of these files.
 class StagedFile {
  public:
   static constexpr int kMost = 16;
   enum class Naming : uint8_t { kIfNeeded, kAlways };
 
-  /// Opens the file for writing. Throws npy::IoError with the system's reason.
+  /// Opens the file for writing. Throws npy::IoError with the reason that the system gives.
   explicit StagedFile(std::string target, Naming naming = Naming::kIfNeeded);
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
   [[nodiscard]] std::FILE* stream() const { return stream_; }
-  /// Returns the temporary name, or "" for a file without a name.
+  /// Returns the temporary name, or "" if the file has none.
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Passes all bytes to the operating system. Call Finish after the last byte is written. Throws npy::IoError.
+  /// Passes all bytes to the operating system, after the caller has written the last one. Throws npy::IoError.
   void Finish();
-  /// Gives the file the name of its destination. Call Publish while a PublishedTogether lives. Throws npy::IoError.
+  /// Gives the file its destination's name. A PublishedTogether must live meanwhile. Throws npy::IoError.
   void Publish();
 
  private:
@@ -41,8 +41,8 @@ class StagedFile {
   std::FILE* stream_ = nullptr;
 };
 
-/// While an object of this class lives, signals that would end the process wait. So either all files of a command get
-/// their names or none. Only one object may live at a time.
+/// While an object of this class lives, signals that would end the process have to wait. So either all files of a
+/// command get their names or none. Only one object may live at a time.
 class PublishedTogether {
  public:
   PublishedTogether();
@@ -51,12 +51,11 @@ class PublishedTogether {
   PublishedTogether& operator=(const PublishedTogether&) = delete;
 };
 
-/// Removes the files that are not published. Call RemoveStagedFiles before the process ends without running
-/// destructors.
+/// Removes the files that are not published. A process that ends without running destructors must call it before.
 void RemoveStagedFiles() noexcept;
 
-/// Makes a write beyond the limit on the size of files (ulimit -f) an error, where a signal would otherwise end the
-/// process.
+/// After this call, a write beyond the limit on the size of files (ulimit -f) is an error. Otherwise a signal would end
+/// the process.
 void MakeFileSizeLimitAnError();
 
 }  // namespace fa::tool

@@ -10,7 +10,7 @@
 
 namespace fa::tool {
 
-/// The array of a file that was read or will be written, with the library's element type.
+/// The array of a file that was read or is to be written, with the library's element type.
 struct Tensor {
   npy::Array array;
   DType dtype = DType::kF32;
@@ -19,18 +19,18 @@ struct Tensor {
   [[nodiscard]] MutableTensorView MutableView();
 };
 
-/// Reads the file that `flag` names. uint16 is bf16 if `dtype` says so, and otherwise an error.
+/// Reads the file that `flag` names. A uint16 file is bf16 if `dtype` is, and otherwise an error.
 [[nodiscard]] Tensor LoadTensor(const char* flag, const std::string& path, std::optional<DType> dtype);
-/// Reads a query, key or value. Its type must be f32, f16 or bf16, and must be `dtype` if that is given. With
-/// `int8_too` int8 is allowed.
+/// Reads a query, key or value. Its type must be f32, f16 or bf16, and `dtype` if that is given. With `int8_too` it may
+/// also be int8.
 [[nodiscard]] Tensor LoadActivations(const char* flag, const std::string& path, std::optional<DType> dtype,
                                      bool int8_too = false);
-/// Returns the library's type for a file's elements. uint16 is bf16 if `dtype` says so. Throws UsageError naming the
-/// flag.
+/// Returns the library's type for a file's elements. uint16 means bf16 if `dtype` is bf16. Throws UsageError that names
+/// the flag.
 [[nodiscard]] DType DTypeOf(const char* flag, npy::ElementType type, std::optional<DType> dtype);
-/// Throws UsageError unless LoadActivations would take this element type for a query, key or value.
+/// Throws UsageError unless LoadActivations would accept this element type.
 void CheckActivations(const char* flag, npy::ElementType type, std::optional<DType> dtype, bool int8_too = false);
-/// Returns the type that a file has for elements of `dtype`.
+/// Returns the element type of a file that holds elements of `dtype`.
 [[nodiscard]] npy::ElementType ElementTypeOf(DType dtype);
 /// Returns a tensor that is not initialised.
 [[nodiscard]] Tensor NewTensor(DType dtype, std::vector<int64_t> shape);

@@ -29,7 +29,7 @@ void AddContextFlags(CLI::App& command, PlanContextFlags& flags) {
 
 namespace {
 
-/// Returns the level that --isa names, or nothing without --isa.
+/// Returns the level that --isa names, or nothing if the flag is not given.
 std::optional<Isa> IsaOf(const ContextFlags& flags) {
   if (flags.isa.empty()) return std::nullopt;
   const std::optional<Isa> isa = ParseIsa(flags.isa);

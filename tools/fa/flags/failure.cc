@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-/// A flag, and the part of its argument that an error is about: "shape[2]" or "".
+/// A flag, and the part of its value that an error is about: "shape[2]" or "".
 struct Spoken {
   std::string flag, part;
 };
@@ -22,8 +22,8 @@ Spoken Speak(std::string_view name, std::string_view member, std::string_view in
   return {FlagOf(name, names), std::string(member).append(index)};
 }
 
-/// Rewrites an error in terms of flags. "k.shape[2]=5, want 7 (q.shape[2])" becomes "--key: shape[2]=5, want 7
-/// (shape[2] of --query)". "keep_prob=0.5, want ..." becomes "--keep-prob: 0.5, want ...".
+/// Rewrites an error so that it names flags instead of arguments. "k.shape[2]=5, want 7 (q.shape[2])" becomes "--key:
+/// shape[2]=5, want 7 (shape[2] of --query)". "keep_prob=0.5, want ..." becomes "--keep-prob: 0.5, want ...".
 std::string InFlags(const ErrorText& error, std::span<const FlagName> names) {
   const auto say = [&](std::string_view name, std::string_view member, std::string_view index) {
     const auto [flag, part] = Speak(name, member, index, names);
@@ -57,8 +57,8 @@ void ThrowUnlessOkFromShape(const Status& status) {
   const bool of_ranks = status.argument().starts_with("shards.") || status.argument().starts_with("machines.");
   if (IsMaskArgument(status.argument()) || of_ranks || status.code() != StatusCode::kInvalidArgument)
     return ThrowUnlessOk(status);
-  // Here --shape describes all tensors, which have no flags of their own. So the error names --shape first: "--shape:
-  // query shape[2]=5, want ...".
+  // Here the tensors have no flags of their own, because --shape describes all of them. So the error begins with
+  // --shape: "--shape: query shape[2]=5, want ...".
   throw UsageError("--shape: " + status.what().Retold([](auto name, auto member, auto index) {
     constexpr size_t kHyphens = 2;
     const auto [flag, part] = Speak(name, member, index, {});

@@ -10,23 +10,23 @@
 
 namespace fa::tool {
 
-/// A mistake of the caller, which ends the tool with exit code 2. what() is one line that names the argument.
+/// A mistake of the user, after which the tool ends with exit code 2. what() is one line that names the argument.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A problem with files or memory, or a defect, which ends the tool with exit code 1.
+/// A problem with files or memory, or a defect, after which the tool ends with exit code 1.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Throws the error of a status in terms of flags. Throws UsageError for bad arguments and for calls that this machine
-/// cannot run, otherwise Failure.
-/// @param names  flags of the command that have other names than in most commands
+/// Throws the error of a status, with flags instead of arguments. Throws UsageError for bad arguments and for calls
+/// that this machine cannot run, and otherwise Failure.
+/// @param names  flags that differ in this command from those of SharedFlagNames()
 void ThrowUnlessOk(const Status& status, std::span<const FlagName> names = {});
-/// Works like ThrowUnlessOk, for commands in which --shape stands for all tensors.
+/// Works like ThrowUnlessOk, for commands in which --shape describes all tensors.
 void ThrowUnlessOkFromShape(const Status& status);
 
 }  // namespace fa::tool

@@ -7,21 +7,21 @@
 
 namespace fa::tool {
 
-/// An argument of the C++ interface whose flag is not the argument's name with hyphens. "out.dtype" is an example of a
-/// part of an argument that has its own flag.
+/// An argument of the C++ interface whose flag is not the argument's name with hyphens. `argument` may also be a part
+/// of an argument that has a flag, such as "out.dtype".
 struct FlagName {
   std::string_view argument;
   const char* flag;
 };
 
-/// Returns the names that most commands share. Prompt, decode and the sparse commands have some names of their own.
+/// Returns the names that most commands share. Prompt, decode and the sparse commands have some others.
 [[nodiscard]] std::span<const FlagName> SharedFlagNames();
 [[nodiscard]] std::span<const FlagName> InferenceFlagNames();
 [[nodiscard]] std::span<const FlagName> SparseFlagNames();
 
-/// Returns the flag that `names` or SharedFlagNames() has for an argument, or null if neither has the argument.
+/// Returns the flag of an argument in `names` or SharedFlagNames(), or null if neither has the argument.
 [[nodiscard]] const char* FindFlag(std::string_view argument, std::span<const FlagName> names = {});
-/// Returns FindFlag of an argument, or the argument's name with hyphens if FindFlag finds none.
+/// Returns what FindFlag returns, or if that is null, the argument's name with hyphens.
 [[nodiscard]] std::string FlagOf(std::string_view argument, std::span<const FlagName> names = {});
 
 }  // namespace fa::tool

@@ -16,17 +16,18 @@ struct CutFlags {
   int64_t heads_in_flight = 0;
 };
 void AddCutFlags(CLI::App& command, CutFlags& flags);
-/// Returns the shards that the flags describe, without the sizes of the sequences. Throws UsageError.
+/// Returns the shards that the flags describe. The sizes of the sequences are not set. Throws UsageError.
 [[nodiscard]] SequenceShards ShardsOf(const CutFlags& flags);
 
-/// Values of --ranks, --network, --latency, --gflops and of CutFlags, for a call over ranks that is only planned.
+/// Values of --ranks, --network, --latency, --gflops and of CutFlags, for a call over ranks that is planned but not
+/// run.
 struct RankPlanFlags {
   CutFlags cut;
-  int ranks = 0;  ///< number of ranks; 0 stands for one process without ranks
+  int ranks = 0;  ///< number of ranks; 0 means one process without ranks
   double network_gbytes = 12.5, latency_us = 5, gflops = 0;
 };
 void AddRankPlanFlags(CLI::App& command, RankPlanFlags& flags);
-/// Throws UsageError if flags of ranks are given without --ranks, or a number is out of range.
+/// Throws UsageError if flags about ranks are given without --ranks, or if a number is out of range.
 void CheckRankPlanFlags(const CLI::App& command, const RankPlanFlags& flags);
 [[nodiscard]] RankMachines MachinesOf(const RankPlanFlags& flags);
 

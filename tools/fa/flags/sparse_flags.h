@@ -14,7 +14,7 @@
 
 namespace fa::tool {
 
-/// The flags of the sparse commands that are not tensors. Each command has some of them.
+/// The flags of the sparse commands that do not name tensors. Each command has some of them.
 struct SparseFlags {
   std::string layout = "BSND", dtype;
   int64_t sparse_mode = 3;
@@ -36,14 +36,14 @@ void AddCountFlag(CLI::App& command, SparseFlags& flags);
 /// Adds --reduction and --target.
 void AddLossFlags(CLI::App& command, SparseFlags& flags);
 
-// These functions parse the values of flags and throw UsageError.
+// These functions parse the values of flags, and throw UsageError.
 [[nodiscard]] int64_t CountOf(const SparseFlags& flags);
 [[nodiscard]] Layout SparseLayout(const SparseFlags& flags);
 [[nodiscard]] SparseMask MaskOf(const SparseFlags& flags);
 [[nodiscard]] LossReduction ReductionOf(const SparseFlags& flags);
 [[nodiscard]] IndexerTarget TargetOf(const SparseFlags& flags);
 
-/// Sets those options of a sparse operator that the flags give. Throws UsageError.
+/// Sets the options of a sparse operator for which flags are given. Throws UsageError.
 template <typename Options>
 void ReadOptions(const SparseFlags& flags, Options& options) {
   options.layout = SparseLayout(flags);

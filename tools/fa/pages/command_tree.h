@@ -8,13 +8,13 @@
 
 namespace fa::tool {
 
-// The tables by which CLI11 parses words and prints help. Completion and man pages read them too.
+// The tables with which CLI11 parses words and prints help, in a form that completion and man pages read.
 
 struct OptionEntry {
-  std::string name;                  ///< "--layout", or "SHELL" for an argument without a flag
+  std::string name;                  ///< "--layout", or "SHELL" if the argument has no flag
   std::string short_name;            ///< "-h"; empty for most options
   std::string value;                 ///< "BSND|TND", "NPY"; empty for a flag without a value
-  std::vector<std::string> choices;  ///< the words between the bars of `value`
+  std::vector<std::string> choices;  ///< the words that bars separate in `value`
   std::string text;
   bool required = false;
 
@@ -24,7 +24,7 @@ struct OptionEntry {
 
 struct CommandEntry {
   std::string program;            ///< "fa"
-  std::vector<std::string> path;  ///< {"run", "forward"}; empty for the whole program
+  std::vector<std::string> path;  ///< {"run", "forward"}; empty for the program itself
   std::string text;
   std::vector<OptionEntry> options;
   std::vector<CommandEntry> commands;

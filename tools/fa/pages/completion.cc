@@ -10,14 +10,14 @@
 namespace fa::tool {
 namespace {
 
-/// Returns the text in single quotes, which all three shells read alike.
+/// Returns the text in single quotes, in a form that bash, zsh and fish all read.
 std::string Quoted(std::string_view text, const char* quote = "'\\''") {
   std::string quoted = "'";
   for (const char letter : text) quoted += letter == '\'' ? std::string(quote) : std::string(1, letter);
   return quoted + "'";
 }
 
-/// Returns the words that may follow the path of a command: its subcommands, its flags and its argument.
+/// Returns the words that may follow a command's path: its subcommands, its flags and its argument.
 std::vector<std::string> WordsAfter(const CommandEntry& command) {
   std::vector<std::string> words;
   for (const CommandEntry& below : command.commands) words.push_back(below.path.back());
@@ -31,7 +31,7 @@ std::vector<std::string> WordsAfter(const CommandEntry& command) {
   return words;
 }
 
-/// Replaces @fa@ in the text by the program's name, and @fa_@ by its name as a part of function names.
+/// Replaces @fa@ in the text by the program's name, and @fa_@ by the name in the form that functions have.
 std::string TextOf(const CommandEntry& program, std::string text) {
   std::string word = program.program;
   std::replace(word.begin(), word.end(), '-', '_');
@@ -41,7 +41,7 @@ std::string TextOf(const CommandEntry& program, std::string text) {
   return text;
 }
 
-/// Makes one line `line(pattern, option)` for each flag with a value. A pattern is, for example, "run
+/// Calls `line(pattern, option)` for each flag that has a value, and returns the lines. A pattern is, for example, "run
 /// forward:--layout".
 template <typename Line>
 std::string LinesOfValues(const CommandEntry& program, Line line) {
@@ -108,8 +108,8 @@ std::string BashCompletion(const CommandEntry& program) {
                                   ? "compgen -f -- \"$cur\""
                                   : fmt::format("compgen -W '{}' -- \"$cur\"", fmt::join(option.choices, " "));
     if (!option.takes_file() && option.choices.empty()) return fmt::format("    '{}') return ;;\n", at);
-    // This option is set only for files: otherwise a word that is also the name of a folder here would be completed as
-    // a folder.
+    // The option `filenames` is set only for files. Otherwise a word that happens to be the name of a folder would be
+    // completed as a folder.
     const char* as_files = option.takes_file() ? "compopt -o filenames 2>/dev/null; " : "";
     return fmt::format("    '{}') {}mapfile -t COMPREPLY < <({}); return ;;\n", at, as_files, reply);
   });
@@ -124,8 +124,7 @@ std::string BashCompletion(const CommandEntry& program) {
 }
 
 std::string ZshCompletion(const CommandEntry& program) {
-  // _describe takes "word:text" and wants colons of the word escaped. No word of the programs has a colon, so nothing
-  // is escaped.
+  // _describe takes "word:text", in which colons of the word must be escaped. No word of the programs has a colon.
   const auto described = [](const std::string& word, const std::string& help) { return Quoted(word + ":" + help); };
   std::string text = kZshHead;
   text += "  case $command:$prev in\n";

@@ -7,7 +7,8 @@
 
 namespace fa::tool {
 
-// Scripts that complete the words of a program: its commands, its flags, and values that are a file or one of a list.
+// Each function returns a script for a shell that completes a program's commands, its flags, and those values that are
+// a file or one of a list.
 
 [[nodiscard]] std::string BashCompletion(const CommandEntry& program);
 [[nodiscard]] std::string ZshCompletion(const CommandEntry& program);

@@ -9,7 +9,7 @@
 namespace fa::tool {
 namespace {
 
-/// Returns the text with troff's escapes, so that hyphens can be searched and copied, and no line is a control line.
+/// Returns the text with troff's escapes. Hyphens can then be searched and copied, and no line is a control line.
 std::string Escaped(std::string_view text) {
   std::string escaped;
   if (!text.empty() && (text.front() == '.' || text.front() == '\'')) escaped = "\\&";
@@ -43,7 +43,7 @@ std::string OptionText(const OptionEntry& option) {
   return Item(word, text);
 }
 
-/// Returns the name of the page: "fa-run" for fa run and for the commands below it.
+/// Returns the name of the page: "fa-run" for `fa run` and for the commands below it.
 std::string PageName(const CommandEntry& command) {
   return command.path.empty() ? command.program : command.program + "-" + command.path.front();
 }

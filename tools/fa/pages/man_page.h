@@ -8,13 +8,13 @@
 
 namespace fa::tool {
 
-/// A page of section 1 in troff's macros man(7).
+/// A page of section 1 of the manual, written in troff's macros man(7).
 struct ManPage {
   std::string name;  ///< "fa-run"
   std::string text;
 };
 
-/// Returns one page for the program, and one page for each command directly below it, which covers all operators.
+/// Returns a page for the program, and one for each command directly below it, which covers all commands below that.
 [[nodiscard]] std::vector<ManPage> ManPages(const CommandEntry& program);
 
 }  // namespace fa::tool

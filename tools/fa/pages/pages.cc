@@ -1,4 +1,4 @@
-// The commands `completion` and `man` write the tables of a program's commands for shells and for man(1).
+// The commands `completion` and `man` print what a shell or man(1) needs to know about a program's commands.
 
 #include <fmt/format.h>
 

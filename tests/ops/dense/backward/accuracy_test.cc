@@ -1,6 +1,6 @@
-// Tests how exact the library is. Its errors against double are compared with the errors of the naive computation in
-// the same type. The naive computation accumulates in f32, rounds P and dS to a 16-bit type before their products, and
-// rounds once at the end.
+// Compares the library's errors against double with the errors of the naive computation in the same type. The naive
+// computation accumulates in f32, rounds P and dS to the 16-bit type before their products, and rounds the results at
+// the end.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -30,7 +30,7 @@ struct Yardstick {
 
 class BackwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// The bound has no further allowance, because both errors are the largest of tens of thousands of elements.
+// The bound needs no further allowance, because each error is the largest of tens of thousands of elements.
 TEST_P(BackwardAccuracy, ErrorIsAtMostThreeTimesThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   BackwardCase c;
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(UnitNormal, BackwardAccuracy,
                            return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
                          });
 
-// Gradients of parameters are sums over hundreds of thousands of pairs that cancel.
+// Each gradient of a parameter adds up hundreds of thousands of pairs, most of which cancel.
 TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const bool slopes : {false, true}) {
@@ -88,7 +88,7 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
           reference::NaiveBackward(values.problem, values.forward, values.d_out, reference::Format::kF32);
       for (const Isa isa : IsaLevels()) {
         const reference::Gradients got = OutputsOf(backward, ContextOf(isa)).gradients;
-        // exp2 of the 16-bit types is exact to 4e-6 only, exp2 of f32 to 2^-23. The bound grows by this ratio.
+        // In 16-bit types exp2 is exact to 4e-6 only, in f32 to 2^-23. The bound grows by this ratio.
         const double times = dtype == DType::kF32 ? 3 : 3 * 4e-6 / 0x1p-23;
         EXPECT_LE(LargestError(got.dsink, exact.dsink), 3 * LargestError(naive.dsink, exact.dsink)) << Name(isa);
         EXPECT_LE(LargestError(got.dslopes, exact.dslopes), times * LargestError(naive.dslopes, exact.dslopes))
@@ -99,9 +99,9 @@ TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   }
 }
 
-/// Adds the error of the gradients that comes from rounding the output, from which delta is computed
-/// (docs/numerics.md). delta is off by U sum |dO O|, and dS by P times the error of delta. dQ and dK are off by the
-/// products of the error of dS.
+/// delta is computed from the rounded output (docs/numerics.md). Adds the errors that follow in dq and dk. If u is the
+/// unit roundoff of `dtype`, delta is off by u sum |dO O|, and dS by P times that. dQ and dK are off by scale times the
+/// products of the error of dS with |K| and |Q|.
 void AddRoundingOfTheOutput(const reference::Problem& p, const reference::ForwardResult& exact,
                             const std::vector<double>& d_out, DType dtype, reference::Gradients* allowed) {
   const double unit = reference::UnitRoundoff(FormatOf(dtype));
@@ -124,7 +124,8 @@ void AddRoundingOfTheOutput(const reference::Problem& p, const reference::Forwar
   }
 }
 
-// One key takes nearly all the weight of a row. Then dP and delta cancel, and the rounding of the output remains.
+// One key takes nearly all the weight of a row. Then dP and delta cancel, and the error from the rounded output
+// remains.
 TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     BackwardCase c;
@@ -143,8 +144,8 @@ TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
     for (const Isa isa : IsaLevels()) {
       problem.ForgetOutputs();
       EXPECT_TRUE(RunsLikeTheReference(problem, expected, ContextOf(isa)));
-      // The rounding of the output makes most of the error: arithmetic in double from the same output has at least half
-      // of it.
+      // Most of the error comes from rounding the output: a computation in double that starts from the rounded output
+      // has at least half of the error.
       if (dtype == DType::kF32) continue;
       EXPECT_GT(of_rounding, 0.5 * LargestError(problem.Outputs().gradients.dq, expected.want.dq)) << Name(isa);
       EXPECT_FALSE(MatchesReference(problem.Outputs(), {expected.want, of_given.allowed})) << Name(isa);
@@ -152,7 +153,7 @@ TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
   }
 }
 
-// With scores of hundreds all probabilities but the largest underflow, and none overflows.
+// If scores differ by hundreds, all probabilities but the largest underflow, and none overflows.
 TEST(BackwardScores, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const float scale : {50.0F, -50.0F, 1e4F}) {
     BackwardCase c;

@@ -1,5 +1,4 @@
-// From the second call on, Run of a plan allocates nothing. The test is a binary of its own because it replaces
-// operator new.
+// From the second run of a plan on, Run allocates nothing. The test is its own binary because it replaces operator new.
 #include <gtest/gtest.h>
 
 #include "support/allocation_counter.h"

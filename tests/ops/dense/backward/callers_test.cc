@@ -1,4 +1,4 @@
-// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or each on its own. Each caller
+// Several callers call at once: threads, oneTBB tasks or OpenMP regions, on one context or each on its own. Each caller
 // must get the bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRepeats = 6;
 
-/// One problem and its gradients for each caller.
+/// The problem of each caller, and its gradients when it calls alone.
 class Callers {
  public:
   Callers() {

@@ -1,4 +1,4 @@
-// Dropout by seed equals dropout by mask, and the backward drops what the forward drops.
+// Dropout by seed equals dropout by mask, and the backward drops the same pairs as the forward.
 #include <gtest/gtest.h>
 
 #include "support/compare/compare_gradients.h"

@@ -12,7 +12,8 @@ namespace {
 
 using reference::PseType;
 
-/// Returns a case of 2 sequences of 70 x 150 (a tail in every tile direction), with 4 query heads on 2 key heads.
+/// Returns a case of 2 sequences with 70 rows and 150 keys, and 4 query heads on 2 key heads. The last tile is partial
+/// in both directions.
 BackwardCase Usual() {
   BackwardCase c;
   c.forward.heads = 4;
@@ -34,7 +35,7 @@ BackwardCase Packed() {
 BackwardCase Square(int64_t length) {
   BackwardCase c = Usual();
   c.forward.heads = c.forward.heads_kv = 1;
-  c.forward.d = c.forward.dv = 4;  // small, because there are up to a million pairs of query and key
+  c.forward.d = c.forward.dv = 4;  // small, because a case has up to a million pairs of query and key
   c.forward.lengths = EqualLengths(1, length, length);
   return c;
 }
@@ -52,7 +53,7 @@ Feature Changed(const char* name, BackwardCase base, const Change& change) {
             return c;
           }};
 }
-/// Returns a feature: the base case after a change to its forward part.
+/// Returns a feature whose case is the base case with `change` applied to its forward part.
 template <typename Change>
 Feature With(const char* name, const BackwardCase& base, const Change& change) {
   return Changed(name, base, [change](BackwardCase* c) { change(&c->forward); });

@@ -1,5 +1,5 @@
-// Tests offsets past 2^31 and 2^32 elements. The tensors of a small call are spread over terabytes of address space, of
-// which only the touched pages exist.
+// Tests offsets beyond 2^31 and 2^32 elements. The tensors of a small call spread over terabytes of address space, but
+// only the pages that are touched take memory.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 64;
 constexpr int64_t kPast32 = (int64_t{1} << 32) + 192;
-/// Bytes between the same rows of two tensors, far more than a row has.
+/// The bytes between the beginnings of two tensors. They are far more than a row has.
 constexpr int64_t kApart = int64_t{1} << 20;
 
 class BackwardLargeStrides : public ::testing::TestWithParam<DType> {};
@@ -30,7 +30,7 @@ TEST_P(BackwardLargeStrides, GiveTheBitsOfTheDenseCall) {
   const BackwardProblem problem(c);
   const AttentionGradArgs dense = problem.args();
 
-  // Rows are 2^31 elements apart, heads follow the rows, batch elements follow the heads.
+  // Consecutive rows are kPast31 elements apart. Heads follow the rows, and batch elements follow the heads.
   const Dims stride{2 * (6 * kPast31 + kPast32), 6 * kPast31 + kPast32, kPast31, 1};
   const size_t bytes = static_cast<size_t>(2 * stride[0]) * sizeof(float);
   constexpr TensorView AttentionGradArgs::*kInputs[] = {
@@ -38,7 +38,8 @@ TEST_P(BackwardLargeStrides, GiveTheBitsOfTheDenseCall) {
       &AttentionGradArgs::out, &AttentionGradArgs::dense_mask, &AttentionGradArgs::d_out};
   constexpr MutableTensorView AttentionGradArgs::*kOutputs[] = {&AttentionGradArgs::dq, &AttentionGradArgs::dk,
                                                                 &AttentionGradArgs::dv, &AttentionGradArgs::dpse};
-  // Rows of one tensor lie between rows of another, so all tensors together take an eleventh of the address space.
+  // The rows of the eleven tensors interleave, because each tensor begins kApart bytes after the one before. So
+  // together they take an eleventh of the address space that eleven separate tensors would take.
   const SparseMemory memory(bytes);
   if (!memory.ok()) GTEST_SKIP() << "this system does not map " << bytes << " bytes";
   AttentionGradArgs args = dense;

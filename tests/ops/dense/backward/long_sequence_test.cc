@@ -17,9 +17,9 @@ namespace {
 const int64_t kLength = Emulated() ? 8192 : 32768;
 constexpr int64_t kSize = 16;
 const Dims kShape{1, 1, kLength, kSize};
-/// The workspace may be at most this multiple of the tensors. It holds f32 copies of the eight inputs and outputs and
-/// their panels, whatever the type of the call. A plane of scores would be kLength / kSize times one tensor, at least
-/// 512 times.
+/// The workspace may be at most this multiple of the tensors' size. It holds f32 copies of the eight inputs and
+/// outputs, and panels made from them, whatever the type of the call. A whole matrix of scores would be kLength /
+/// kSize, at least 512, times as large as one tensor.
 constexpr size_t kMultiple = 4;
 
 std::vector<float> Draw(Tag tag) {
@@ -59,8 +59,8 @@ class BackwardLongSequence : public ::testing::Test {
     args_.dv = out(dv_);
   }
 
-  /// Computes queries [first, first + count) against keys [0, first + count), which gives dQ of these queries. It also
-  /// gives dK and dV of the keys from `whole` on, which no other queries see.
+  /// Computes queries [first, first + count) against keys [0, first + count). Compares dQ of these queries, and dK and
+  /// dV of the keys from `whole` on, which no other queries see.
   void ExpectRows(int64_t first, int64_t count, int64_t whole) const {
     const int64_t keys = first + count;
     const auto rows = [](const std::vector<float>& values, int64_t begin, int64_t end, int64_t size) {
@@ -119,7 +119,8 @@ TEST_F(BackwardLongSequence, CausalOfOneHeadInBoundedMemory) {
   ExpectRows(0, 300, 300);
 }
 
-// The plan states its workspace without reading a tensor. There are 4 * 32 heads of 8192 rows, and few are in flight.
+// The plan states the size of its workspace without reading a tensor. The call has 4 * 32 heads of 8192 rows, and only
+// few heads are computed at once.
 TEST(BackwardWorkspace, IsBoundedByTheHeadsInFlight) {
   const auto check = [&](DType dtype, int64_t heads_kv, const Mask& mask) {
     const Dims q{4, 32, 8192, 64}, k{4, heads_kv, 8192, 64}, statistic{4, 32, 8192};

@@ -1,5 +1,6 @@
-// A value that no row may look at contributes exactly nothing: gradients that do not see it have the same bits with any
-// value. The test runs the kernels of every level of this CPU, and emulated kernels of bf16 pairs on any CPU.
+// A masked value contributes exactly nothing: gradients of rows and keys that do not see it have the same bits,
+// whatever the value is. The test runs the kernels of every level of this CPU, and emulated kernels of bf16 pairs on
+// any CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,7 +53,7 @@ std::vector<const KernelTable*> TablesFor(DType dtype) {
 BackwardCase RandomCase(int seed) {
   BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
   if (seed % 3 == 0) c.forward.dtype = DType::kBF16;
-  c.forward.pse_minus_inf_share = 0;  // -inf is no mask and follows IEEE rules
+  c.forward.pse_minus_inf_share = 0;  // a bias of -inf is no mask and follows IEEE rules
   return c;
 }
 
@@ -95,7 +96,7 @@ void ExpectNanOrSame(const std::vector<double>& got, const std::vector<double>& 
   for (size_t x = 0; x < got.size(); ++x) ASSERT_TRUE(std::isnan(got[x]) || got[x] == want[x]) << "element " << x;
 }
 
-// Some rows see the NaN. Each element of a gradient is NaN, or has the bits that it has without the NaN.
+// Some rows see a NaN. Each element of a gradient is NaN, or has the bits that it would have without the NaN.
 TEST(BackwardMaskedBits, DoNotDependOnWhatOthersSee) {
   const int cases = RandomCases(40);
   for (int seed = 8001; seed < 8001 + cases; ++seed) {

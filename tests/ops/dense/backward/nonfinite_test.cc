@@ -1,4 +1,4 @@
-// NaN and inf in inputs that rows see spread by IEEE arithmetic into the gradients that they reach, and into no others.
+// NaN and inf that rows see spread by IEEE arithmetic into the gradients that depend on them, and into no others.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 class BackwardNonFinite : public ::testing::TestWithParam<DType> {
  protected:
-  /// Returns a case of two heads of 70 x 300.
+  /// Returns a case of two heads with 70 rows and 300 keys.
   static BackwardCase Usual() {
     BackwardCase c;
     c.forward.dtype = GetParam();
@@ -29,7 +29,7 @@ class BackwardNonFinite : public ::testing::TestWithParam<DType> {
   static BackwardOutputs Run(const BackwardCase& c, const reference::Problem& values) {
     return Run(c, MakeBackwardValues(c, values));
   }
-  /// Expects NaN in exactly the rows [first, first + count) of a gradient of 16 columns.
+  /// Expects NaN in exactly the rows [first, first + count) of a gradient that has 16 columns.
   static void ExpectSpoiltRows(const std::vector<double>& gradient, int64_t first, int64_t count) {
     for (size_t x = 0; x < gradient.size(); ++x) {
       const int64_t row = static_cast<int64_t>(x) / 16;
@@ -73,8 +73,8 @@ TEST_P(BackwardNonFinite, ValueLeavesTheGradientOfValuesAlone) {
   ExpectSpoiltRows(g.dv, 0, 0);
 }
 
-// A sink of +inf takes all the weight of its head, and a sink of -inf none. Under the causal rule the first rows have
-// no key.
+// A sink of +inf takes all the weight of its head, and a sink of -inf takes none. Under the causal rule the first rows
+// have no key.
 TEST_P(BackwardNonFinite, InfiniteSinkLeavesNoGradientOrAll) {
   for (const Layout layout : {Layout::kBNSD, Layout::kTND}) {
     for (const int64_t sk : {40, 300}) {
@@ -126,7 +126,7 @@ TEST_P(BackwardNonFinite, BiasSpoilsItsRow) {
   }
 }
 
-// An inf in a value or an output gradient makes products of +inf and of -inf, but no score of -inf.
+// An inf in V or in the output's gradient makes products of +inf and -inf, but scores stay finite.
 TEST_P(BackwardNonFinite, InfiniteValuesAndOutputGradients) {
   for (const double value : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
     for (const int mode : {1, 2, 3}) {

@@ -1,5 +1,6 @@
-// Masked places are never read. The gradients are the reference's whatever lies where no kept pair reads: in queries,
-// keys, values, biases and output gradients, in padding between rows, and around the buffers (NaN in every test).
+// Masked elements are never read. The gradients match the reference, whatever lies where no kept pair reads: in
+// queries, keys, values, biases, output gradients, and the padding between rows. Around the buffers lies NaN in every
+// test.
 #include "support/poison.h"
 
 #include <gtest/gtest.h>
@@ -143,7 +144,7 @@ TEST_P(BackwardPoison, QueriesAndGradientsOfSequencesWithoutKeys) {
   }
 }
 
-// Some rows see a place and others do not. The others must have the same bits whatever the place holds.
+// Some rows see an element and others do not. The rows that do not see it must have the same bits whatever it is.
 TEST(BackwardPoisonedPlace, IsNotNoticedByThoseWhoDoNotSeeIt) {
   for (const DType dtype : kDTypes) {
     for (const int64_t place : {0, 31, 64, 149}) {
@@ -168,7 +169,7 @@ TEST_P(BackwardPoison, RandomCases) {
   const int cases = RandomCases(240) / 8;
   for (int seed = 5001; seed < 5001 + cases; ++seed) {
     BackwardCase c = RandomBackwardCase(static_cast<uint64_t>(seed));
-    c.forward.pse_minus_inf_share = 0;  // -inf is no mask and follows IEEE rules
+    c.forward.pse_minus_inf_share = 0;  // a bias of -inf is no mask and follows IEEE rules
     BackwardValues values = MakeBackwardValues(c);
     Apply(c, &values);
     EXPECT_TRUE(RunsLikeTheReference(BackwardProblem(c, values)));

@@ -1,5 +1,5 @@
-// Tests random calls over all options at once, on every instruction-set level: FA_TEST_CASES cases, from seed
-// FA_TEST_SEED on. A failure prints its seed.
+// Tests random calls that mix all options, on every instruction-set level. FA_TEST_CASES is the number of cases, and
+// FA_TEST_SEED the first seed. A failure prints its seed.
 #include <gtest/gtest.h>
 
 #include "support/cases/random_backward_case.h"

@@ -25,7 +25,7 @@ void ForRandomCases(int first_seed, const Check& check) {
   }
 }
 
-/// A case's gradients on every level. Gradients of other calls are compared with them.
+/// A case's gradients on every level, with which the gradients of other calls are compared.
 class UsualBits {
  public:
   UsualBits(const BackwardProblem& problem, int threads) : case_(problem.backward_case()) {
@@ -135,7 +135,7 @@ std::vector<double> Part(const std::vector<double>& values, int64_t first, int64
   return {values.begin() + first, values.begin() + first + count};
 }
 
-/// Returns the gradients of sequence b among the gradients of all. Sums over the batch are left out.
+/// Returns the part of all gradients that belongs to sequence b. Gradients that are summed over the batch are left out.
 BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& problem, int64_t b) {
   const reference::Problem& p = problem.values().problem;
   const reference::Gradients& g = all.gradients;
@@ -160,7 +160,8 @@ BackwardOutputs PartOf(const BackwardOutputs& all, const BackwardProblem& proble
   return {.gradients = part, .tail = {}};
 }
 
-/// Restricts a case to features that every layout, and any place in a batch, can express.
+/// Restricts a case to features that every layout can express and that do not depend on the sequence's place in the
+/// batch.
 void Simplify(ForwardCase* f) {
   f->tail_q = f->tail_kv = 0;
   if (f->mask.mode < 7) return;  // modes 7 and 8 treat one sequence of the batch differently
@@ -171,7 +172,7 @@ void Simplify(ForwardCase* f) {
 TEST(BackwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](BackwardCase c) {
     Simplify(&c.forward);
-    // The flat index of dropout by seed depends on the earlier sequences.
+    // With dropout by seed, the dropped pairs of a sequence depend on the earlier sequences.
     if (c.forward.dropout == DropoutForm::kSeed) c.forward.dropout = DropoutForm::kMask;
     const BackwardProblem problem(c);
     const UsualBits all(problem, 2);
@@ -241,7 +242,7 @@ TEST(BackwardReproducibility, WhateverGradientsAreAskedFor) {
   });
 }
 
-// Levels that differ only in 16-bit or int8 dot products share the f32 kernels of the level below.
+// avx512_vnni and avx512_bf16 add only dot products of 16-bit or int8 types. Their f32 kernels are those of avx512.
 TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   for (int seed = 16001; seed < 16021; ++seed) {
@@ -253,7 +254,8 @@ TEST(BackwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   }
 }
 
-// Atomic-free sums may have another order. Every gradient stays within the tolerance, which holds for any order.
+// Sums without atomic operations may have another order. Every gradient stays within the tolerance, which holds for any
+// order.
 TEST(BackwardAtomicFree, MatchesTheReference) {
   std::vector<std::unique_ptr<Context>> contexts;
   for (const Isa isa : IsaLevels()) {

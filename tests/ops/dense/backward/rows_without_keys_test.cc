@@ -1,4 +1,4 @@
-// Rows that see no key, keys that no row sees, and rows past the last sequence have gradients of exactly 0. They change
+// Rows that see no key, keys that no row sees, and rows after the last sequence have gradients of exactly 0, and change
 // no other gradient.
 #include <gtest/gtest.h>
 
@@ -107,8 +107,8 @@ TEST(BackwardRowsWithoutKeys, PackedTailsAreZeroInEveryGradient) {
   }
 }
 
-/// A mask under which rows of sequence 0, head 1 have no keys. All other gradients must be the same with and without
-/// those rows.
+/// A mask under which some rows of sequence 0, head 1 have no keys. All other gradients must be the same with and
+/// without those rows.
 struct Scheme {
   const char* name;
   std::function<void(ForwardCase*)> mask;
@@ -126,7 +126,7 @@ const Scheme kSchemes[] = {{"Causal",
 
 class BackwardRowsWithoutKeysAmongOthers : public ::testing::TestWithParam<Scheme> {};
 
-// Queries and output gradients of rows without keys may hold anything, and no bit of any gradient changes.
+// Whatever queries and output gradients of rows without keys hold, no bit of any gradient changes.
 TEST_P(BackwardRowsWithoutKeysAmongOthers, DoNotDisturbThem) {
   BackwardCase c = Usual();
   GetParam().mask(&c.forward);

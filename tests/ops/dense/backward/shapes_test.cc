@@ -129,7 +129,7 @@ TEST(BackwardShapes, EmptyTensors) {
   }
 }
 
-// Sums over an empty batch are written too.
+// A gradient that is summed over the batch is written even if the batch is empty.
 TEST(BackwardShapes, BroadcastParametersOfAnEmptyBatchHaveNoGradient) {
   const auto sized = [](auto* view, int64_t rows) {
     view->shape[2] = rows;

@@ -1,4 +1,4 @@
-// Strided, broadcast, shared and interleaved tensors give the bits of the dense call.
+// Strided, broadcast, shared and interleaved tensors give the bits of the same call on dense tensors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-/// Runs the problem once as it is and once with changed arguments, on every level. The gradients must have the same
+/// Runs the problem with its arguments and with changed arguments, on every level. Both must give gradients of the same
 /// bits.
 template <typename Change>
 void ExpectSameBits(const BackwardProblem& problem, const Change& change) {
@@ -133,7 +133,7 @@ TEST(BackwardStrides, InputsMayBeOneTensor) {
   }
 }
 
-/// Makes all sequences (or heads, or rows) equal to the first one.
+/// Copies the first sequence to all others (or the first head, or the first row).
 void Repeat(int dimension, const std::vector<int64_t>& sizes, std::vector<double>* values) {
   const int64_t heads = sizes[1], rows = sizes[2], size = sizes[3];
   for (int64_t x = 0; x < static_cast<int64_t>(values->size()); ++x) {
@@ -162,7 +162,7 @@ TEST(BackwardStrides, StrideZeroInEveryInput) {
   }
 }
 
-// d_out is one row of ones, which gives the gradient of sum(out).
+// d_out is a single row of ones with stride 0, so the gradients are those of sum(out).
 TEST(BackwardStrides, OutputGradientOfOneRow) {
   for (const DType dtype : kDTypes) {
     const BackwardCase c = Usual(dtype);
@@ -172,7 +172,7 @@ TEST(BackwardStrides, OutputGradientOfOneRow) {
   }
 }
 
-// A bias that is broadcast by strides has one gradient per pair, and nothing is summed.
+// A bias that strides of 0 broadcast still has one gradient per pair; its gradient is not summed.
 TEST(BackwardStrides, StrideZeroInBiasAndMask) {
   for (const int dimension : {0, 1, 2}) {
     BackwardCase c = Usual(DType::kBF16);

@@ -1,5 +1,5 @@
-// The tasks of a backward plan in random valid orders, each on a random worker, give the bits of the usual call. The
-// workspace starts as NaN.
+// If the tasks of a backward plan run in random valid orders, each on a random worker, they give the bits of a usual
+// call. The workspace starts as NaN.
 #include <gtest/gtest.h>
 
 #include "support/cases/backward_problem.h"

@@ -1,6 +1,6 @@
-// Tests how exact the library is. Its error against double is compared with the error of the naive computation in the
-// same type. The naive computation accumulates in f32 and takes the softmax of the whole row. It rounds P to a 16-bit
-// type before P meets V, and rounds once at the end.
+// Compares the library's error against double with the error of the naive computation in the same type. The naive
+// computation accumulates in f32 and takes the softmax of whole rows. It rounds P to the 16-bit type before P V, and
+// rounds the result at the end.
 #include <gtest/gtest.h>
 
 #include "support/compare/agrees.h"
@@ -18,7 +18,7 @@ struct Yardstick {
 
 class ForwardAccuracy : public ::testing::TestWithParam<std::tuple<DType, Yardstick>> {};
 
-// The bound has no further allowance, because both errors are the largest of tens of thousands of elements.
+// The bound needs no further allowance, because each error is the largest of tens of thousands of elements.
 TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
   const auto& [dtype, yardstick] = GetParam();
   ForwardCase c;
@@ -35,7 +35,7 @@ TEST_P(ForwardAccuracy, ErrorIsAtMostTwiceThatOfTheNaiveComputation) {
     problem.ForgetOutputs();
     const ForwardOutputs got = OutputsOf(problem, ContextOf(isa));
     EXPECT_LE(LargestError(got.out, exact.out), allowed) << Name(isa);
-    // 2^-22 is half an ulp of an lse between 4 and 8.
+    // An lse between 4 and 8 has an ulp of 2^-21, so rounding it adds up to 2^-22.
     EXPECT_LE(LargestError(got.lse, exact.lse), 2 * LargestError(naive.lse, exact.lse) + 0x1p-22) << Name(isa);
   }
 }
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(UnitNormal, ForwardAccuracy,
                            return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
                          });
 
-// The largest absolute error allowed for unit-normal f32 inputs is 4e-6. 64 query rows stand for all 4096.
+// The promise is an absolute error of at most 4e-6 for unit-normal f32 inputs. 64 query rows stand for all 4096.
 TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
   for (const int64_t d : {64, 128}) {
     ForwardCase c;
@@ -65,7 +65,7 @@ TEST(ForwardAccuracy, F32With4096KeysIsWithin4em6) {
   }
 }
 
-// With scores of hundreds all probabilities but the largest underflow, and none overflows.
+// If scores differ by hundreds, all probabilities but the largest underflow, and none overflows.
 TEST(ForwardAccuracy, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const Isa isa : IsaLevels()) {
     for (const float scale : {50.0F, -50.0F, 1e4F}) {

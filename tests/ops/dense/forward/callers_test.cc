@@ -1,4 +1,4 @@
-// Several callers at once: threads, oneTBB tasks and OpenMP regions, on one context or each on its own. Each caller
+// Several callers call at once: threads, oneTBB tasks or OpenMP regions, on one context or each on its own. Each caller
 // must get the bits that it gets alone.
 #include <gtest/gtest.h>
 #include <tbb/parallel_for.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRepeats = 8;
 
-/// One problem and its outputs for each caller.
+/// The problem of each caller, and its outputs when it calls alone.
 class Callers {
  public:
   explicit Callers(Isa isa = DetectIsa()) {
@@ -112,8 +112,8 @@ TEST(ForwardCallers, OnePlanRunByManyThreads) {
   ExpectAll(good);
 }
 
-// The keys of a head are cut into parts. The task that finishes last adds up the parts' results, and resets the
-// counters for the next run.
+// The plan cuts the keys of a head into parts. The task that finishes last adds up the results of the parts, and resets
+// the counters for the next run.
 TEST(ForwardCallers, OnePlanWithPartsOfKeysForManyRuns) {
   ForwardCase c;
   c.heads = 4;

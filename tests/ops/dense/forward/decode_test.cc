@@ -1,5 +1,5 @@
-// Few query rows against many keys. The keys are cut into parts, whose results are added up. The rows take the kernels
-// for few rows.
+// Tests few query rows against many keys. The keys are cut into parts, whose results are added up. Kernels for few rows
+// compute the rows.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -70,7 +70,7 @@ TEST(ForwardDecode, MasksThatLeaveSomePartsOut) {
       c.mask.pre = pre;
       c.mask.next = 0;
       EXPECT_TRUE(RunsLikeTheReference(c));
-      c.mask.next = -1200;  // the rows see no key of the last parts
+      c.mask.next = -1200;  // no row sees a key of the last parts
       c.mask.pre = 1300 + pre;
       EXPECT_TRUE(RunsLikeTheReference(c));
     }

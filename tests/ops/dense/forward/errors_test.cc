@@ -1,4 +1,5 @@
-// A refused call names the argument and writes nothing. The tests of bind check which calls are refused.
+// A refused call names the wrong argument and writes nothing. The tests in tests/ops/bind check which calls are
+// refused.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -12,7 +12,8 @@ namespace {
 
 using reference::PseType;
 
-/// Returns a case of 2 sequences of 70 x 150 (a tail in every tile direction), with 4 query heads on 2 key heads.
+/// Returns a case of 2 sequences with 70 rows and 150 keys, and 4 query heads on 2 key heads. The last tile is partial
+/// in both directions.
 ForwardCase Usual() {
   ForwardCase c;
   c.heads = 4;
@@ -34,7 +35,7 @@ ForwardCase Packed() {
 ForwardCase Square(int64_t length) {
   ForwardCase c = Usual();
   c.heads = c.heads_kv = 1;
-  c.d = c.dv = 4;  // small, because there are up to a million pairs of query and key
+  c.d = c.dv = 4;  // small, because a case has up to a million pairs of query and key
   c.lengths = EqualLengths(1, length, length);
   return c;
 }
@@ -44,7 +45,7 @@ struct Feature {
   std::function<ForwardCase()> make;
 };
 
-/// Returns a feature: the base case after a change.
+/// Returns a feature whose case is the base case with `change` applied.
 Feature With(const char* name, ForwardCase (*base)(), std::function<void(ForwardCase*)> change) {
   return {name, [base, change] {
             ForwardCase c = base();

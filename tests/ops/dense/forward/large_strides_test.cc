@@ -1,5 +1,5 @@
-// Tests offsets past 2^31 and 2^32 elements. The tensors of a small call are spread over terabytes of address space, of
-// which only the touched pages exist.
+// Tests offsets beyond 2^31 and 2^32 elements. The tensors of a small call spread over terabytes of address space, but
+// only the pages that are touched take memory.
 #include <gtest/gtest.h>
 
 #include "support/cases/sparse_memory.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kPast31 = (int64_t{1} << 31) + 64;
 constexpr int64_t kPast32 = (int64_t{1} << 32) + 192;
-/// Bytes between the same rows of two tensors, far more than a row has.
+/// The bytes between the beginnings of two tensors. They are far more than a row has.
 constexpr int64_t kApart = int64_t{1} << 20;
 
 class ForwardLargeStrides : public ::testing::TestWithParam<std::tuple<Isa, DType>> {};
@@ -30,10 +30,11 @@ TEST_P(ForwardLargeStrides, GiveTheBitsOfTheDenseCall) {
   const AttentionArgs dense = problem.args();
   const ForwardOutputs usual = OutputsOf(problem, ContextOf(isa));
 
-  // Rows are 2^31 elements apart, heads follow the rows, batch elements follow the heads.
+  // Consecutive rows are kPast31 elements apart. Heads follow the rows, and batch elements follow the heads.
   const Dims stride{2 * (6 * kPast31 + kPast32), 6 * kPast31 + kPast32, kPast31, 1};
   const size_t bytes = static_cast<size_t>(2 * stride[0]) * sizeof(float);
-  // Rows of one tensor lie between rows of another, so all tensors together take a sixth of the address space.
+  // The rows of the six tensors interleave, because each tensor begins kApart bytes after the one before. So together
+  // they take a sixth of the address space that six separate tensors would take.
   const SparseMemory memory(bytes);
   if (!memory.ok()) GTEST_SKIP() << "this system does not map " << bytes << " bytes";
   const auto spread = [&](int which, const TensorView& view) {

@@ -18,7 +18,7 @@ namespace {
 
 class ForwardNonFinite : public ::testing::TestWithParam<DType> {
  protected:
-  /// Returns a case of two heads of 70 x 300.
+  /// Returns a case of two heads with 70 rows and 300 keys.
   static ForwardCase Usual() {
     ForwardCase c;
     c.dtype = GetParam();
@@ -26,7 +26,7 @@ class ForwardNonFinite : public ::testing::TestWithParam<DType> {
     c.lengths = EqualLengths(1, 70, 300);
     return c;
   }
-  /// Returns a case of two heads of `rows` x 600. These are more than two blocks of keys.
+  /// Returns a case of two heads with `rows` rows and 600 keys, which are more than two blocks of keys.
   static ForwardCase Scaled(float scale, int64_t rows) {
     ForwardCase c = Usual();
     c.d = c.dv = 64;
@@ -57,7 +57,7 @@ TEST_P(ForwardNonFinite, QuerySpoilsItsRow) {
   }
 }
 
-// A call with statistics finishes its rows in other code than a call without.
+// A call with statistics and a call without finish their rows in different code.
 TEST_P(ForwardNonFinite, SpoiledRowsHaveTheirBitsWhateverStatisticsAreAskedFor) {
   for (const double value : kValues) {
     ForwardCase c = Usual();
@@ -120,8 +120,8 @@ TEST_P(ForwardNonFinite, SinkThatIsNoNumberSpoilsItsHead) {
   ExpectSpreadsAsInTheReference(c, values);
 }
 
-// A sink of +inf takes all the weight of its head, and a sink of -inf none. With few rows, the many keys are cut into
-// parts. A causal row may have no key.
+// A sink of +inf takes all the weight of its head, and a sink of -inf takes none. If there are few rows, the keys are
+// cut into parts. Under the causal rule some rows have no key.
 TEST_P(ForwardNonFinite, InfiniteSinkTakesEverythingOrNothing) {
   const auto check = [&](Layout layout, int64_t sq, int64_t sk, int mode) {
     ForwardCase c = Usual();
@@ -162,7 +162,7 @@ TEST_P(ForwardNonFinite, SoftcapOfAnInfiniteScoreIsTheCap) {
   }
 }
 
-/// Returns a problem with given scores: one column of Q is 1, and that column of K holds the scores.
+/// Returns a problem with the given scores: one column of Q is 1, and the same column of K holds the scores.
 reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<double(int64_t)>& score) {
   reference::Problem values = MakeReferenceProblem(c);
   std::fill(values.q.begin(), values.q.end(), 0.0);
@@ -177,10 +177,10 @@ reference::Problem ProblemOfScores(const ForwardCase& c, const std::function<dou
 }
 
 TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
-  // Exponents of up to 2^26, 2^35, 2^62 and nearly 2^127 of either sign, next to rows whose query is 0.
+  // Exponents reach 2^26, 2^35, 2^62 and nearly 2^127, of either sign. Other rows of the same call have a query of 0.
   const auto check = [&](float scale, int64_t rows) {
     const ForwardCase c = Scaled(scale, rows);
-    // The maximum of a row rises twice, or falls.
+    // Along the keys, the maximum of a row rises twice or never.
     reference::Problem values =
         ProblemOfScores(c, [](int64_t key) { return static_cast<double>(key / 250 - 1 + key % 2); });
     for (int64_t head = 0; head < c.heads; ++head) {
@@ -194,9 +194,9 @@ TEST_P(ForwardNonFinite, ScoresOfAnyFiniteSizeHaveFiniteProbabilities) {
 }
 
 TEST_P(ForwardNonFinite, LargeScoresOneUnitApartHaveTheirProbabilities) {
-  // Two keys have scores that are adjacent f32 numbers. They lie in different blocks, and with few rows in different
-  // parts. Scaled by 2^24 the two scores are 2 apart; scaled by 2^60 they are practically infinitely far apart. The
-  // other keys have far smaller scores.
+  // The scores of two keys are adjacent f32 numbers. The keys lie in different blocks, and if there are few rows, in
+  // different parts. Scaled by 2^24 the scores differ by 2; scaled by 2^60 only the larger has any weight. The other
+  // scores are far smaller.
   const auto check = [&](float scale, int64_t rows) {
     const double want = scale == 0x1p24f ? 1 / (1 + std::exp(-2.0)) : 1;
     const ForwardCase c = Scaled(scale, rows);
@@ -231,8 +231,8 @@ TEST_P(ForwardNonFinite, RandomCases) {
     std::vector<double>* const targets[] = {&values.q, &values.k, &values.v};
     std::vector<double>* target = targets[seed % 3];
     if (target->empty()) continue;
-    // Slopes push probabilities below the range of f32. There 0 * inf differs from the result in double, so the value
-    // is NaN.
+    // With slopes some probabilities underflow in f32 but not in double. 0 * inf would then differ from the reference,
+    // so the value is NaN.
     const double value = c.pse == PseForm::kSlopes ? NAN : kValues[seed / 3 % 3];
     (*target)[RandomBits(c.seed, Tag::kChoice, {-2}) % target->size()] = value;
     ExpectSpreadsAsInTheReference(c, values);

@@ -1,4 +1,4 @@
-// A row whose softmax gives all weight to one key has that key's value as its output, to the bit.
+// If the softmax gives a row's whole weight to one key, the output is that key's row of V, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class ForwardOneKey : public ::testing::TestWithParam<DType> {
     c.lengths = EqualLengths(2, sq, sk);
     return c;
   }
-  /// @param key_of  gives the key of a row, or a negative number if the row's output is not checked
+  /// @param key_of  returns the key of a row, or a negative number if the row's output is not checked
   static void ExpectItsValue(const ForwardCase& c, const reference::Problem& p,
                              const std::function<int64_t(int64_t)>& key_of) {
     const ForwardProblem problem(c, p);
@@ -71,7 +71,7 @@ TEST_P(ForwardOneKey, OfTheFirstCausalRow) {
   }
 }
 
-// With few rows, the many keys are cut into parts, and kernels for few rows run.
+// If there are few rows, the keys are cut into parts, and kernels for few rows run.
 TEST_P(ForwardOneKey, OfABandOfOne) {
   for (const int64_t sq : {1, 4, 7, 300}) {
     for (const float softcap : {0.0F, 5.0F}) {
@@ -95,7 +95,7 @@ TEST_P(ForwardOneKey, ThatTheDenseMaskLeaves) {
   }
 }
 
-// The probabilities of the other keys are below the smallest number.
+// The other keys' probabilities are below the smallest f32 number.
 TEST_P(ForwardOneKey, ThatIsFarAboveTheOthers) {
   const auto check = [&](int64_t sq, float scale) {
     ForwardCase c = Usual(sq, 1500);

@@ -1,5 +1,5 @@
-// Masked places are never read. The result is the reference's whatever lies where no row looks: in keys, values,
-// queries and biases, in padding between rows, and around the buffers (NaN in every test).
+// Masked elements are never read. The result matches the reference, whatever lies where no row looks: in keys, values,
+// queries, biases, and the padding between rows. Around the buffers lies NaN in every test.
 #include "support/poison.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST_P(ForwardPoison, SingleKeysOfADenseMask) {
   }
 }
 
-// The keys of a head are cut into parts, and each part has a state of its own.
+// The keys of a head are cut into parts, each of which has its own softmax state.
 TEST_P(ForwardPoison, SingleKeysOfADenseMaskInPartsOfAHead) {
   for (const DType dtype : kDTypes) {
     for (const int64_t rows : {3, 12}) {
@@ -106,7 +106,7 @@ TEST_P(ForwardPoison, QueriesWithoutKeys) {
   ExpectUnseen(c);
 }
 
-// Some rows see a key and others do not. The others must have the same bits whatever the key holds.
+// Some rows see a key and others do not. The rows that do not see it must have the same bits whatever the key is.
 TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
   for (const DType dtype : kDTypes) {
     for (const int64_t key : {0, 7, 31, 64, 149}) {
@@ -115,7 +115,8 @@ TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
       c.mask.mode = 3;
       c.lengths = EqualLengths(1, 150, 150);
       reference::Problem values = MakeReferenceProblem(c);
-      // 1/16 of the largest number, because the largest would overflow if exp2 were one ulp above 1.
+      // The value is 1/16 of the largest number. The largest itself would overflow if exp2 returned one ulp more than
+      // 1.
       values.v[key * c.dv + 3] = ValueOf(GetParam(), dtype) / 16;
       EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << "v of key " << key;
       // A score of 1e38 overflows in f32 but not in double.
@@ -131,7 +132,7 @@ TEST_P(ForwardPoison, RandomCases) {
   const int cases = RandomCases() / 8;
   for (int seed = 5001; seed < 5001 + cases; ++seed) {
     ForwardCase c = RandomForwardCase(static_cast<uint64_t>(seed));
-    c.pse_minus_inf_share = 0;  // -inf is no mask and follows IEEE rules
+    c.pse_minus_inf_share = 0;  // a bias of -inf is no mask and follows IEEE rules
     reference::Problem values = MakeReferenceProblem(c);
     Apply(c, &values);
     EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values)));

@@ -18,7 +18,7 @@ class ForwardReproducibility : public ::testing::TestWithParam<Isa> {
   /// Calls `check` on random cases.
   template <typename Check>
   static void ForRandomCases(int first_seed, const Check& check) {
-    // Under a sanitizer there are fewer cases, because random_test runs many.
+    // Under a sanitizer fewer cases run, because random_test already runs many.
     const int cases = RandomCases() / (Sanitized() ? 20 : 8);
     for (int seed = first_seed; seed < first_seed + cases; ++seed)
       check(RandomForwardCase(static_cast<uint64_t>(seed)));
@@ -89,7 +89,7 @@ std::vector<double> Part(const std::vector<double>& values, int64_t first, int64
   return {values.begin() + first, values.begin() + first + count};
 }
 
-/// Returns the outputs of sequence b among the outputs of all.
+/// Returns the part of all outputs that belongs to sequence b.
 ForwardOutputs PartOf(const ForwardOutputs& all, const ForwardProblem& problem, int64_t b) {
   const reference::Problem& p = problem.values();
   const int64_t first = p.QueryRow(b, 0, 0, 1);
@@ -104,8 +104,8 @@ ForwardOutputs PartOf(const ForwardOutputs& all, const ForwardProblem& problem, 
 TEST_P(ForwardReproducibility, BatchAgainstAlone) {
   ForRandomCases(12001, [](ForwardCase c) {
     c.tail_q = c.tail_kv = 0;
-    // The flat index of dropout by seed depends on the earlier sequences. Modes 7 and 8 treat one sequence of the batch
-    // differently.
+    // With dropout by seed, the dropped pairs of a sequence depend on the earlier sequences. Modes 7 and 8 treat one
+    // sequence of the batch differently.
     if (c.dropout == DropoutForm::kSeed) c.dropout = DropoutForm::kMask;
     if (c.mask.mode >= 7) {
       c.mask = {};
@@ -128,7 +128,7 @@ TEST_P(ForwardReproducibility, EveryLayoutAlike) {
       c.mask = {};
       c.sparse_mode = false;
     }
-    // Restricts the case to features of the packed form.
+    // Restricts the case to features that packed layouts have.
     if (c.dense_mask != MaskForm::kNone) c.dense_mask = MaskForm::kPlane;
     if (c.pse == PseForm::kCompressed) c.pse = PseForm::kFull;
     if (c.pse == PseForm::kFull || c.pse == PseForm::kRow) c.pse_broadcast_batch = false;
@@ -172,15 +172,15 @@ TEST_P(ForwardReproducibility, WhateverStatisticsAreAskedFor) {
 INSTANTIATE_TEST_SUITE_P(Isa, ForwardReproducibility, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-/// Returns whether some sequence has no more rows than the kernels for few rows take.
+/// Returns whether some sequence has so few rows that kernels for few rows can compute it.
 bool HasFewRows(const ForwardCase& c) {
   constexpr int64_t kFewRows = 8;
   return std::any_of(c.lengths.sq.begin(), c.lengths.sq.end(),
                      [&c](int64_t sq) { return sq * (c.heads / c.heads_kv) <= kFewRows; });
 }
 
-// Levels that differ only in 16-bit or int8 dot products share the f32 kernels for many rows of the level below. Their
-// kernels for few rows differ: avx512_bf16 has the kernel function attend, which sums in another order.
+// avx512_vnni and avx512_bf16 add only dot products of 16-bit or int8 types. For many rows, their f32 kernels are those
+// of avx512. For few rows, avx512_bf16 has the kernel `attend`, which sums in another order.
 TEST(ForwardLevels, F32BitsOfAvx512LevelsAreEqual) {
   if (!Includes(DetectIsa(), Isa::kAvx512Vnni)) GTEST_SKIP() << "this CPU has one AVX-512 level at most";
   int compared = 0;

@@ -1,4 +1,4 @@
-// Tests the outputs of a row that sees no key. These outputs depend on no input.
+// Tests the outputs of rows that see no key. These outputs depend on no input.
 #include <gtest/gtest.h>
 
 #include <cfloat>

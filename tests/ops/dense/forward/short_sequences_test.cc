@@ -1,4 +1,4 @@
-// Tests of sequences whose keys fit into one block: their kernels, and their bits compared with the bits of longer
+// Tests sequences whose keys fit into one block: which kernels they use, and that their bits equal those of longer
 // sequences.
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class ShortSequencesTest : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(Levels, ShortSequencesTest, testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-/// A buffer of f32 or bf16 elements, either random normal numbers or an output.
+/// A buffer of f32 or bf16 elements, filled with random normal numbers.
 class Values {
  public:
   Values(int64_t n, uint32_t seed, DType dtype) : bytes_(static_cast<size_t>(n) * SizeOf(dtype)) {
@@ -45,7 +45,7 @@ class Values {
 
 constexpr int64_t kHeads = 3, kD = 40, kDv = 56;
 
-/// Operands of one call. The rows of k and v lie as in a tensor of `room` keys.
+/// Operands of one call. k and v have memory for `room` keys, of which a call may use fewer.
 struct Operands {
   Operands(int64_t sq, int64_t room, DType dtype)
       : dtype(dtype),
@@ -91,8 +91,8 @@ TEST_P(ShortSequencesTest, OneBlockOfKeysHasItsStateByRows) {
   }
 }
 
-// Keys that a mask drops leave no trace. A sequence of several blocks keeps its state along the lanes of vectors. It
-// must give the bits of the short sequence that has only the kept keys.
+// Masked keys change no bit. The long sequence has several blocks of keys, so its state lies along the lanes of
+// vectors. It must give the bits of the short sequence, which has only the kept keys.
 TEST_P(ShortSequencesTest, HaveTheBitsOfALongSequenceWhoseOtherKeysAreMasked) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t sq : {17, 33, 100, 129}) {

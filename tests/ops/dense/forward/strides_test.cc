@@ -1,4 +1,4 @@
-// Strided, broadcast, shared and interleaved tensors give the bits of the dense call.
+// Strided, broadcast, shared and interleaved tensors give the bits of the same call on dense tensors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 class ForwardStrides : public ::testing::TestWithParam<Isa> {
  protected:
   static Context* context() { return ContextOf(GetParam()); }
-  /// Runs the problem once as it is and once with changed arguments. The outputs must have the same bits.
+  /// Runs the problem with its arguments and with changed arguments. Both must give outputs of the same bits.
   template <typename Change>
   static void ExpectSameBits(const ForwardProblem& problem, const Change& change) {
     const ForwardOutputs usual = OutputsOf(problem, context());
@@ -94,7 +94,7 @@ TEST_P(ForwardStrides, MultiHeadLatentValuesAreColumnsOfTheKeys) {
   }
 }
 
-/// Makes all sequences (or heads, or rows) of k and v equal to the first one.
+/// Copies the first sequence of k or v to all others (or the first head, or the first row).
 void Repeat(int dimension, const ForwardCase& c, int64_t size, std::vector<double>* values) {
   const int64_t heads = c.heads_kv;
   const int64_t rows = c.max_sk();

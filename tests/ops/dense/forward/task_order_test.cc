@@ -1,5 +1,5 @@
-// The tasks of a forward plan in random valid orders, each on a random worker, give the bits of the usual call. The
-// workspace starts as NaN.
+// If the tasks of a forward plan run in random valid orders, each on a random worker, they give the bits of a usual
+// call. The workspace starts as NaN.
 #include <gtest/gtest.h>
 
 #include "support/cases/random_forward_case.h"
@@ -34,7 +34,7 @@ TEST_P(ForwardTaskOrder, OfManyTilesDoesNotMatter) {
   }
 }
 
-// The keys of a head are cut into parts. The task that finishes last adds up the parts' results.
+// The plan cuts the keys of a head into parts. The task that finishes last adds up the results of the parts.
 TEST_P(ForwardTaskOrder, OfPartsOfKeysDoesNotMatter) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     ForwardCase c;

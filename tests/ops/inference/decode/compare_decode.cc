@@ -25,7 +25,7 @@ double OperandUnit(const DecodeCase& c, Isa isa) {
   return c.format == DType::kI8 || c.format == DType::kI4x8 ? 0x1p-13 : 0x1p-9;
 }
 
-/// Returns the head of row `row` of [sequence][head][row].
+/// Returns the head to which `row` belongs. Rows are counted in the order [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];

@@ -1,4 +1,4 @@
-// Decode attention with compressed keys and values: formats, scales, codes and bits.
+// Tests decode attention with compressed keys and values: formats, scales, codes and bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ constexpr Quantization kKinds[] = {Quantization::kPerTensor,       Quantization:
                                    Quantization::kPerPage,         Quantization::kPerGroup,
                                    Quantization::kPerTokenAndHead, Quantization::kPerTokenAndGroup};
 
-// Tests few rows, which have kernels that read compressed rows in place, and many rows.
+// Tests few rows, for which there are kernels that read compressed rows in place, and many rows.
 TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
   int n = 0;
   for (const DType format : kFormats) {
@@ -128,7 +128,7 @@ TEST(CompressedDecode, CompressedKeysWithMasksAndManyRows) {
   }
 }
 
-// Scales that are 0, negative or subnormal.
+// Tests scales that are 0, negative or subnormal.
 TEST(CompressedDecode, ScalesOfEverySize) {
   for (const DType format : kFormats) {
     for (const Quantization kind : kKinds) {
@@ -193,8 +193,8 @@ TEST(CompressedDecode, CodesBehindAMaskThatAreNotNumbers) {
   }
 }
 
-// Each code is the only key of a batch element, and each code is a column of its value. The scale is a power of 2, so
-// every number is exact.
+// Each code is the only key of one sequence, and one column of that key's value. The scale is a power of 2, so every
+// number is exact.
 TEST(CompressedDecode, EveryCodeIsItsNumber) {
   constexpr int64_t kBatch = 256, kD = 32, kDv = 256, kMost = 8;
   const float scale = 0.5f, q_scale = 1.0f;
@@ -253,7 +253,8 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
                 } else if (std::isnan(number) || !std::isfinite(score)) {
                   ASSERT_TRUE(std::isnan(got)) << Name(format) << " code " << c << " of code " << b;
                 } else {
-                  // bf16: an exponent of pairs keeps the rounding error of its score.
+                  // With bf16, the exponent in a kernel of pairs has the rounding error of the score. Rounding P to
+                  // bf16 removes it.
                   ASSERT_TRUE(got == number)
                       << Name(format) << " code " << c << ": " << got << ", want " << number << " " << IsaName(isa);
                 }
@@ -266,7 +267,7 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
   }
 }
 
-// Neither threads nor the form of keys, pages or the batch changes a bit.
+// No bit depends on the threads, on where keys lie, or on the other sequences.
 TEST(CompressedDecode, BitsFollowFromTheSequenceAlone) {
   for (const DType format : kFormats) {
     for (const Quantization kind : kKinds) {

@@ -99,7 +99,7 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
 
 int64_t DecodeProblem::PagesOf(int64_t b) const { return CeilDiv(case_.dense.lengths.sk[b], case_.page_rows); }
 
-/// Makes a table with a random order of pages. Some pages belong to no sequence.
+/// Makes a table whose pages lie in random order. Some pages belong to no sequence.
 void DecodeProblem::MakeTable() {
   const ForwardCase& d = case_.dense;
   constexpr int64_t kSparePages = 3;
@@ -151,7 +151,7 @@ void DecodeProblem::MakeKeys(Part part) {
     case KeyForm::kList:
       for (int64_t b = 0; b < d.batch(); ++b) {
         sizes.rows = d.lengths.sk[b] + case_.spare_k;
-        // Each tensor has gaps of its own.
+        // The tensor of each sequence has different gaps.
         const Padding padding{.middle = b % 3, .outer = 2 * b};
         tensors.push_back(MakeHeadTensor(dtype, d.layout, sizes, padding, d.placement));
       }
@@ -193,14 +193,14 @@ void DecodeProblem::PlaceKeys(Part part) {
   }
 }
 
-/// Makes the tensors of scales and offsets.
+/// Makes the tensors that hold scales and offsets.
 void DecodeProblem::MakeNumbers() {
   const ForwardCase& d = case_.dense;
   const Quantization kind = case_.quantization;
   const bool paged = !pages_.empty();
   const bool token = IsPerToken(kind), page = kind == Quantization::kPerPage;
   const auto make = [&](const Dims& shape, int side) {
-    // Numbers of k_scale lie apart.
+    // The elements of k_scale have gaps between them.
     Dims stride = DenseStride(shape);
     for (int dim = 0; !case_.combined && dim < shape.rank(); ++dim) stride[dim] *= 2;
     scale_[side] = Tensor(case_.antiquant_dtype, shape, stride, d.placement);
@@ -241,7 +241,7 @@ int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, in
   return offset;
 }
 
-/// Draws compressed keys or values, scales and offsets. The reference gets the numbers that they represent.
+/// Draws compressed keys or values, scales and offsets. The reference gets the numbers that they stand for.
 void DecodeProblem::Quantize(bool values) {
   const ForwardCase& d = case_.dense;
   const int64_t size = values ? d.dv : d.d;
@@ -249,7 +249,7 @@ void DecodeProblem::Quantize(bool values) {
   const Tag tag = values ? Tag::kV : Tag::kK;
   const Tensor& scales = scale_[values && !case_.combined ? 1 : 0];
   const Tensor& offsets = offset_[values && !case_.combined ? 1 : 0];
-  // The largest numbers of 8-bit floats are larger than 127.
+  // 8-bit floats have numbers above 127.
   const double unit = case_.scale_factor * (case_.format == DType::kF8E4M3   ? 0.25
                                             : case_.format == DType::kF8E5M2 ? 1.0 / 512
                                             : case_.format == DType::kI4x8   ? 16
@@ -261,7 +261,7 @@ void DecodeProblem::Quantize(bool values) {
         const Place place = PlaceOf(values ? Part::kValue : Part::kKey, b, n, j);
         for (int64_t x = 0; x < size; ++x) {
           const int64_t at = NumberAt(values, b, n, j, x);
-          // The numbers follow from their place without pages, so that every form of keys has the same numbers.
+          // A number depends on its index in a tensor without pages, so it is the same however keys lie.
           const bool token = IsPerToken(case_.quantization), page = case_.quantization == Quantization::kPerPage;
           const int64_t groups =
               case_.combined ? (case_.quantization == Quantization::kPerChannel ? size : 1) : scales.shape()[3];

@@ -1,4 +1,4 @@
-// Decode attention, compared with the reference in double: forms of keys, pages, lengths, int8, masks and biases.
+// Compares decode attention with the reference in double: forms of keys, pages, lengths, int8, masks and biases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,8 +41,8 @@ TEST(Decode, EveryFormOfKeysInEveryLayoutAndType) {
   }
 }
 
-// Tests groups of 1 to 24 query rows. Few rows have kernels of their own, more rows take kernels for many rows, and the
-// largest groups pack their head for several tiles.
+// Tests groups of 1 to 24 query rows. Few rows and many rows have different kernels. In the largest groups a head has
+// several tiles, which share its packed keys.
 TEST(Decode, EveryNumberOfRowsOfAGroup) {
   int n = 0;
   for (const int64_t group : {1, 2, 5, 8, 24}) {
@@ -67,8 +67,8 @@ TEST(Decode, PagesOfEverySize) {
   }
 }
 
-// Kernel tables with the function attend process whole runs of keys with it. The runs end between two steps of attend
-// and between two blocks of the planner. Keys that not every row sees are left to other kernels.
+// If a kernel table has the function `attend`, this function processes runs of keys. The runs end between two steps of
+// `attend` and between two blocks of the planner. Other kernels process keys that not every row sees.
 TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t d : {32, 64, 128, 256}) {
@@ -119,7 +119,7 @@ TEST(Decode, SplitHeadsInEveryFormOfKeys) {
   }
 }
 
-// All queries share one head of keys, as in models with latent attention. Pages have 512 + 64 columns.
+// All query heads share one head of keys, as in models with latent attention. A page has 512 + 64 columns.
 TEST(Decode, SplitHeadsOfLatentAttention) {
   for (const DType dtype : kDTypes) {
     DecodeCase c = MakeDecodeCase(32, 1, 1, {700, 129}, dtype);
@@ -226,8 +226,8 @@ TEST(Decode, SoftcapAndScale) {
   Check(c);
 }
 
-// The results for parts of the keys are merged before a sink is counted. A batch element without keys has only its
-// sink.
+// The results for parts of the keys are merged before the sink is added, so that it counts once. A sequence without
+// keys has only its sink.
 TEST(Decode, SinksAreCountedOnce) {
   for (const KeyForm form : kForms) {
     for (const int64_t sq : {1, 20}) {
@@ -262,7 +262,7 @@ TEST(Decode, OneKeyOfAllHasItsValue) {
       for (const KeyForm form : kForms) {
         DecodeCase c = MakeDecodeCase(4, 2, sq, {1, 1500}, dtype);
         c.keys = form;
-        c.dense.mask = {.mode = 4, .pre = 0, .next = 0};  // only the last row of the first element has a key
+        c.dense.mask = {.mode = 4, .pre = 0, .next = 0};  // only the last row of the first sequence has a key
         const DecodeProblem problem(c);
         const reference::Problem& p = problem.values();
         for (const Isa isa : IsaLevels()) {
@@ -327,7 +327,7 @@ TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
           const size_t at = per_column ? i % (4 * 24) : 0;
           const double exact =
               want[i] * static_cast<double>(scale[at]) + (with_offset ? static_cast<double>(offset[at]) : 0.0);
-          // The bound is half a step and two roundings in f32.
+          // The bound is half an int8 step plus two roundings in f32.
           const double half = 0.5 + 2 * std::fabs(exact) * 0x1p-23;
           ASSERT_LE(std::fabs(out[i] - std::clamp(exact, -128.0, 127.0)), half) << i << c;
         }
@@ -336,7 +336,7 @@ TEST(DecodeInt8Output, IsTheFloatOutputRounded) {
   }
 }
 
-// Scales and offsets are taken in the order of their shape, wherever they lie in memory.
+// Scales and offsets are read in the order of their shape, whatever their strides are.
 TEST(DecodeInt8Output, ScalesMayHaveAnyStrides) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const DecodeCase c = MakeDecodeCase(4, 2, 1, {600, 70}, dtype);
@@ -374,7 +374,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
   EXPECT_TRUE(SameBits(problem.Outputs(), want));
 }
 
-// Results may be anything, but no address leaves the pages. On both sides of them lies memory that cannot be read.
+// Results may be anything, but every address must lie inside the pages, which lie between unreadable memory.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
   for (const int64_t sq : {1, 20}) {  // kernels for few rows, and kernels for many rows
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
@@ -385,7 +385,7 @@ TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
     auto* entry = static_cast<int32_t*>(const_cast<void*>(args.block_table.data)) + 7;
     int through = 0;
     const FlippingWords flipping({entry}, std::numeric_limits<int32_t>::max());
-    // The other thread may rest on the wrong value, so that every call is refused. Then more calls are made.
+    // If the other thread rests while the entry is wrong, every call is refused. So more calls follow.
     for (int call = 0; call < 300 || (through == 0 && call < 1'000'000); ++call) {
       if (through == 0) std::this_thread::yield();
       const Status status = DecodeAttention(args, problem.options());

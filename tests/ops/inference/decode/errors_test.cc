@@ -1,4 +1,4 @@
-// A refused decode names the argument and writes nothing.
+// A refused call of decode names the wrong argument and writes nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A call that owns its lists. Tests may spoil it.
+/// A call that owns its lists, into which tests put mistakes.
 struct Call {
   explicit Call(const DecodeProblem& problem)
       : args(problem.args()),
@@ -316,7 +316,7 @@ TEST_P(RefusedInt8Decode, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(All, RefusedInt8Decode, ::testing::ValuesIn(kInt8Mistakes),
                          [](const auto& info) { return info.param.name; });
 
-// A table of 2^59 pages of 16 rows has room for any length, though 2^63 is no int64_t.
+// A table of 2^59 pages of 16 rows is long enough for any length. Its 2^63 rows exceed int64_t.
 TEST(DecodePlan, TakesATableOfMoreRowsThanCanBeCounted) {
   const DecodeProblem problem(Spoilt(KeyForm::kPages));
   DecodeAttentionArgs args = problem.args();

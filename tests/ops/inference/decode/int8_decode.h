@@ -9,8 +9,8 @@
 
 namespace fa::test {
 
-/// The decode call of int8 queries that computes the same as an int8 prompt call, with its keys in one tensor. The case
-/// is not packed. It has no dense mask of two dimensions, because decode takes such a mask differently.
+/// A decode call of int8 queries that computes the same as an int8 prompt call, with keys in one tensor. The prompt
+/// case must not be packed, and must not have a dense mask of two dimensions, which means something else to decode.
 class Int8DecodeProblem {
  public:
   explicit Int8DecodeProblem(const PromptCase& c);

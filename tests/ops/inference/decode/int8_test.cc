@@ -1,5 +1,5 @@
-// Decode of int8 queries. With keys in one tensor it is compared with the formula in double; other forms of keys give
-// the same bits.
+// Tests decode of int8 queries. With keys in one tensor, the result is compared with the formula in double. Keys in a
+// list or in pages give the same bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ PromptCase Int8Case(DType out, int64_t sq = 1) {
   return c;
 }
 
-/// The arguments of a decode call, which tests may change.
+/// The arguments of a decode call. Tests may change them.
 struct Decode {
   explicit Decode(const Int8DecodeProblem& problem)
       : k(problem.args().k.begin(), problem.args().k.end()),
@@ -105,7 +105,7 @@ TEST_P(DecodeInt8, MasksBiasesAndScales) {
   c.pse = true;
   EXPECT_TRUE(DecodesLikeTheReference(c, context())) << "dense mask and bias";
   c = Int8Case(DType::kI8);
-  // An offset would change the 0 of a row without keys.
+  // With an offset, the output of a row without keys would not be 0, so every row needs a key.
   c.lengths_kv[1] = 5;
   c.with_offset = c.per_column = c.packed_deq = true;
   c.offset2 = 5.25F;
@@ -119,7 +119,8 @@ TEST_P(DecodeInt8, RandomCases) {
   }
 }
 
-/// Keys or values of BNSD as one tensor per batch element or as pages. Rows past the lengths are not copied.
+/// Keys or values of layout BNSD, copied into one tensor per sequence or into pages. Rows beyond the lengths are not
+/// copied.
 class MovedKeys {
  public:
   MovedKeys(const TensorView& from, const std::vector<int64_t>& lengths) : from_(from), lengths_(lengths) {}
@@ -137,7 +138,7 @@ class MovedKeys {
     return list;
   }
 
-  /// Returns the pages of all elements. Page p of element b is page `table[b][p]`, filled with -128 past the length.
+  /// Returns the pages of all sequences. Page p of sequence b is page `table[b][p]`. Rows beyond the length are -128.
   std::vector<TensorView> Pages(int64_t page_rows, const std::vector<std::vector<int32_t>>& table, int64_t pages,
                                 bool heads_apart) {
     const int64_t heads = from_.shape[1], size = from_.shape[3];
@@ -218,8 +219,8 @@ TEST_P(DecodeInt8, EveryFormOfKeysHasTheSameBits) {
   ForEachCase(check, Axis{"sq", {1, 17}});
 }
 
-// Page 0 is memory that cannot be read. The table entries of pages before the window are 0, because no row of them is
-// read.
+// Page 0 is unreadable memory. Pages that end before the window have the table entry 0, because none of their rows may
+// be read.
 TEST_P(DecodeInt8, PagesBeforeAWindowAreNotRead) {
   PromptCase c = Int8Case(DType::kF16);
   c.sk = 200;

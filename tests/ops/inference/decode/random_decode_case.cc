@@ -72,7 +72,7 @@ void PickScores(RandomChoices* random, DecodeCase* c) {
     d.pse = random->OneOf({PseForm::kFull, PseForm::kRow});
     d.pse_type = reference::PseType::kScaleThenAdd;
     d.pse_f32 = random->Pick(0, 1) == 0;
-    // All sequences may share the bias of one sequence only if all have the same length.
+    // All sequences may share one bias only if they have the same length.
     d.pse_broadcast_batch = d.batch() == 1;
   }
   if (random->Pick(0, 4) == 0) d.softcap = random->OneOf({0.5F, 5.0F, 50.0F});
@@ -96,7 +96,7 @@ DecodeCase RandomDecodeCase(uint64_t seed) {
                                  .per_column = random.Pick(0, 1) == 0,
                                  .heads_by_columns = random.Pick(0, 1) == 0,
                                  .with_offset = random.Pick(0, 1) == 0};
-    // An offset is refused where the mask's rule may leave rows without keys.
+    // An offset is refused if the mask's mode may leave rows without keys.
     c.int8_out->with_offset = c.int8_out->with_offset && d.mask.mode <= 2;
     if (d.dtype == DType::kBF16 && random.Pick(0, 1) == 0) c.int8_out->dtype = DType::kBF16;
   }

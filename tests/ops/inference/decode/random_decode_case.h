@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// Returns a valid case that depends on the seed alone: any form of keys, type, int8 keys, layout, lengths, sizes,
-/// mask, bias, type of output, strides and placement.
+/// Returns a valid case that depends on the seed alone. It may have any type, form of keys, int8 keys, layout, lengths,
+/// sizes, mask, bias, type of output, strides and address.
 [[nodiscard]] DecodeCase RandomDecodeCase(uint64_t seed);
 
 }  // namespace fa::test

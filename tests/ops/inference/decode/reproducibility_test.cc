@@ -1,5 +1,5 @@
-// A batch element gives the same bits in every form of its keys and on any number of threads. The rest of the batch
-// does not change them either.
+// A sequence gives the same bits with keys in one tensor, in a list or in pages, on any number of threads, and whatever
+// other sequences the batch has.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -23,7 +23,7 @@ DecodeCase Usual(int64_t sq, DType dtype, Quantization quantization) {
   return c;
 }
 
-/// Returns a case of one row for each of `heads` heads. The kernels of these rows may have the function attend.
+/// Returns a case with one row for each of `heads` heads, so that kernels with the function `attend` may run.
 DecodeCase Attending(int64_t heads, DType dtype) {
   DecodeCase c = MakeDecodeCase(heads, 1, 1, {1300, 70, 515}, dtype);
   c.dense.d = c.dense.dv = 64;
@@ -101,9 +101,9 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   ExpectSameBitsAlone(c, GetParam());
 }
 
-// Returns whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit the forward of
-// bf16 sums over shorter blocks of keys than decode, which takes the kernels of f32. On aarch64 the kernels of few rows
-// take up to four rows; FlashAttention of more rows multiplies pairs.
+// Returns whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit, FlashAttention
+// of bf16 does so, and sums over shorter blocks of keys. On aarch64 it does so for more than four rows, because the
+// kernels for few rows take up to four.
 bool MultipliesPairs(Isa isa, int64_t rows) {
   return isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated") || (isa == Isa::kNeonBf16 && rows > 4);
 }

@@ -1,4 +1,4 @@
-// Refused prompt calls: the message names the argument, and nothing is written.
+// A refused prompt call names the wrong argument and writes nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 struct Mistake {
   const char* name;
   DType dtype, out;
-  const char* message;  ///< a part of the message
+  const char* message;  ///< a part of the expected message
   std::function<void(PromptCase*)> prepare;
   std::function<void(PromptAttentionArgs*, PromptAttentionOptions*)> make;
 };
@@ -160,7 +160,8 @@ TEST_P(RefusedPrompt, NamesTheArgumentAndWritesNothing) {
 INSTANTIATE_TEST_SUITE_P(Mistakes, RefusedPrompt, ::testing::ValuesIn(kMistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// An offset is allowed where no rule can leave a row without keys. A call without an offset may have rows without keys.
+// A call may have an offset if its mask cannot leave a row without keys. A call without an offset may have rows without
+// keys.
 TEST(PromptErrors, WhatTheDeviceLetsPassPasses) {
   PromptCase c;
   c.dtype = c.out_dtype = DType::kI8;

@@ -1,5 +1,5 @@
-// Prompt attention of f32, f16 and bf16 gives the numbers of the dense forward, with lengths, larger masks and biases,
-// and int8 outputs.
+// Prompt attention of f32, f16 and bf16 gives the numbers of the dense forward. The cases have lengths, masks and
+// biases that are larger than needed, and int8 outputs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -260,7 +260,7 @@ TEST(PromptFlashAttention, Int8InputsRefuseThem) {
               HasSubstr("pse_type=2, want 0 (q.dtype=i8)"));
 }
 
-// Each batch element gives the bits that it gives alone, cut to its lengths.
+// Each sequence of a batch gives the bits that it gives as the only one, with tensors cut to its lengths.
 TEST(PromptFlashAttention, ABatchElementHasTheBitsOfItsOwn) {
   for (const DType dtype : {DType::kF16, DType::kI8}) {
     PromptCase c;

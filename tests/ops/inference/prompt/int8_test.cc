@@ -1,4 +1,5 @@
-// Prompt attention of int8, compared with the formula step by step in double. All levels give the same integers.
+// Compares prompt attention of int8 with its formula, which the reference computes step by step in double. All levels
+// give the same integers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -122,8 +123,8 @@ TEST_P(PromptInt8, OutputScalesAndOffsets) {
   }
 }
 
-// The maximum is taken over the whole row and the products are exact, so nothing depends on where keys lie. 70000 keys
-// are more than one product takes.
+// The maximum is that of the whole row, and products are exact, so the bits do not depend on how the keys are divided
+// into blocks. 70000 keys are more than one product takes.
 TEST_P(PromptInt8, LongRows) {
   PromptCase c = Int8Case(DType::kF16);
   c.heads = c.heads_kv = 1;
@@ -179,7 +180,7 @@ TEST_P(PromptInt8, RowsThatADenseMaskEmptiesAreZeroBeforeTheOffset) {
 INSTANTIATE_TEST_SUITE_P(Isa, PromptInt8, ::testing::ValuesIn(IsaLevels()),
                          [](const auto& info) { return IsaName(info.param); });
 
-// Scales and offsets are taken in the order of their shape, wherever they lie in memory.
+// Scales and offsets are read in the order of their shape, whatever their strides are.
 TEST(PromptInt8Output, ScalesMayHaveAnyStrides) {
   for (const DType dtype : {DType::kI8, DType::kBF16}) {
     PromptCase c;

@@ -32,7 +32,7 @@ int64_t Largest(const std::vector<int64_t>& lengths) {
   return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
 }
 
-/// Returns an element: any int8 value for int8 inputs, otherwise a normal one.
+/// Returns an input's element: any int8 value for int8 inputs, and otherwise a normally distributed one.
 double Draw(const PromptCase& c, Tag tag, std::initializer_list<int64_t> place) {
   if (c.dtype == DType::kI8) return static_cast<double>(RandomBits(c.seed, tag, place) % 256) - 128;
   return RoundTo(c.dtype, RandomNormal(c.seed, tag, place));
@@ -215,7 +215,7 @@ void PromptProblem::PlacePairs() {
 void PromptProblem::PlaceScales() {
   const PromptCase& c = case_;
   if (c.dtype == DType::kI8) {
-    // The library ignores the bits that the device's tool sets in the upper half.
+    // The device's tool sets bits in the upper half, which the library ignores.
     const auto packed = [](float value) { return uint64_t{0x40001234} << 32 | std::bit_cast<uint32_t>(value); };
     deq1_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq1)) : Scalar(DType::kF32, c.deq1);
     deq2_ = c.packed_deq ? Scalar(DType::kU64, packed(c.deq2)) : Scalar(DType::kF32, c.deq2);

@@ -24,18 +24,18 @@ struct PromptCase {
   DType dtype = DType::kF32, out_dtype = DType::kF32;
   Layout layout = Layout::kBNSD;
   int64_t heads = 2, heads_kv = 1, d = 16, dv = 16;
-  int64_t batch = 1, sq = 16, sk = 16;  ///< sizes of the tensors; TND has the lengths instead
-  /// Rows in use of each batch element; an empty list means all rows. TND needs the length of each sequence.
+  int64_t batch = 1, sq = 16, sk = 16;  ///< sizes of the tensors; with TND the lengths give the sizes
+  /// The rows in use of each sequence; an empty list means all rows. With TND the lists must be given.
   std::vector<int64_t> lengths_q = {}, lengths_kv = {};
-  bool one_length = false;  ///< passes one entry for all elements, which are equally long
+  bool one_length = false;  ///< all sequences have the same length, which is passed only once
 
   reference::MaskRule mask = {};
-  bool sparse_mode = false;  ///< the mask is made by Mask::FromSparseMode, otherwise by the constructor of its rule
+  bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does
   PromptMask dense_mask = PromptMask::kNone;
   int64_t wider = 0;  ///< rows and columns by which the dense mask and pse are larger than needed
   bool pse = false;
   bool pse_broadcast = false;
-  /// Features of the forward, which only float inputs have. Type 2 or 3 is a bias by slopes, in place of pse.
+  /// Features that only float inputs have. If pse_type is 2 or 3, the bias comes from slopes instead of pse.
   reference::PseType pse_type = reference::PseType::kScaleThenAdd;
   FA_PROMPT_NUMBERS(FA_NUMBER_MEMBER)
   int64_t d_rope = 0;
@@ -43,10 +43,10 @@ struct PromptCase {
   bool statistics = false;
   std::optional<float> scale = {};
 
-  /// Scales of int8 inputs. With the scale of the output, a change of P8 by one moves an int8 output by at most one.
+  /// Scales of int8 inputs. They are such that a change of one unit in P8 changes an int8 output by at most one.
   float deq1 = 1.0F / 512, quant1 = 127, deq2 = 1.0F / 16384;
-  bool packed_deq = false;         ///< deq scales as u64
-  float quant2 = 20, offset2 = 0;  ///< for an int8 output; values vary around these per column
+  bool packed_deq = false;         ///< the deq scales are passed as u64
+  float quant2 = 20, offset2 = 0;  ///< for an int8 output; if given per column, values vary around these
   bool per_column = false, with_offset = false, bf16_scales = false;
   bool heads_by_columns = false;  ///< scales per column as [N, Dv]
 
@@ -58,14 +58,14 @@ struct PromptCase {
 
 std::ostream& operator<<(std::ostream& out, const PromptCase& c);
 
-/// Returns the case's lengths, options and values of q, k and v in the reference's terms.
+/// Returns the case's lengths, options, q, k and v as the reference takes them.
 [[nodiscard]] reference::Problem DrawPromptValues(const PromptCase& c);
 
 /// The tensors of a case in guarded buffers.
 class PromptProblem {
  public:
   explicit PromptProblem(const PromptCase& c) : PromptProblem(c, DrawPromptValues(c)) {}
-  /// Takes other values of q, k and v than the case has, for example poisoned ones.
+  /// Takes these values of q, k and v instead of the case's, for example poisoned ones.
   PromptProblem(const PromptCase& c, reference::Problem values);
   PromptProblem(const PromptProblem&) = delete;
   PromptProblem& operator=(const PromptProblem&) = delete;
@@ -83,8 +83,8 @@ class PromptProblem {
   [[nodiscard]] std::vector<double> Statistics() const;
   /// Returns every element of the outputs in rows that are not in use.
   [[nodiscard]] std::vector<double> UnusedOutputs() const;
-  /// The expected outputs and how far each may be off: by 1 for int8 inputs. An int8 output of float inputs may be off
-  /// as far as the float before quantization.
+  /// The expected outputs and how far each may be off. An int8 output of int8 inputs may be off by 1. An int8 output of
+  /// float inputs may be off by as much as the float before quantization.
   struct Expected {
     std::vector<double> out, tolerance;
     std::vector<double> statistics, statistics_tolerance;
@@ -107,9 +107,9 @@ class PromptProblem {
   OutputScales output_scales_;
 };
 
-/// Compares the results of a call. Every output is within its tolerance of the reference, with NaN and inf where the
-/// reference has them. int8 outputs of int8 inputs are equal in 99.9 % of the elements, or in all but one of fewer than
-/// 1000. Unused rows are 0.
+/// Compares the results of a call. Every output lies within its tolerance of the reference, and is NaN or inf where the
+/// reference is. If inputs and outputs are int8, 99.9 % of the elements are equal; of fewer than 1000, all but one are.
+/// Unused rows are 0.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const PromptProblem& problem,
                                                          const PromptProblem::Expected& expected);
 

@@ -47,19 +47,19 @@ void PickMask(RandomChoices* random, PromptCase* c) {
     if (c->packed()) c->dense_mask = PromptMask::kPlane;
   }
   c->mask.mode = random->OneOf({0, 1, 2, 3, 4});
-  // With modes 2 to 4 the mask, if any, is the compressed one.
+  // In modes 2 to 4 a mask tensor would have to be the compressed mask.
   c->sparse_mode = !c->packed() && random->Pick(0, 2) == 0 && (c->mask.mode < 2 || c->dense_mask == PromptMask::kNone);
   const int64_t reach = c->sq + c->sk + 1;
   c->mask.pre = random->Pick(0, reach);
   c->mask.next = random->Pick(0, reach);
-  // In mode 0 a window holds only if a mask is given.
+  // In mode 0, pre and next apply only if a mask tensor is given.
   c->mask.band = c->mask.mode == 0 && (c->sparse_mode ? c->dense_mask != PromptMask::kNone : random->Pick(0, 1) == 0);
   if (c->dense_mask != PromptMask::kNone || (!c->packed() && random->Pick(0, 2) == 0)) c->wider = random->Pick(0, 5);
   c->pse = !c->packed() && random->Pick(0, 3) == 0;
   c->pse_broadcast = random->Pick(0, 1) == 0;
 }
 
-/// Returns whether the case may have an offset. The device refuses an offset where a rule may leave a row without keys.
+/// Returns whether the case may have an offset. The device refuses an offset if the mask may leave a row without keys.
 bool MayHaveAnOffset(const PromptCase& c) {
   const bool full = c.mask.mode == 1 || (c.mask.mode == 0 && !c.mask.band);
   const std::vector<int64_t>& keys = c.lengths_kv;
@@ -88,7 +88,7 @@ void PickFeatures(RandomChoices* random, PromptCase* c) {
   c->pse_type =
       random->OneOf({reference::PseType::kAddThenScale, reference::PseType::kSlopes, reference::PseType::kSlopesSqrt});
   if (c->pse_type == reference::PseType::kAddThenScale) {
-    // A cap would be refused, because this bias is added before the scale, but the cap comes after the scale.
+    // A cap would be refused: this bias is added before the scale is applied, but the cap applies after it.
     c->softcap = 0;
     return;
   }

@@ -7,8 +7,8 @@
 
 namespace fa::test {
 
-/// Returns a valid case that depends on the arguments alone: any type, int8 inputs or others, any layout, lengths,
-/// sizes, masks, bias, scales, strides and placement.
+/// Returns a valid case that depends on the arguments alone. It may have any type, layout, lengths, sizes, masks, bias,
+/// scales, strides and address.
 [[nodiscard]] PromptCase RandomPromptCase(uint64_t seed, bool int8_inputs);
 
 }  // namespace fa::test

@@ -35,7 +35,7 @@ std::vector<int64_t> MakeList(const TokenCase& c, int64_t b, int64_t t, int64_t 
         const uint64_t bits = RandomBits(c.seed, Tag::kLists, {sequence, t, slot});
         list[slot] = static_cast<int64_t>(bits % static_cast<uint64_t>(blocks));
       }
-      // Every other list ends early. Values after its end are no entries.
+      // Every other list ends early, by a -1. The entries after it must not be read.
       if (end % 2 == 0 && c.slots > 0) list[static_cast<int64_t>(end / 2 % static_cast<uint64_t>(c.slots))] = -1;
       break;
     }
@@ -127,8 +127,8 @@ TokenTensors::TokenTensors(const TokenCase& c)
   if (c.paged()) MakePages();
 }
 
-/// Makes pages in a random order. Some pages belong to no sequence, and the table continues with pages that do not
-/// exist.
+/// Makes pages in a random order. Some pages belong to no sequence. After a sequence's pages, the table has numbers of
+/// pages that do not exist.
 void TokenTensors::MakePages() {
   constexpr int64_t kSparePages = 3;
   int64_t most = 0;

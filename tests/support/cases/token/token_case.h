@@ -18,27 +18,29 @@ namespace fa::test {
 inline constexpr DType kTokenDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 enum class ListForm : uint8_t {
-  kDistinct,  ///< different blocks below the limit in any order, as many as there are, then -1
-  kMessy,     ///< blocks of the whole sequence, with duplicates and blocks beyond the limit; half the lists end early
+  /// Different blocks below the limit in any order, as many as there are, and then -1.
+  kDistinct,
+  /// Blocks of the whole sequence, with duplicates and blocks beyond the limit. Half the lists end early.
+  kMessy,
   kEveryKey,  ///< all blocks in ascending order
 };
 
-/// The part of a case that all sparse operators have, as a value. It has sequences of query tokens and of keys, and the
-/// tokens' lists. At every logical place a case gives the same number, whatever the layout and the strides.
+/// What the descriptions of calls of all sparse operators share: sequences of query tokens and keys, and the tokens'
+/// lists. The value of an element depends on its logical index only, not on the layout and the strides.
 struct TokenCase {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   Layout layout = Layout::kBSND;
   reference::Lengths lengths = {{5}, {40}};
-  int64_t first_sequence = 0;         ///< values are drawn for sequences first_sequence, ...
-  int64_t spare_q = 0, spare_k = 0;   ///< rows past the longest sequence; in TND rows past the last sequence
+  int64_t first_sequence = 0;         ///< the first sequence's number for drawing values; the others follow
+  int64_t spare_q = 0, spare_k = 0;   ///< rows after the longest sequence; in TND rows after the last sequence
   bool lengths_given = true;          ///< BSND: if false, the spans of lengths are empty
-  bool causal = true;                 ///< mode 3, otherwise mode 0
+  bool causal = true;                 ///< sparse mode 3; otherwise 0
   int64_t page_rows = 0;              ///< if not 0, keys lie in pages of that many rows
-  uint64_t page_order = 1;            ///< each value gives another order of pages
+  uint64_t page_order = 1;            ///< each number gives another random order
   int64_t block_size = 1, slots = 8;  ///< sizes of the lists
   ListForm lists = ListForm::kDistinct;
-  uint64_t list_order = 0;  ///< if not 0, the entries of each list that are read are shuffled
+  uint64_t list_order = 0;  ///< if not 0, the entries that are read are shuffled in each list
   DType index_dtype = DType::kI32;
   Padding padding = {};
   Placement placement = {};
@@ -56,15 +58,15 @@ std::ostream& operator<<(std::ostream& out, const TokenCase& c);
 /// Returns the case's sequences and lists.
 [[nodiscard]] reference::Selection MakeSelection(const TokenCase& c);
 
-/// Returns normal values of all rows of `rows` (c.lengths.sq or sk), packed [rows, heads, size] and rounded to the
-/// type.
+/// Returns normal values for all rows of the sequences. `rows` is c.lengths.sq or c.lengths.sk. The values are packed
+/// [rows, heads, size] and rounded to `dtype`.
 [[nodiscard]] std::vector<double> DrawRows(const TokenCase& c, const std::vector<int64_t>& rows, int64_t heads,
                                            int64_t size, Tag tag, DType dtype);
 
 /// A tensor that has rows of queries or of keys.
 struct RowTensor {
   Tensor tensor;
-  HeadStrides stride;  ///< if keys lie in pages, batch is the stride from page to page
+  HeadStrides stride;  ///< if keys lie in pages, `batch` is the stride from page to page
   int64_t heads = 0, size = 0;
   int64_t group = 0, group_stride = 0;  ///< if not 0, head n lies at n / group * group_stride + n % group * stride.head
 
@@ -74,14 +76,14 @@ struct RowTensor {
   }
 };
 
-/// The results of a call in one tensor.
+/// What a call has written to one tensor.
 struct RowValues {
   std::vector<double> values;  ///< packed [rows, heads, size]
   std::vector<double> unused;  ///< elements of rows that no sequence uses
 };
 
-/// Makes and fills tensors of a case in guarded buffers. Values are in their places. All other elements are NaN or
-/// invalid entries.
+/// Makes the tensors of a case in guarded buffers and fills them. Elements that are no input values are NaN or invalid
+/// entries.
 class TokenTensors {
  public:
   explicit TokenTensors(const TokenCase& c);
@@ -90,14 +92,14 @@ class TokenTensors {
   [[nodiscard]] RowTensor MakeQuerySide(DType dtype, int64_t heads, int64_t size) const;
   /// Makes a tensor [B, S1, size] or [T, size]. Its columns are the heads of weights or the entries of p_head_mean.
   [[nodiscard]] RowTensor MakeFlatQuerySide(DType dtype, int64_t size) const;
-  /// Makes an f32 tensor [B, heads_kv, S1, group] or [heads_kv, T, group]. Its heads are query heads.
+  /// Makes an f32 tensor [B, heads_kv, S1, group] or [heads_kv, T, group], which holds a statistic per query head.
   [[nodiscard]] RowTensor MakeStatistic(int64_t heads_kv, int64_t group) const;
   /// Makes an f32 tensor [B, 1, S1] or [1, T].
   [[nodiscard]] RowTensor MakeRowStatistic() const;
   /// Makes a tensor [B, S2, heads, size] or [T, heads, size], or a tensor in pages.
   [[nodiscard]] RowTensor MakeKeySide(DType dtype, int64_t heads, int64_t size) const;
-  /// Makes a tensor [B, S1, 1, slots] or [T, 1, slots] with these entries. Rows that no sequence uses hold an invalid
-  /// entry.
+  /// Makes a tensor [B, S1, 1, slots] or [T, 1, slots] with these entries. Rows that no sequence uses get invalid
+  /// entries.
   [[nodiscard]] RowTensor MakeLists(const std::vector<int64_t>& indices) const;
 
   void FillQueries(const std::vector<double>& packed, const RowTensor& to) const;

@@ -10,7 +10,7 @@
 
 namespace fa::test {
 
-/// The results of a call in one output, and the value that a row must hold if no sequence uses it.
+/// What a call has written to one output, and the value that it must write to rows that no sequence uses.
 struct TokenOutput {
   std::string name;
   RowValues rows;
@@ -19,30 +19,31 @@ struct TokenOutput {
 
 using TokenOutputs = std::vector<TokenOutput>;
 
-/// The values of one output, and how far a result may be from each of them; 0 means that it must be equal.
+/// The expected values of one output, and how far the result may be from each; 0 means that it must be equal.
 struct ExpectedOutput {
   std::string name;
   std::vector<double> want, allowed;
 };
 
-/// Returns whether every expected output is there and within its tolerance, with NaN and inf where they are expected.
-/// Unused rows must be exact.
+/// Returns whether every expected output was written and lies within its tolerance, with NaN and inf where they are
+/// expected. Rows that no sequence uses must be exact.
 [[nodiscard]] ::testing::AssertionResult MatchesExpected(const TokenOutputs& got,
                                                          const std::vector<ExpectedOutput>& expected);
-/// Checks the effect of NaN or inf in an input. NaN and inf must be exactly where they are expected. All other values
-/// must have the bits of a run on finite values. There must be some values of both kinds. Tolerances are ignored.
+/// Checks where a NaN or inf of an input has spread. The outputs must be NaN or inf exactly where this is expected, and
+/// elsewhere have the bits of a run on finite values. There must be some elements of both kinds. Tolerances are
+/// ignored.
 [[nodiscard]] ::testing::AssertionResult SpreadsAsExpected(const TokenOutputs& got,
                                                            const std::vector<ExpectedOutput>& expected,
                                                            const TokenOutputs& finite);
 /// Checks only the rows that no sequence uses.
 [[nodiscard]] ::testing::AssertionResult UnusedRowsAreFilled(const TokenOutputs& got);
 
-/// Returns whether all bits are the same. Any NaN equals any other.
+/// Returns whether all values have the same bits. Any NaN equals any other.
 [[nodiscard]] ::testing::AssertionResult SameBits(const TokenOutputs& a, const TokenOutputs& b);
 
 /// Returns the values of output `name`.
 [[nodiscard]] const std::vector<double>& ValuesOf(const TokenOutputs& outputs, const std::string& name);
-/// Returns the values of output `name` of outputs that do not outlive the call.
+/// Returns the values of output `name`, as a copy, because `outputs` is a temporary.
 [[nodiscard]] std::vector<double> ValuesOf(TokenOutputs&& outputs, const std::string& name);
 
 }  // namespace fa::test

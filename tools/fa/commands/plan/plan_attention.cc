@@ -1,5 +1,5 @@
-// fa plan forward, backward, decode, prompt: prints the plan in words, as JSON or as a picture. No attention is
-// computed.
+// fa plan forward, backward, decode, prompt: prints the plan as text, as JSON or as a picture, without computing
+// attention.
 
 #include <fmt/format.h>
 
@@ -23,10 +23,10 @@ namespace fa::tool {
 namespace {
 
 struct AttentionPlanFlags {
-  DecodeCaseFlags call;  ///< the call's sizes; block_size is for decode only
+  DecodeCaseFlags call;  ///< sizes of the call; only decode uses block_size
   PlanContextFlags context;
   PlanOutputFlags output;
-  RankPlanFlags ranks;  ///< for operators with a schedule over ranks
+  RankPlanFlags ranks;  ///< for operators that have a schedule over ranks
 };
 
 /// One operator that takes these flags.
@@ -34,7 +34,7 @@ struct Operator {
   const char* name;
   Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null for decode
   bool takes_int8 = false;
-  /// Makes the operator's schedule over ranks. Null for an operator that does not run over ranks.
+  /// Makes the operator's schedule over ranks, or null if the operator does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
                                    const RankMachines& machines, Context& context) = nullptr;
 };

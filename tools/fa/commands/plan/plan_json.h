@@ -7,9 +7,9 @@
 
 namespace fa::tool {
 
-/// Prints the plan in words, or PlanInfo as one JSON object.
+/// Prints the plan as text, or its PlanInfo as one JSON object.
 void PrintPlan(const Plan& plan, bool json);
-/// Returns PlanInfo as JSON, with its field names as keys.
+/// Returns PlanInfo as JSON. The keys are the names of its fields.
 [[nodiscard]] nlohmann::ordered_json PlanToJson(const PlanInfo& info);
 
 }  // namespace fa::tool

@@ -1,4 +1,4 @@
-// fa plan merge: prints the tasks that merge the rows of two partial results. Nothing is merged.
+// fa plan merge: prints the tasks that would merge the rows of two partial results, without merging.
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 
 namespace fa::tool {
 
-/// The flags that say how a plan is output.
+/// The flags that say in which form a plan is printed.
 struct PlanOutputFlags {
   std::string svg;
   bool json = false;
@@ -19,8 +19,8 @@ struct PlanOutputFlags {
 /// Adds --svg and --json.
 void AddPlanOutputFlags(CLI::App& command, PlanOutputFlags& flags);
 
-/// Calls `make`, prints its plan, and draws it if the flags ask for that. Throws UsageError and Failure. If it throws,
-/// it has written nothing.
+/// Calls `make`, prints the plan that it returns, and draws the plan if the flags ask for a picture. Throws UsageError
+/// and Failure, before it has written anything.
 void WritePlan(const PlanOutputFlags& flags, const PlanPicture& picture, const std::function<Plan()>& make);
 
 }  // namespace fa::tool

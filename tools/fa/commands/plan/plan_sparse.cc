@@ -1,5 +1,5 @@
 // fa plan sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-lse,
-// dense-indexer-kl-loss: prints the plan in words, as JSON or as a picture. Nothing is computed.
+// dense-indexer-kl-loss: prints the plan as text, as JSON or as a picture, without computing.
 
 #include <fmt/format.h>
 
@@ -22,13 +22,12 @@ struct SparsePlanFlags {
   PlanOutputFlags output;
 };
 
-/// One sparse operator.
+/// A sparse operator, and the function that plans it.
 struct SparsePlanner {
   const char* name;
   const char* text;
   SparseCaseKind kind;
-  // Whether the operator works on a selection of keys. The picture of such an operator shows the selected keys in the
-  // order of the list.
+  // Whether the operator works on selected keys. If so, the picture shows these keys in the order of the list.
   bool selects;
   Result<Plan> (*plan)(const SparseCase& sparse, Context* context);
 };

@@ -12,12 +12,12 @@
 namespace fa::tool {
 namespace {
 
-// Sizes are in pixels. A screen shows six panels of 300 pixels at once, and a legend has room for 32 workers.
+// Sizes are in pixels. A screen has room for six panels of 300 pixels, and a legend for 32 workers.
 constexpr double kPanel = 300, kMinPanel = 96;
 constexpr double kGapX = 74, kGapY = 78, kMargin = 24, kHeader = 108, kLegend = 190;
 constexpr int64_t kPanels = 6, kColumns = 3;
 constexpr size_t kLegendRows = 32;
-constexpr double kMinGridStep = 4;  // lines closer than this would hide the areas between them
+constexpr double kMinGridStep = 4;  // closer lines would hide the areas between them
 
 constexpr const char* kStyle =
     "text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#24303c;font-size:11px}"
@@ -25,14 +25,14 @@ constexpr const char* kStyle =
     ".area{fill:#fbfbfa;stroke:#9aa5b0;stroke-width:1}.tile{stroke:#ffffff;stroke-width:.6}"
     ".grid{stroke:#ffffff;stroke-opacity:.35;stroke-width:.6}.tick{stroke:#9aa5b0;stroke-width:1}";
 
-// These colours differ also for the colour-blind (Okabe and Ito, without black and with two of their greys).
+// Colour-blind people can tell these colours apart too (Okabe and Ito, without black, and with two of their greys).
 constexpr std::array<const char*, 8> kPalette = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#d55e00", "#b8a900", "#7f8c99"};
 
 std::string WorkerColour(int worker, int workers) {
   if (workers <= static_cast<int>(kPalette.size())) return kPalette[static_cast<size_t>(worker) % kPalette.size()];
-  // For many workers, hues are a golden angle apart, so that neighbours differ, and lightness has three steps. Colours
-  // are written as numbers because not every viewer knows hsl().
+  // If there are many workers, neighbours differ in hue by a golden angle, and lightness has three steps. Colours are
+  // written as numbers because not every viewer knows hsl().
   const double hue = std::fmod(worker * 137.508, 360.0), lightness = 0.44 + 0.11 * (worker % 3);
   constexpr double kSaturation = 0.58;
   const auto channel = [&](double shift) {
@@ -62,7 +62,7 @@ std::string Capital(std::string word) {
   return word;
 }
 
-/// Returns ticks such as 0, 1024, 2048: at most five at round distances, and the end.
+/// Returns ticks such as 0, 1024, 2048: at most five at a round distance, and the end.
 std::vector<int64_t> Ticks(int64_t size) {
   int64_t step = 1;
   while (size / step > 4) step *= 2;
@@ -74,8 +74,8 @@ std::vector<int64_t> Ticks(int64_t size) {
   return ticks;
 }
 
-/// Draws one document from top to bottom. If a plan has no loads of workers, the workers claim the tasks as they run.
-/// No worker is known then, and all tiles have one colour.
+/// Draws one document from top to bottom. If the plan states no loads, workers claim tasks only while they run. Then no
+/// tile has a known worker, and all tiles have one colour.
 class Drawing {
  public:
   Drawing(const PlanInfo& info, const PlanPicture& picture) : info_(info), picture_(picture) {
@@ -156,7 +156,7 @@ class Drawing {
   [[nodiscard]] double PerRow() const { return panel_height_ / static_cast<double>(std::max<int64_t>(picture_.sq, 1)); }
 
   void Tile(const PlanTile& tile, double x, double y) {
-    if (tile.key_end <= tile.key_begin) return;  // rows without keys have no area, so only their outputs are written
+    if (tile.key_end <= tile.key_begin) return;  // rows without keys have no area in the picture
     const double left = x + static_cast<double>(tile.key_begin) * PerKey();
     const double right = x + static_cast<double>(tile.key_end) * PerKey();
     const double top = y + static_cast<double>(tile.row_begin) * PerRow();

@@ -9,18 +9,18 @@
 
 namespace fa::tool {
 
-/// Facts of the picture that the plan does not have.
+/// What the picture shows and the plan does not say.
 struct PlanPicture {
   std::string title;
-  const char* keys = "keys";  ///< name of the columns
+  const char* keys = "keys";  ///< what a column is, in the plural
   int64_t batch = 1, heads = 1, sq = 0, sk = 0;
-  const char* worker = "worker";  ///< name of the owner of a colour
-  // At most two lines below the title, which replace the facts of the plan.
+  const char* worker = "worker";  ///< what one colour stands for, in the singular: "worker" or "rank"
+  // At most two lines below the title, instead of what the plan says about itself.
   std::vector<std::string> facts = {};
 };
 
-/// Returns an SVG document with the (row x key) area of the first heads. Each tile has the colour of its worker. Keys
-/// that no tile visits are blank.
+/// Returns an SVG document that shows the (row x key) area of the first heads. Each tile has the colour of its worker.
+/// Keys that no tile visits are blank.
 [[nodiscard]] std::string DrawPlan(const PlanInfo& info, const PlanPicture& picture);
 
 }  // namespace fa::tool

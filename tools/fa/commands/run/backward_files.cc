@@ -35,7 +35,7 @@ AttentionGradArgs LoadGradInputs(const BackwardFlags& flags, AttentionInputs& in
   return args;
 }
 
-// A gradient has the shape of the tensor that it is the gradient of. Planning checks whether that tensor was given.
+// A gradient has the shape of its input tensor. If that tensor was not given, planning refuses the gradient.
 std::vector<OutputSpec> BackwardOutputs(const BackwardFlags& flags, Layout layout, AttentionGradArgs& args) {
   const int axis = SequenceAxis(layout);
   const RowAxis queries{.axis = axis}, keys{.axis = axis, .queries = false}, whole;

@@ -21,9 +21,9 @@ struct BackwardFlags {
 };
 void AddBackwardFlags(CLI::App& command, BackwardFlags& flags);
 
-/// Returns the inputs of the call. `inputs` reads the files that the forward does not have.
+/// Returns the inputs of the call. `inputs` reads those files that a forward does not have.
 [[nodiscard]] AttentionGradArgs LoadGradInputs(const BackwardFlags& flags, AttentionInputs& inputs);
-/// Returns the gradients that have a file name. These gradients are tensors of `args`.
+/// Returns the gradients for which a file is named. They are tensors of `args`.
 [[nodiscard]] std::vector<OutputSpec> BackwardOutputs(const BackwardFlags& flags, Layout layout,
                                                       AttentionGradArgs& args);
 

@@ -1,4 +1,4 @@
-// fa run backward: reads the forward's inputs and results and the gradient of its output, and writes gradients.
+// fa run backward: reads the inputs and results of a forward and the gradient of its output, and writes gradients.
 
 #include <fmt/format.h>
 

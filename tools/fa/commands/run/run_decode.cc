@@ -1,4 +1,4 @@
-// fa run decode: reads files and writes files.
+// fa run decode: reads the inputs from files and writes the outputs to files.
 
 #include <fmt/format.h>
 

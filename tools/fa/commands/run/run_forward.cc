@@ -1,4 +1,4 @@
-// fa run forward: reads files and writes files.
+// fa run forward: reads the inputs from files and writes the outputs to files.
 
 #include <fmt/format.h>
 

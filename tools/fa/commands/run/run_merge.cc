@@ -1,4 +1,4 @@
-// fa run merge: merges two partial results over disjoint keys.
+// fa run merge: merges two partial results that were computed from different keys.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ struct MergeFlags {
   ContextFlags context;
 };
 
-/// Merging goes row by row and needs no lengths, but lengths that are given must match the rows.
+/// Merging needs no lengths, because it goes row by row. But if lengths are given, they must match the rows.
 void CheckLengths(const MergeFlags& flags, Layout layout, const npy::Array& out) {
   constexpr const char* kFlag = "--actual-seq-qlen";
   if (flags.actual_seq_qlen.empty()) return;

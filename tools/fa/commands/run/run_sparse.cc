@@ -1,4 +1,4 @@
-// fa run sparse-forward, sparse-backward: reads files and writes files.
+// fa run sparse-forward, sparse-backward: reads the inputs from files and writes the outputs to files.
 
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 using Forward = SparseAttentionArgs;
 using Backward = SparseAttentionGradArgs;
 
-// Returns the output's descriptor. Without a value tensor, all columns of the keys are the values.
+// Returns a view with the output's shape. If there is no tensor of values, all columns of the keys are the values.
 TensorView Out(const SparseShapes<Forward>& call) {
   const TensorView& values = call.args.v.data != nullptr ? call.args.v : call.args.k;
   const int last = values.shape.rank() - 1;

@@ -72,7 +72,7 @@ struct SparseOutput {
   std::function<TensorView(const SparseShapes<Args>&)> like;  ///< the output has the type and shape of this tensor
 };
 
-/// A sparse command of `fa run`. This structure says which file is which tensor of the library's call.
+/// A sparse command of `fa run`: which file holds which tensor of the library's call.
 template <typename Args, typename Options>
 struct SparseCommand {
   const char* name;
@@ -80,8 +80,7 @@ struct SparseCommand {
   Result<PlanFor<Args>> (*plan)(const Args&, const Options&, Context*);
   std::vector<SparseInput<Args>> inputs;  ///< the queries come first
   std::vector<SparseOutput<Args>> outputs;
-  std::vector<void (*)(CLI::App&, SparseFlags&)>
-      flags;  ///< functions that add flags which only some sparse commands have
+  std::vector<void (*)(CLI::App&, SparseFlags&)> flags;  ///< functions that add flags that not all sparse commands have
 };
 
 /// The values of a command's flags.
