@@ -14,6 +14,18 @@ from torch import Tensor
 
 _PAIRS = 1 << 22  # the most pairs of a mask: its bytes stay in the cache between their making and their reading
 _ROWS = 128  # tiles of the engine have so many rows
+FEW_ROWS = 16  # the most query rows that the kernels of few rows compute; other kernels give other bits
+
+
+def check_sizes(query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None) -> None:
+    """Raises ValueError for sizes that slices by heads, or gathered keys, would hide."""
+    sizes = [(f"{name}.shape[0]", t.shape[0], "query.shape[0]", query.shape[0]) for name, t in (("key", key), ("value", value))]
+    sizes += [(f"value.shape[{i}]", value.shape[i], f"key.shape[{i}]", key.shape[i]) for i in (1, 2)]
+    if sink is not None:
+        sizes.append(("s_aux.shape[0]", sink.shape[0], "query.shape[1]", query.shape[1]))
+    for name, size, other, want in sizes:
+        if size != want:
+            raise ValueError(f"invalid argument: {name}={size}, want {want} ({other})")
 
 
 def check_lists(lists: Tensor, block: int, keys: int) -> None:
@@ -60,9 +72,13 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
 
 
 def slabs(batch: int, rows: int, keys: int) -> Iterator[slice]:
-    """Cuts query rows such that a mask of their pairs is small."""
+    """Cuts query rows such that a mask of their pairs is small. No slab is one of few rows, unless all rows are few."""
     step = max(_PAIRS // max(batch * keys, 1) // _ROWS, 1) * _ROWS
-    return (slice(begin, min(begin + step, rows)) for begin in range(0, rows, step))
+    begin = 0
+    while begin < rows:
+        end = rows if rows - begin - step <= FEW_ROWS else begin + step
+        yield slice(begin, end)
+        begin = end
 
 
 def is_short(call: Any, query: Tensor, key: Tensor) -> bool:
