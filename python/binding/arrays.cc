@@ -21,14 +21,13 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// Stands for memory whose address does not matter: memory that a plan does not read, or the memory of an array without
-// elements.
+// The address of an array without elements, and of an array whose memory a plan does not read.
 alignas(64) std::byte present;
 
 constexpr std::array kTypes = {DType::kF32,  DType::kBF16, DType::kF16, DType::kI8, DType::kU8,
                                DType::kBool, DType::kI32,  DType::kI64, DType::kU64};
 
-/// Returns the types that an argument of this name may have, in words.
+/// Returns, in words, the types that the argument `name` may have.
 const char* TypesOf(std::string_view name) {
   for (const std::string_view end : {"mask", "indices", "table"}) {
     if (name.ends_with(end)) return "bool or an integer type";
@@ -62,13 +61,13 @@ DType DTypeOf(const char* name, nb::dlpack::dtype dtype) {
   return {};
 }
 
-/// Multiplies *step by `size`, saturated. The library refuses an array whose number of elements saturates.
+/// Multiplies *step by `size`. If the product exceeds int64_t, *step becomes its maximum, which the library refuses.
 void Grow(int64_t size, int64_t* step) {
   if (__builtin_mul_overflow(*step, size, step)) *step = std::numeric_limits<int64_t>::max();
 }
 
-// Reads shape and strides of an array. Strides of dimensions of size 1 have no meaning, and libraries put any number
-// there. So these strides become the strides of a dense array.
+// Reads an array's shape and strides. The stride of a dimension of size 1 has no meaning, and libraries put any number
+// there, so FillDims writes the stride of a dense array instead.
 template <typename AnyArray>
 void FillDims(const AnyArray& array, Dims* shape, Dims* stride) {
   for (size_t i = 0; i < array.ndim(); ++i) shape->push_back(static_cast<int64_t>(array.shape(i)));
@@ -112,7 +111,8 @@ AnyArray Cast(const char* name, const nb::object& object) {
   return array;
 }
 
-/// Copies the elements. Rows that are contiguous are copied in one piece.
+/// Copies the elements from dimension `dim` inwards. Elements that lie next to each other along the innermost dimension
+/// are copied at once.
 void CopyElements(const TensorView& from, int dim, const std::byte* source, const Dims& stride, std::byte* target) {
   const auto bytes = static_cast<int64_t>(SizeOf(from.dtype));
   const int64_t size = stride[dim] == 0 ? 1 : from.shape[dim];
@@ -132,8 +132,8 @@ void CopyElements(const TensorView& from, int dim, const std::byte* source, cons
   }
 }
 
-/// Returns the strides of a copy. The copy is dense, but broadcast dimensions stay broadcast, except the innermost
-/// dimension.
+/// Returns the strides of a dense copy, and the copy's number of elements. A broadcast dimension keeps stride 0, unless
+/// it is the innermost one.
 Dims CopyStride(const TensorView& view, int64_t* elements) {
   Dims stride = view.shape;
   *elements = 1;
@@ -153,7 +153,7 @@ bool IsBroadcast(const MutableTensorView& view) {
   return false;
 }
 
-/// A DLTensor with the members that `FillDims` needs of an array.
+/// Gives a DLTensor the member functions of nb::ndarray that `FillDims` calls.
 struct Described {
   const nb::dlpack::dltensor& tensor;
   [[nodiscard]] size_t ndim() const { return static_cast<size_t>(tensor.ndim); }
@@ -264,7 +264,7 @@ std::vector<TensorView> CallArrays::List(const char* name) {
   const auto known =
       std::find_if(inputs_.begin(), inputs_.end(), [first = name_of(0)](const auto& i) { return i.name == first; });
   std::vector<TensorView> views;
-  if (known != inputs_.end()) {  // the views of one list lie one after another
+  if (known != inputs_.end()) {  // The views of one list are consecutive in inputs_.
     std::transform(known, known + static_cast<std::ptrdiff_t>(nb::len(object)), std::back_inserter(views),
                    [](const Imported& input) { return input.view; });
     return views;

@@ -19,16 +19,17 @@
 
 namespace fa::python {
 
-/// Throws the Python exception of a status that is not ok: ValueError, MemoryError or RuntimeError, with its message.
-/// The exception's attribute `parts` is the message in pieces: words, and (name, member, index) for an argument.
+/// If the status is an error, throws ValueError, MemoryError or RuntimeError with its message. The exception's
+/// attribute `parts` splits the message into words and, for each argument that it mentions, (name, member, index).
 void Raise(const Status& status);
-/// Throws a Python exception of this type, which has the attribute `parts` too.
+/// Throws a Python exception of this type. Its attribute `parts` splits the message as described above.
 [[noreturn]] void Raise(PyObject* type, const ErrorText& error, std::string_view prefix = {});
 
-/// Returns the words for an argument in an error, or for an element of an argument that is a list, such as "k[1]".
+/// Returns the text by which an error mentions the argument `name`. `name` may be an element of a list, such as "k[1]".
 ErrorText Arg(std::string_view name, std::string_view member = {});
 
-/// Returns the value named `name` ("f32", "bf16", ...) among `choices` of an enumeration that fa::Name knows.
+/// Returns the enumerator among `choices` whose fa::Name is `name`, for example "f32". Throws ValueError if there is
+/// none.
 template <typename Enum, typename Choices>
 Enum Named(const char* argument, const std::string& name, const Choices& choices) {
   std::string want;
@@ -43,52 +44,52 @@ Enum Named(const char* argument, const std::string& name, const Choices& choices
 /// Returns the strides of an array without gaps, outermost dimension first.
 Dims DenseStride(const Dims& shape);
 
-/// Returns the memory that a DLTensor describes. Returns nothing if the memory is not the CPU's, or if its type is none
-/// of the library's types.
+/// Returns a view of a DLTensor's memory. Returns nothing if the memory is not the CPU's, if it has no address or no
+/// strides, or if the library does not have the type.
 std::optional<MutableTensorView> ViewOf(const nanobind::dlpack::dltensor& tensor);
 
-/// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost the innermost
-/// stride may be any number, as for statistics.
+/// Returns whether `view` must be copied because the library cannot read it in place. With any_innermost, an innermost
+/// stride other than 1 is no reason for a copy. Statistics may have such a stride.
 bool WantsCopy(const TensorView& view, bool any_innermost);
 
-/// The arrays of one call, by name, in the form that the library takes. Memory is shared by DLPack or the buffer
-/// protocol, and strides are taken as they are. The library cannot read an input with a negative stride, an innermost
-/// stride that is not 1, or elements that are not aligned. Such an input is copied after the call is known to be valid
-/// (RunChecked). The object keeps the memory of its views alive.
+/// The arrays of one call, by name, as views for the library. The views share the arrays' memory by DLPack or the
+/// buffer protocol, and keep their strides. The library cannot read an input with a negative stride, an innermost
+/// stride that is not 1, or elements that are not aligned. RunChecked copies such an input after it has checked the
+/// call. This object keeps the views' memory alive.
 class CallArrays {
  public:
-  /// With kShapesToo a tuple ("f32", size, ...) may stand in place of an array. Such a tuple gives a type and a shape
-  /// without contents, which is enough for plans.
+  /// With kShapesToo, a tuple ("f32", size, ...) may replace an array. The tuple gives a type and a shape without
+  /// contents, which is enough to make a plan.
   enum Kind : uint8_t { kArrays, kShapesToo };
   explicit CallArrays(nanobind::dict arrays, Kind kind = kArrays) : arrays_(std::move(arrays)), kind_(kind) {}
 
-  /// Returns the array of this name, or a view without data if the dictionary has None or nothing under this name. If
-  /// the array has to be copied, its view has no contents before Complete. `name` must outlive this object.
+  /// Returns a view of the array `name`. Returns a view without data if the dictionary has no such name or maps it to
+  /// None. If the array must be copied, the view has no contents before Complete. `name` must outlive this object.
   [[nodiscard]] TensorView In(const char* name) { return Input(name, /*any_innermost=*/false); }
-  /// Works like In, but for statistics, for which the library takes any innermost stride.
+  /// Works like In for statistics, which the library reads with any innermost stride.
   [[nodiscard]] TensorView Statistics(const char* name) { return Input(name, /*any_innermost=*/true); }
-  /// Returns the arrays of a Python list, which errors call NAME[0], NAME[1], ... A single array counts as a list of
-  /// one array. The result is empty if the dictionary has None or nothing under this name.
+  /// Returns views of the arrays of a Python list, which errors call NAME[0], NAME[1], and so on. A single array counts
+  /// as a list of one. The result is empty if the dictionary has no such name or maps it to None.
   [[nodiscard]] std::vector<TensorView> List(const char* name);
-  /// Returns the output of this name. An output with a broadcast dimension stands for memory that could not be
-  /// allocated, see Complete.
+  /// Returns a view of the output `name`. If the output has a broadcast dimension, the caller could not allocate its
+  /// memory, and Complete will return kOutOfMemory.
   [[nodiscard]] MutableTensorView Out(const char* name);
 
-  /// Returns whether some views have no contents or no memory yet, so that the call can be checked but not run.
+  /// Returns whether an input still has to be copied or an output has no memory. The call can then only be checked.
   [[nodiscard]] bool incomplete() const;
-  /// Makes the copies, which In and Statistics return from now on. Returns kOutOfMemory if there is no memory for the
-  /// copies, or if an output has no memory.
+  /// Copies the inputs that must be copied. From then on, In and Statistics return views of the copies. Returns
+  /// kOutOfMemory if there is no memory for a copy, or if an output has no memory.
   [[nodiscard]] Status Complete();
 
  private:
   using Array = nanobind::ndarray<nanobind::ro>;
 
-  /// An array that the call has asked for.
+  /// An input array that the call has asked for by name.
   struct Imported {
     const char* name = nullptr;
     Array array;
     TensorView source;  ///< the array itself
-    TensorView view;    ///< the view that the call gets
+    TensorView view;    ///< the view that the call gets: of the array or of its copy
     bool wants_copy = false;
     std::unique_ptr<std::byte[]> copy;
   };
@@ -100,7 +101,7 @@ class CallArrays {
 
   nanobind::dict arrays_;
   Kind kind_;
-  std::deque<std::string> list_names_;  ///< the texts to which names in inputs_ point
+  std::deque<std::string> list_names_;  ///< the names of list elements, to which `name` in inputs_ points
   std::vector<Imported> inputs_;
   std::vector<nanobind::ndarray<>> outputs_;
   const char* without_memory_ = nullptr;  ///< name of the first output without memory

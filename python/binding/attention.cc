@@ -37,8 +37,7 @@ AttentionOptions MakeOptions(const std::string& layout, int64_t heads, std::opti
   return options;
 }
 
-// Fills the arguments that forward and backward both have. The two argument structures give these members the same
-// names.
+// Fills the members that AttentionArgs and AttentionGradArgs both have, under the same names.
 template <typename Args>
 void FillInputs(CallArrays& arrays, const Lengths& cu_q, const Lengths& cu_kv, Args* args) {
   args->q = arrays.In("q");
@@ -122,8 +121,7 @@ AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& /*opt
   return args;
 }
 
-// The variables are volatile, so that the compiler rounds the number between the two changes of the floating-point
-// settings.
+// The variables are volatile, so that the compiler keeps the rounding between the two calls of fesetenv.
 float NearestFloat(double number) {
   std::fenv_t callers;
   std::fegetenv(&callers);

@@ -20,19 +20,18 @@ namespace fa::python {
 
 using Lengths = std::vector<int64_t>;
 
-/// Converts a Python number to the library's float. The number is rounded to nearest, with denormals kept, whatever the
-/// thread's floating-point settings are.
+/// Converts a Python number to the library's float. It rounds to nearest and keeps denormals, whatever floating-point
+/// settings the thread has.
 float NearestFloat(double number);
 std::optional<float> NearestFloat(std::optional<double> number);
 
-/// Converts a number of the lists in fa/options.h from the type in which it comes from Python to the type that the
-/// library takes.
+/// The type in which Python passes a number that fa/options.h lists with type `Number`. Taken converts it to `Number`.
 template <typename Number>
 using FromPython = std::conditional_t<std::is_same_v<Number, float>, double, Number>;
 inline float Taken(double number) { return NearestFloat(number); }
 inline int64_t Taken(int64_t number) { return number; }
-// The parts of a constructor of options for each number: a parameter, its keyword with the default of `Options`, and a
-// line that stores the parameter.
+// For each number that fa/options.h lists, these macros give the constructor of options a parameter, its keyword with
+// the default of `Options`, and a line that stores it.
 #define FA_PARAMETER(type, name, text) FromPython<type> name,
 #define FA_KEYWORD(type, name, text) nb::arg(#name) = Options().name,
 #define FA_TAKE(type, name, text) options.name = Taken(name);
@@ -40,17 +39,17 @@ inline int64_t Taken(int64_t number) { return number; }
 /// Returns the layout of this name. Throws ValueError for any other name.
 Layout LayoutOf(const std::string& name);
 
-/// Returns the type of this number, 0 to 3. Throws ValueError for any other number.
+/// Returns the pse type with this number, 0 to 3. Throws ValueError for any other number.
 PseType PseTypeOf(int64_t number);
 
-/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each array is looked up by the
-/// name of the argument's member. The arguments refer to the lengths without a copy.
+/// ForwardArgs and BackwardArgs make the arguments of the dense forward and backward. Each member is looked up in
+/// `arrays` by its own name. The arguments refer to cu_q and cu_kv without a copy.
 AttentionArgs ForwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                           const Lengths& cu_kv);
 AttentionGradArgs BackwardArgs(CallArrays& arrays, const AttentionOptions& options, const Lengths& cu_q,
                                const Lengths& cu_kv);
 
-/// Calls the library without the interpreter's lock, and raises the error of its status.
+/// Makes the call without the interpreter's lock, and raises an exception if its status is an error.
 template <typename Call>
 void RunUnlocked(const Call& call) {
   Status status;
@@ -61,10 +60,10 @@ void RunUnlocked(const Call& call) {
   Raise(status);
 }
 
-/// Runs a call on `arrays`. If an input has to be copied, or an output has no memory, the call is checked before the
-/// copies are made.
+/// Runs a call on `arrays`. If an input must be copied, or an output has no memory, `check` runs before the copies are
+/// made.
 /// @param make_args  makes the arguments from `arrays`
-/// @param check      plans or checks the arguments in the library, without reading their memory
+/// @param check  plans or checks the call in the library, without reading the arrays' memory
 template <typename MakeArgs, typename Check, typename Call>
 void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& check, const Call& call) {
   auto args = make_args();
@@ -78,13 +77,12 @@ void RunChecked(CallArrays& arrays, const MakeArgs& make_args, const Check& chec
   RunUnlocked([&] { return call(args); });
 }
 
-/// Each function adds an operator with its options to the module.
+/// For each operator of FA_OPERATORS, a function that adds the operator and its options to the module.
 #define FA_DECLARE(name, function, args, options, text) void Bind##name(nanobind::module_& module);
 FA_OPERATORS(FA_DECLARE)
 #undef FA_DECLARE
 
-/// Each function adds one part to the module, such as Mask, plans, calls over ranks, or attention and decode of
-/// PyTorch's tensors.
+/// Each function adds one part to the module, such as Mask, plans, calls over ranks, or attention of PyTorch's tensors.
 void BindMask(nanobind::module_& module);
 void BindPlan(nanobind::module_& module);
 void BindRanks(nanobind::module_& module);

@@ -18,7 +18,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// The arguments together with the lists that their spans point to. Moving them keeps the spans valid.
+/// The arguments together with the lists to which their spans point. The spans stay valid when an object is moved.
 struct MergeByLseLists : MergeByLseArgs {
   std::vector<TensorView> lses, outs;
 };
@@ -67,8 +67,8 @@ CacheForm FormOf(const std::string& name) {
   return Named<CacheForm>("form", name, std::array{CacheForm::kBnBsND, CacheForm::kBnNBsD, CacheForm::kNZ});
 }
 
-/// Adds `name` and plan_`name`, functions of (arrays, settings..., context), to the module. make_options makes the
-/// operator's options from the settings.
+/// Adds the functions NAME and plan_NAME, which take (arrays, settings..., context), to the module. make_options makes
+/// the operator's options from the settings.
 template <auto plan, auto run, typename MakeArgs, typename Options, typename... Settings, typename... Keywords>
 void Define(nb::module_& module, const char* name, MakeArgs make_args, Options (*make_options)(Settings...),
             const Keywords&... keywords) {

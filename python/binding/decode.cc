@@ -28,7 +28,7 @@ DecodeAttentionOptions MakeOptions(const std::string& layout, int64_t heads, std
   return options;
 }
 
-/// The arguments together with the lists that their spans point to. Moving them keeps the spans valid.
+/// The arguments together with the lists to which their spans point. The spans stay valid when an object is moved.
 struct DecodeArgs : DecodeAttentionArgs {
   std::vector<TensorView> keys, values, rope_keys;
 };

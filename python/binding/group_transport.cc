@@ -13,10 +13,10 @@ namespace nb = nanobind;
 namespace fa::python {
 namespace {
 
-// The most bytes of one tensor, because backends count elements with an int.
+// The most bytes in one tensor, because the backends of torch.distributed count elements with an int.
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-/// Returns a tensor in this memory. The tensor does not keep the memory alive.
+/// Returns a tensor that shares these bytes. The tensor does not keep them alive.
 nb::object TensorOf(std::span<const std::byte> bytes) {
   using Array = nb::ndarray<nb::pytorch, uint8_t, nb::device::cpu>;
   const size_t shape[] = {bytes.size()};

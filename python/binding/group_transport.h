@@ -12,17 +12,17 @@
 
 namespace fa::python {
 
-/// A ProcessGroup of torch.distributed as the transport of one call. Bytes are sent as uint8 tensors that share the
-/// library's memory. The functions hold the interpreter's lock while they are in Python. The group waits without the
-/// lock.
+/// The transport of one call over a ProcessGroup of torch.distributed. Messages are uint8 tensors that share the
+/// library's memory. The functions hold the interpreter's lock while they run Python code. The group itself releases
+/// the lock while it waits.
 ///
-/// Reserve makes room in the transport's own lists. Each message allocates tensors and the group's work objects, on
-/// which a caller waits. An exception of the group becomes an internal error. Then every unfinished message is dropped
-/// before the call ends, so that a late message finds no memory to write to. The object is destroyed with the lock
-/// held.
+/// Reserve makes room in the transport's own lists. But every message still allocates tensors and work objects, on
+/// which Wait waits. An exception of the group becomes an internal error. All unfinished work objects are then dropped,
+/// so that no message can write to memory after the call. The interpreter's lock must be held when this object is
+/// destroyed.
 class GroupTransport final : public Transport {
  public:
-  /// @param first_tag  first of the kTags tags that only this call uses
+  /// @param first_tag  first of the kTags consecutive tags that belong to this call alone
   GroupTransport(nanobind::object group, int first_tag);
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -33,7 +33,7 @@ class GroupTransport final : public Transport {
   Status Wait(Request request) override;
   Status AllGather(std::span<const std::byte> mine, std::span<std::byte> all) override;
 
-  /// Returns the exception that the group has raised, or None.
+  /// Returns the latest exception that the group has raised, or None.
   [[nodiscard]] nanobind::object raised() const { return raised_; }
 
  private:
@@ -43,9 +43,9 @@ class GroupTransport final : public Transport {
 
   nanobind::object group_;
   int first_tag_, rank_, ranks_;
-  std::vector<std::vector<nanobind::object>> works_;  ///< for each request, the work objects of its pieces
+  std::vector<std::vector<nanobind::object>> works_;  ///< per request: the work objects of its message's pieces
   std::vector<Request> free_;
-  size_t most_pieces_ = 0;  ///< the most pieces of one message for which there is room
+  size_t most_pieces_ = 0;  ///< works_ has room for this many pieces per message
   nanobind::object raised_ = nanobind::none();
 };
 

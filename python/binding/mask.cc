@@ -1,4 +1,4 @@
-// fa.Mask is a value: it has ==, hash and repr, and is pickled as the call that makes it.
+// fa.Mask as a value in Python: masks have ==, hash and repr. Pickle stores a mask as a call that makes it.
 #include "fa/mask.h"
 
 #include <nanobind/nanobind.h>
@@ -37,7 +37,7 @@ Mask MaskOfArrays(const RowEnds& row_begin, const RowEnds& row_end) {
   return Mask::Rows(ListOf(row_begin), ListOf(row_end));
 }
 
-/// The static function of fa.Mask that makes a mask, and the function's arguments.
+/// The static function of fa.Mask that makes a mask equal to a given one, and its arguments.
 struct Maker {
   const char* function;
   nb::tuple arguments;
@@ -45,7 +45,7 @@ struct Maker {
 
 Maker MakerOf(const Mask& mask) {
   if (mask.sparse_mode() >= 0) {
-    // Mode 0 is a band if there is a dense mask, and no rule if there is none.
+    // Mode 0 with a dense mask means a band. Mode 0 without one means no rule.
     const bool dense_mask_given = mask.kind() == Mask::Kind::kBandTopLeft;
     return {"from_sparse_mode",
             nb::make_tuple(mask.sparse_mode(), mask.pre(), mask.next(), mask.prefix(), dense_mask_given)};
@@ -78,7 +78,7 @@ std::string Text(const Mask& mask) {
   return std::string("Mask.") + maker.function + "(" + text + ")";
 }
 
-/// Describes a mask for pickle: as a call of the static function that makes the mask.
+/// Describes a mask to pickle as a call of the static function that makes the mask.
 nb::tuple Reduced(const nb::object& self) {
   const Maker maker = MakerOf(nb::cast<const Mask&>(self));
   const nb::object caller = nb::module_::import_("operator").attr("methodcaller");

@@ -1,5 +1,5 @@
-// The extension module fa._fa passes arrays and options to the library's calls, and does nothing else. The interface
-// for Python is in src/fa.
+// The extension module fa._fa converts Python's arrays and options and calls the library. The interface that Python
+// programs use is in src/fa.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -31,13 +31,13 @@ const char* Name(Accumulation accumulation) {
   return accumulation == Accumulation::kDeterministic ? "deterministic" : "atomic-free";
 }
 
-/// The keyword arguments of a call, taken one by one.
+/// The keyword arguments of a call. Take removes them one by one.
 class Keywords {
  public:
   explicit Keywords(nb::kwargs given) : given_(std::move(given)) {}
 
-  /// Returns the argument of this name, or `otherwise` if it is not given. Throws TypeError for an argument of another
-  /// type.
+  /// Removes and returns the argument `name`, or returns `otherwise` if the call does not have it. Throws TypeError if
+  /// the argument's type is wrong.
   template <typename Value>
   Value Take(const char* name, const char* want, Value otherwise) {
     if (!given_.contains(name)) return otherwise;
@@ -49,7 +49,7 @@ class Keywords {
     Raise(PyExc_TypeError, Arg(name).Says(std::string("want ") + want + ", got " + type.c_str()));
   }
 
-  /// Throws TypeError if Take has left an argument.
+  /// Throws TypeError if an argument is left that no Take has removed.
   void WantNoMore(const char* names) const {
     for (const auto& [name, value] : given_) {
       Raise(PyExc_TypeError, Arg(nb::cast<std::string>(name)).Says(std::string("unknown, want one of ") + names));
@@ -86,7 +86,7 @@ std::unique_ptr<Context> MakeContext(const nb::args& others, const nb::kwargs& g
   return std::move(*context);
 }
 
-/// Returns the arguments of Context() that make a context like this one.
+/// Returns the arguments with which Context() makes a context of the same settings.
 nb::dict SettingsOf(const Context& context) {
   nb::dict settings;
   settings["threads"] = context.threads();
@@ -104,14 +104,14 @@ std::string Text(const Context& context) {
          "', accumulation='" + Name(context.accumulation()) + "')";
 }
 
-/// Describes a context for pickle. Unpickling makes a new context with the same settings, but threads and pools are not
-/// shared.
+/// Describes a context to pickle. Unpickling makes a new context with the same settings, which shares no threads or
+/// pools with the old one.
 nb::tuple Reduced(const nb::object& self) {
   const nb::object partial = nb::module_::import_("functools").attr("partial");
   return nb::make_tuple(partial(self.type(), **SettingsOf(nb::cast<const Context&>(self))), nb::make_tuple());
 }
 
-/// Returns the names of the levels that run here.
+/// Returns the names of the instruction set levels that can run on this machine.
 std::vector<std::string> LevelsHere() {
   std::vector<std::string> names;
   for (const Isa isa : AllIsas()) {
@@ -152,8 +152,8 @@ void BindContext(nb::module_& module) {
 }  // namespace fa::python
 
 NB_MODULE(_fa, module) {
-  // A program may still hold objects when it ends, such as a default context. nanobind would report them on stderr as
-  // leaks.
+  // A program may still hold objects when it ends, such as a default context. nanobind would report each of them on
+  // stderr as a leak.
   nb::set_leak_warnings(false);
   module.attr("__version__") = FA_VERSION_STRING;
   nb::list operators;

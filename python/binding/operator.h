@@ -11,14 +11,15 @@
 
 namespace fa::python {
 
-/// The facts and the text of a plan. The plan itself is not kept, because a call makes its own.
+/// What Python sees of a plan: its facts and its text. The plan itself is dropped, because every call makes its own.
 struct PlanDescription {
   PlanInfo info;
   std::string text;
 };
 
-/// Adds two functions of (arrays, options, lengths_q, lengths_kv, context) to the module. `name` runs the operator with
-/// `run`. plan_NAME describes the plan that `plan` makes for the call, for arrays or for shapes.
+/// Adds the functions NAME and plan_NAME to the module, both with parameters (arrays, options, lengths_q, lengths_kv,
+/// context). NAME runs the operator with `run`. plan_NAME takes arrays or shapes, and describes the plan that `plan`
+/// makes.
 /// @param make_args  makes the operator's arguments from (arrays, options, lengths_q, lengths_kv)
 template <typename Options, auto plan, auto run, typename MakeArgs>
 void DefineOperator(nanobind::module_& module, const char* name, MakeArgs make_args) {

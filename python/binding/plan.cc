@@ -12,7 +12,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// Reads a member of PlanInfo, for a read-only property.
+/// Getter of a read-only Python property for a member of PlanInfo.
 template <auto member>
 auto Get(const PlanDescription& plan) {
   return plan.info.*member;

@@ -9,7 +9,7 @@
 namespace fa::python {
 
 void Signature::Add(const TensorView& view) {
-  if (view.data == nullptr) return Add(int64_t{-1});  // -1 marks an absent view; the rank of a given view is at least 0
+  if (view.data == nullptr) return Add(int64_t{-1});  // -1 stands for no view; a view adds its rank, which is >= 0
   Add(int64_t{view.shape.rank()});
   Add(static_cast<int64_t>(view.dtype));
   numbers_.insert(numbers_.end(), view.shape.begin(), view.shape.end());
@@ -35,7 +35,7 @@ void Signature::Add(const Mask& mask) {
 
 bool HasNoLists(const Mask& mask) { return mask.kind() != Mask::Kind::kRows && mask.prefix().empty(); }
 
-// Computes the hash FNV-1a, word by word.
+// The hash function FNV-1a, applied to whole numbers instead of bytes.
 size_t Signature::Hash::operator()(const Signature& signature) const {
   uint64_t hash = 0xcbf29ce484222325;
   for (const int64_t number : signature.numbers_) {

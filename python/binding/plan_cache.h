@@ -17,8 +17,8 @@
 
 namespace fa::python {
 
-/// Everything that a plan depends on, as numbers. Calls with equal signatures have the same plan. The numbers before an
-/// entry determine the entry's length, so different calls cannot give the same numbers.
+/// A list of numbers that contains everything on which a plan depends. Calls with equal signatures can use the same
+/// plan. Before the numbers of a view or list comes its length, so two different calls never have the same signature.
 class Signature {
  public:
   explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }
@@ -28,7 +28,7 @@ class Signature {
   void Add(const std::vector<int64_t>& list);
   void Add(std::optional<float> number);
   void Add(float number) { Add(std::optional(number)); }
-  /// Adds a mask, which must have no lists.
+  /// Adds a mask for which HasNoLists is true.
   void Add(const Mask& mask);
 
   [[nodiscard]] const Context* context() const { return reinterpret_cast<const Context*>(numbers_.front()); }
@@ -41,10 +41,10 @@ class Signature {
   std::vector<int64_t> numbers_;
 };
 
-/// Returns whether the mask has no lists, so that it can be part of a signature.
+/// Returns whether the mask has no lists, so that a signature can contain it.
 [[nodiscard]] bool HasNoLists(const Mask& mask);
 
-/// The plans of the latest calls, by signature. Any number of threads may use the object.
+/// The plans of the latest calls, found by signature. Threads may use the object at the same time.
 template <typename Args>
 class PlanCache {
  public:
@@ -64,7 +64,7 @@ class PlanCache {
     if (plans_.size() > kPlans) Drop(std::prev(plans_.end()));
   }
 
-  /// Drops the plans of a context that ends, because a later context may get the same address.
+  /// Drops a context's plans before the context is destroyed, because a later context may get the same address.
   void Forget(const Context* context) {
     const std::lock_guard lock(mutex_);
     for (auto place = plans_.begin(); place != plans_.end();) {
@@ -75,10 +75,10 @@ class PlanCache {
   }
 
  private:
-  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // latest plan first
+  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // most recent first
 
-  // This number is enough: the layers of a model have few different signatures. A decode's signature changes with every
-  // token, so its older plans are not used again.
+  // 64 plans are enough, because the layers of a model have few different signatures. Each token of a decode has a new
+  // signature, and its plan is not used again.
   static constexpr size_t kPlans = 64;
 
   void Drop(typename Plans::iterator place) {

@@ -29,7 +29,7 @@ PromptAttentionOptions MakeOptions(const std::string& layout, int64_t heads, int
   return options;
 }
 
-/// Makes the arguments of a prompt call. Both lists are prefix sums in packed layouts and lengths in the others.
+/// Makes the arguments of a prompt call. `query` and `key` are prefix sums in layout TND, otherwise lengths.
 PromptAttentionArgs MakeArgs(CallArrays& arrays, const PromptAttentionOptions& options, const Lengths& query,
                              const Lengths& key) {
   const bool packed = options.layout == Layout::kTND;

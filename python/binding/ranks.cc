@@ -43,7 +43,7 @@ SequenceShards::Strategy StrategyOf(const std::string& name) {
   return {};
 }
 
-/// @param cut  the name of a cut, or "intervals" with the intervals of each rank
+/// @param cut  the name of a cut, or "intervals" if `intervals` has the intervals of each rank
 SequenceShards MakeShards(const std::string& cut, const std::vector<Intervals>& intervals, int64_t sq, int64_t sk,
                           const std::string& strategy) {
   SequenceShards shards;
@@ -76,16 +76,16 @@ constexpr auto PlanBackward = [](const AttentionGradArgs& args, const AttentionO
   return PlanFlashAttentionGrad(args, options, shards, std::move(transport), context);
 };
 
-/// The bytes of tensors that a run has sent and received, and then both numbers as its plan states them.
+/// The bytes of tensors that a run has sent and received, then the bytes that its plan says it sends and receives.
 using MovedBytes = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
-/// Returns whether the mask's tensor is compressed to a triangle of fixed size. The mask's rule then replaces the
-/// tensor.
+/// Returns whether a sparse mode takes a compressed mask tensor, a triangle of fixed size. The mask's rule then
+/// replaces the tensor.
 bool IsCompressed(const Mask& mask) {
   return mask.sparse_mode() >= 2 && mask.sparse_mode() <= 8 && mask.sparse_mode() != 5;
 }
 
-/// A call over ranks. Its constructor does everything that can fail on one rank alone.
+/// One rank's part of a call over ranks. The constructor does everything that may fail on one rank alone.
 template <typename Args, auto fill, auto plan>
 class RankedCall {
  public:
@@ -108,8 +108,8 @@ class RankedCall {
   RankedCall(const RankedCall&) = delete;
   RankedCall& operator=(const RankedCall&) = delete;
 
-  /// Runs the call. All ranks must call Run. `dropout` replaces seed and offset of the options. Raises the error of the
-  /// library's status, caused by the exception of the group if there is one.
+  /// Runs the call, on all ranks together. If `dropout` is given, it replaces the seed and offset of the options. A
+  /// status that is an error is raised as an exception. Its cause is the group's exception, if there is one.
   MovedBytes Run(const SequenceShards& shards, nb::object group, int first_tag,
                  const std::optional<std::pair<uint64_t, uint64_t>>& dropout) {
     if (dropout) options_.dropout = PhiloxState{dropout->first, dropout->second};

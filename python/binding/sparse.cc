@@ -27,7 +27,7 @@ SparseMask MaskOf(int64_t sparse_mode) {
   return sparse_mode == 0 ? SparseMask::kNone : SparseMask::kRightDownCausal;
 }
 
-/// Returns whether `name` is the second of two choices. Raises ValueError if it is neither.
+/// Returns false if `name` is `first` and true if it is `second`. Raises ValueError if it is neither.
 bool IsSecond(const char* argument, const std::string& name, const std::string& first, const std::string& second) {
   if (name != first && name != second) {
     Raise(Status::InvalidArgument(Arg(argument).Is("\"" + name + "\"") + ", want " + first + " or " + second));
@@ -80,8 +80,7 @@ SparseIndexerLossOptions MakeSparseLossOptions(const std::string& layout, std::o
           .check_indices = check_indices};
 }
 
-// Fills the arguments that attention, its gradients and the losses all have. Their argument structures give these
-// members the same names.
+// Fills the members that have the same names in the arguments of attention, its gradients and the losses.
 template <typename Args>
 void FillAttention(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   args->q = arrays.In("q");
@@ -170,8 +169,7 @@ DenseIndexerLseArgs LseArgs(CallArrays& arrays, const DenseIndexerLseOptions& /*
   return args;
 }
 
-// Fills the arguments that both losses have. SparseIndexerLossArgs and DenseIndexerLossArgs give these members the same
-// names.
+// Fills the members that SparseIndexerLossArgs and DenseIndexerLossArgs have under the same names.
 template <typename Args>
 void FillLoss(CallArrays& arrays, const Lengths& lengths_q, const Lengths& lengths_kv, Args* args) {
   FillAttention(arrays, lengths_q, lengths_kv, args);

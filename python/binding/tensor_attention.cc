@@ -19,11 +19,11 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// The order in which the output lies in memory.
+/// In which order of dimensions the output lies in memory.
 enum class Order : uint8_t {
   kByRow,    ///< [B, S, N, Dv]
-  kDense,    ///< as its shape
-  kAsQuery,  ///< like PyTorch's empty_like(query) if v has the head size of q, else dense
+  kDense,    ///< in the order of its shape
+  kAsQuery,  ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
 };
 
 Order OrderOf(const std::string& name) {
@@ -33,14 +33,14 @@ Order OrderOf(const std::string& name) {
   Raise(PyExc_ValueError, Arg("order").Is("\"" + name + "\"") + ", want by row, dense or as query");
 }
 
-/// The tensors that forward and backward read, and their sizes.
+/// The tensors that both the forward and the backward read, and their sizes.
 struct Inputs {
   TensorView q, k, v, dense_mask, pse, sink;
   Sizes sizes;
 };
 
-/// Returns the inputs, or nothing if the functions of this file do not take the call. With `grouped`, N may be a
-/// multiple of Nkv.
+/// Returns the inputs, or nothing if the functions of this file do not take the call. With `grouped`, N may be any
+/// multiple of Nkv. Without it, N must equal Nkv.
 std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                            nb::handle sink, const AttentionOptions& options, bool grouped, Order order) {
   Views views;
@@ -55,8 +55,8 @@ std::optional<Inputs> Read(nb::handle query, nb::handle key, nb::handle value, n
   const auto sizes = SizesOf(in.q, in.k, in.v, options.layout);
   const int heads = options.layout == Layout::kBNSD ? 1 : 2;
   if (!sizes || in.k.shape[0] != sizes->batch || !(grouped || in.k.shape[heads] == sizes->heads)) return {};
-  // empty_like follows the innermost stride of the query. This stride is lost if the innermost dimension has size 1,
-  // because a view does not keep the strides of such dimensions.
+  // empty_like follows the query's innermost stride. For an innermost dimension of size 1 the view does not keep that
+  // stride, so this file does not take the call.
   if (order == Order::kAsQuery && in.q.shape[3] == 1) return {};
   in.sizes = *sizes;
   return in;
@@ -74,7 +74,7 @@ Args ArgsOf(const Inputs& in) {
   return args;
 }
 
-/// Returns the signature of the options and the inputs, or nothing if the plan is not to be kept.
+/// Returns the signature of a call, or nothing if its plan is not to be kept.
 std::optional<Signature> SignatureOf(const Inputs& in, const AttentionOptions& options, const Context* context) {
   if (!in.sizes.small() || !HasNoLists(options.mask) || options.dropout) return {};
   Signature signature(context);
@@ -97,13 +97,13 @@ nb::object NewOutput(nb::handle query, const Inputs& in, Layout layout, Order or
   const Sizes& sizes = in.sizes;
   if (order == Order::kAsQuery && sizes.dv == in.q.shape[3]) {
     nb::object like = NewTensorLike(query);
-    if (Output(like).stride[3] == 1) return like;  // not 1 if rows of the query overlap
+    if (Output(like).stride[3] == 1) return like;  // The stride is not 1 if rows of the query overlap.
   }
   const Dims shape = sizes.shape(layout);
   return NewTensor(query, shape, order == Order::kByRow ? sizes.strides_by_row(layout) : DenseStride(shape));
 }
 
-/// Returns the output, [B, N, S, Dv] or [B, S, N, Dv], in the type of `query`. With `statistics` it returns (output,
+/// Returns the output, [B, N, S, Dv] or [B, S, N, Dv], in the type of `query`. With `statistics`, returns (output,
 /// softmax_max, softmax_sum).
 nb::object Run(nb::handle query, const Inputs& in, const AttentionOptions& options, bool statistics, Order order,
                Context* context) {
@@ -136,8 +136,8 @@ nb::object Attend(nb::handle query, nb::handle key, nb::handle value, nb::handle
   return in ? Run(query, *in, options, statistics, own, context) : nb::none();
 }
 
-/// Returns the mask as a view of [B, N, rows, keys]. A bias that is the same for all batches is returned as [1, N,
-/// rows, keys]. Returns nothing if it does not broadcast, or if its rows do not have all keys.
+/// Broadcasts `mask` to [B, N, rows, keys]. A bias that is the same for all batch elements becomes [1, N, rows, keys].
+/// Returns nothing if the mask does not broadcast, or if its last dimension is not the number of keys.
 std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   const int rank = mask.shape.rank();
   if (rank < 1 || rank > 4) return {};
@@ -154,8 +154,8 @@ std::optional<TensorView> Spread(const TensorView& mask, const Inputs& in) {
   return view;
 }
 
-/// Works like the function Attend in layout BNSD, with a mask of at most four dimensions that broadcast. A bool mask is
-/// true where a key is dropped. A mask of any other type is a bias.
+/// Works like Attend in layout BNSD, with a mask of one to four dimensions that broadcasts. A bool mask is true where a
+/// key is dropped. A mask of any other type is a bias.
 nb::object AttendMasked(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
                         const AttentionOptions& options, bool grouped, const std::string& order_name,
                         Context* context) {
@@ -177,7 +177,7 @@ nb::object NewGradient(nb::handle tensor, const Dims& shape, Layout layout, bool
   return NewTensor(tensor, shape, by_row ? sizes.strides_by_row(layout) : DenseStride(shape));
 }
 
-/// Returns (dq, dk, dv). Their memory has the order [B, S, N, D] if `by_row`, else the order of their shapes.
+/// Returns (dq, dk, dv). They lie in memory as [B, S, N, D] if `by_row`, else in the order of their shapes.
 nb::object AttendBackward(nb::handle query, nb::handle key, nb::handle value, nb::handle dense_mask, nb::handle pse,
                           nb::handle out, nb::handle softmax_max, nb::handle softmax_sum, nb::handle d_out,
                           const AttentionOptions& options, bool by_row, Context* context) {

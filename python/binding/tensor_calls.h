@@ -1,10 +1,10 @@
 #ifndef FA_PYTHON_BINDING_TENSOR_CALLS_H_
 #define FA_PYTHON_BINDING_TENSOR_CALLS_H_
 
-// Calls of PyTorch's tensors: attention is in tensor_attention.cc, decode in tensor_decode.cc. Each function there does
-// a whole operator in one call from Python. Such a function reads the tensors in place, makes the results and runs a
-// plan, which is kept if the call is small. For a call that a function does not take, it returns None without effect,
-// and the caller uses the general functions of the module.
+// Whole operators on PyTorch's tensors in one call from Python: attention in tensor_attention.cc, decode in
+// tensor_decode.cc. Each function reads the tensors in place, allocates the results and runs a plan. The plan of a
+// small call is kept. If a function cannot take a call, it returns None without effect, and the caller uses the general
+// functions of the module.
 
 #include <nanobind/nanobind.h>
 
@@ -20,58 +20,60 @@
 
 namespace fa::python {
 
-/// Views of tensors that the library reads in place. The view of None has no data.
+/// Makes views of tensors that the library can read in place. The view of None has no data.
 class Views {
  public:
   TensorView operator()(nanobind::handle object);
-  /// Returns whether every object so far was None or a tensor that the library reads in place.
+  /// Returns whether each object so far was None or a tensor that the library can read in place.
   [[nodiscard]] bool readable() const { return readable_; }
 
  private:
   bool readable_ = true;
 };
 
-// Plans are kept for calls of at most this many rows. Making a plan takes microseconds, and keeping a plan takes memory
-// per tile. Calls of more rows take milliseconds, so they gain little from a kept plan.
+// Plans are kept for calls of at most this many rows over all heads and batch elements. Making a plan takes
+// microseconds, and a kept plan takes memory per tile. Calls of more rows take milliseconds, and gain little from a
+// kept plan.
 constexpr int64_t kRowsOfSmallCalls = 4096;
 
 /// The sizes of a call in layout BNSD or BSND.
 struct Sizes {
   int64_t batch = 0, rows = 0, heads = 0, dv = 0;
 
-  /// Returns whether the plan of a call of these sizes is to be kept.
+  /// Returns whether a call of these sizes is small enough that its plan is kept.
   [[nodiscard]] bool small() const { return batch * rows * heads <= kRowsOfSmallCalls; }
-  /// Returns the shape of a result in `layout`.
+  /// Returns the shape of an output in `layout`.
   [[nodiscard]] Dims shape(Layout layout) const {
     return layout == Layout::kBNSD ? Dims{batch, heads, rows, dv} : Dims{batch, rows, heads, dv};
   }
-  /// Returns the strides of a result whose memory is [B, S, N, D].
+  /// Returns the strides of an output in `layout` that lies in memory as [B, S, N, Dv].
   [[nodiscard]] Dims strides_by_row(Layout layout) const {
     return layout == Layout::kBNSD ? Dims{rows * heads * dv, dv, heads * dv, 1}
                                    : Dims{rows * heads * dv, heads * dv, dv, 1};
   }
 };
 
-/// Returns the sizes. Returns nothing if there is nothing to compute, or if a shape or type does not fit.
+/// Returns the sizes of a call. Returns nothing if a size is 0, or if a shape or type does not fit.
 [[nodiscard]] std::optional<Sizes> SizesOf(const TensorView& q, const TensorView& k, const TensorView& v,
                                            Layout layout);
 
-/// Returns the memory of a result. If there is no object, the view has no data.
+/// Returns a view of a result's memory. Without a tensor the view has no data.
 [[nodiscard]] MutableTensorView Output(const nanobind::object& tensor);
 
-/// Returns the plans that are kept. They are never destroyed, because the library's own static objects may be gone
-/// first.
+/// Returns the kept plans of calls with `Args`. The cache is never destroyed, because at exit the library's static
+/// objects may be destroyed before it.
 template <typename Args>
 PlanCache<Args>& Plans() {
   static auto* plans = new PlanCache<Args>;
   return *plans;
 }
 
-/// Makes sure that the context's plans are dropped when Python destroys the context. Null is the default context, which
-/// never ends.
+/// Has the context's plans dropped when Python destroys the context. Null means the default context, which is never
+/// destroyed.
 void ForgetPlansWith(const Context* context);
 
-/// Runs the call with the plan of its signature. Without a signature the plan is made for this call alone.
+/// Runs the call with the kept plan of its signature, or makes the plan and keeps it. Without a signature, the plan
+/// serves this call alone.
 template <auto plan, typename Args, typename Options>
 void RunPlanned(const std::optional<Signature>& signature, const Args& args, const Options& options, Context* context) {
   std::optional<PlanFor<Args>> planned;

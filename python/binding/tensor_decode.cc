@@ -17,7 +17,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-/// Reads lengths from None, a tensor of integers [n], or a list of integers. Returns nothing for any other object.
+/// Reads lengths from None (no lengths), a tensor of integers [n] or a list of integers. Otherwise returns nothing.
 std::optional<Lengths> LengthsOf(nb::handle object) {
   Lengths lengths;
   if (object.is_none()) return lengths;
@@ -37,8 +37,8 @@ std::optional<Lengths> LengthsOf(nb::handle object) {
   return lengths;
 }
 
-/// Returns the output, or with return_lse (output, lse). The output's memory has the order of its shape, or with by_row
-/// the order [B, S, N, Dv].
+/// Returns the output, or (output, lse) with return_lse. The output lies in memory as [B, S, N, Dv] with by_row, else
+/// in the order of its shape.
 nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle block_table, nb::handle dense_mask,
                   nb::handle pse, nb::handle sink, const DecodeAttentionOptions& options, nb::handle lengths_q,
                   nb::handle lengths_kv, bool by_row, bool return_lse, Context* context) {

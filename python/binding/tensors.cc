@@ -16,7 +16,7 @@ using namespace nb::literals;
 namespace fa::python {
 namespace {
 
-// The table of DLPack 1.2. The name of the capsule that holds the table promises this order of members.
+// The table of functions that DLPack 1.2 defines. The capsule's name promises this order of members.
 struct ExchangeApi {
   struct Header {
     uint32_t major, minor;
@@ -25,13 +25,13 @@ struct ExchangeApi {
   void* allocate;
   void* export_owned;
   void* import_owned;
-  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< may be null; returns -1 and sets an error if it fails
+  int (*read)(void* tensor, nb::dlpack::dltensor* out);  ///< may be null; returns -1 with an error set if it fails
   void* stream;
 };
 constexpr uint32_t kMajor = 1;
 
-/// The parts of PyTorch that are used here. The object is never destroyed, because the interpreter may end before
-/// static objects do.
+/// The parts of PyTorch that `use_torch` has passed. The object is never destroyed, because the interpreter may end
+/// before C++ destroys static objects.
 struct Torch {
   std::vector<PyTypeObject*> classes;
   decltype(ExchangeApi::read) read = nullptr;
@@ -76,8 +76,8 @@ bool IsTensor(const Torch& torch, nb::handle object) {
   return std::any_of(torch.classes.begin(), torch.classes.end(), is_of);
 }
 
-/// Returns whether the tensor has only the dispatch keys of a plain tensor. Tensors with other keys are wrappers or
-/// negated views, or have no memory.
+/// Returns whether the tensor's set of dispatch keys is one of `plain_keys`. The sets of wrappers, negated views and
+/// tensors without memory are not.
 bool HasPlainKeys(const Torch& torch, nb::handle tensor) {
   const nb::object keys = nb::handle(torch.keys_of)(tensor).attr("raw_repr")();
   return std::find(torch.plain_keys.begin(), torch.plain_keys.end(), nb::cast<uint64_t>(keys)) !=

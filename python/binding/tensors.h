@@ -9,28 +9,27 @@
 
 namespace fa::python {
 
-/// These functions find the memory of PyTorch's tensors by DLPack's C exchange API, a table of C functions in the class
-/// of PyTorch (2.10 and later). This table needs no headers of PyTorch and is stable across versions. A capsule, the
-/// other way to a tensor's memory, costs ten times as much. Without the table `ReadTensor` takes no tensor.
+/// These functions find the memory of PyTorch's tensors by DLPack's C exchange API, a table of C functions that PyTorch
+/// 2.10 and later have in their tensor class. The table needs no headers of PyTorch and is stable across versions. A
+/// DLPack capsule, the other way to the memory, costs ten times as much. Without the table, `ReadTensor` takes no
+/// tensor.
 
-/// Returns the view of a tensor in the CPU's memory. The tensor's class must be exactly PyTorch's tensor class or its
-/// Parameter. The memory must hold the tensor's elements, so a wrapper, a negated view and a tensor with lazy zeros are
-/// not taken. Returns nothing for any other object. The tensor keeps the memory alive.
+/// Returns a view of a tensor in the CPU's memory. The object's class must be exactly torch.Tensor or
+/// torch.nn.Parameter. Its memory must hold its elements, so wrappers, negated views and tensors with lazy zeros are
+/// not taken. Returns nothing for any other object. The caller must keep the tensor alive.
 [[nodiscard]] std::optional<MutableTensorView> ReadTensor(nanobind::handle object);
 
-/// Resolves PyTorch's negated views, because DLPack would take them for the numbers without the sign. Returns any other
-/// object as it is.
+/// Copies a negated view of PyTorch, because DLPack would drop its signs. Returns any other object as it is.
 [[nodiscard]] nanobind::object WithSigns(nanobind::object object);
 
-/// Returns an uninitialised tensor whose memory has the order of `strides`. Its type is the type of `like`.
+/// Returns an uninitialised tensor in the type of `like`, whose memory has the order of `strides`.
 [[nodiscard]] nanobind::object NewTensor(nanobind::handle like, const Dims& shape, const Dims& strides);
-/// Calls PyTorch's empty_like. The dimensions of the result lie in the same order as in `like`, but without the gaps of
-/// `like`.
+/// Calls torch.empty_like. The result has the order of dimensions of `like` in memory, but no gaps.
 [[nodiscard]] nanobind::object NewTensorLike(nanobind::handle like);
 /// Returns an uninitialised dense tensor of float32.
 [[nodiscard]] nanobind::object NewFloats(const Dims& shape);
 
-/// Adds `use_torch`, by which Python passes the parts of PyTorch that are used here.
+/// Adds the function `use_torch`, with which fa passes the parts of PyTorch that these functions use.
 void BindTensors(nanobind::module_& module);
 
 }  // namespace fa::python

@@ -1,4 +1,4 @@
-"""One small call of every function of fa that takes arrays: {function's name: (arguments by name, keywords)}."""
+"""For every function of fa that takes arrays, one small call: {name of the function: (arguments by name, keywords)}."""
 
 import numpy as np
 
@@ -107,7 +107,8 @@ ARGUMENTS = [(name, argument) for name, (arrays, _) in CALLS.items() for argumen
 
 
 def run(name, **changed):
-    """Returns the results of the call, as a list of arrays."""
+    """Returns the results of the function's small call, with the arguments in `changed` replaced, as a list of
+    arrays."""
     arrays, options = CALLS[name]
     results = getattr(fa, name)(**{**arrays, **options, **changed})
     results = results if isinstance(results, tuple) else (results,)

@@ -1,4 +1,4 @@
-"""The programs of benchmarks/, which are no package."""
+"""Loads the programs of benchmarks/, which is not a package."""
 
 import importlib.util
 from pathlib import Path

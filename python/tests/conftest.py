@@ -7,7 +7,7 @@ import torch
 import fa
 from fa import _fa
 
-# Tests use reference.py and the modules of their folders. The package itself is the installed one.
+# Test modules import the modules of their own folder and of python/tests. `fa` is the installed package.
 for _folder in (".", "flash", "models", "pytorch", "ranks"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
@@ -19,8 +19,9 @@ def _same_numbers_every_time():
 
 @pytest.fixture
 def one_torch_thread():
-    """Runs PyTorch's own operators, from which references are made, on one thread. On a busy machine PyTorch's threads
-    wait for each other for far longer than small tensors take. The library keeps all of its own threads."""
+    """Runs PyTorch's own operators, which compute the references, on one thread. On a busy machine, PyTorch's threads
+    wait for each other far longer than operators on small tensors take. Calls of fa still use all the library's
+    threads."""
     threads, context = torch.get_num_threads(), fa.set_default_context(fa.Context())
     torch.set_num_threads(1)
     yield
@@ -30,7 +31,7 @@ def one_torch_thread():
 
 @pytest.fixture
 def forward_calls(monkeypatch):
-    """Returns a counter that grows by one per forward call of the library."""
+    """Returns a counter that grows by one with each forward call of the library."""
     made = []
 
     def counted(function, answered):

@@ -1,8 +1,8 @@
-"""Attention in torch float64 by its definition, and how far a computation in float32 may be from it.
+"""Attention in torch float64 by its definition, and bounds for the error of a computation in float32 or a 16-bit type.
 
-`attention` takes BNSD tensors and shares nothing with the library; its gradients are autograd's. In a type other than
-float64 it is the naive computation of the project's rule: on large tensors a result may be off by at most twice the
-naive error, a gradient by three times. `tolerances` is for tensors of any size: a rounding-error analysis of each
+`attention` takes BNSD tensors and uses nothing of the library. Its gradients are those of autograd. In another type
+than float64 it is the naive computation of the project's rule: on large tensors an output may have at most twice the
+naive error, a gradient three times. `tolerances` takes tensors of any size, and bounds the rounding error of each
 element.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 FACTOR_OUT, FACTOR_GRAD = 2.0, 3.0
 ROUNDOFF = 2.0**-24  # unit roundoff of float32
-NARROW_EXP = 4e-6  # relative error of exp2 in 16-bit calls
+NARROW_EXP = 4e-6  # relative error of exp2 in calls with 16-bit types
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
@@ -34,7 +34,7 @@ def attention(
     sink: Tensor | None = None,
     softcap: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns out, and maximum and sum of the softmax. keep and drop are bool, where True keeps the pair."""
+    """Returns out, and the maximum and sum of the softmax. In the bool tensors keep and drop, True keeps the pair."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     accumulate = torch.float64 if q.dtype == torch.float64 else torch.float32
     scores = (q.to(accumulate) @ k.to(accumulate).transpose(-2, -1)) * scale
@@ -56,7 +56,7 @@ def attention(
         p = p[..., :-1]
     if drop is not None:
         p = p * drop / keep_prob
-    # As on the device and in the library, P is rounded to the input's type, and the product is computed in float32.
+    # As on the device and in the library, P is rounded to the type of q, and P V is computed in float32.
     out = p.to(q.dtype).to(accumulate) @ v.to(accumulate)
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 
@@ -77,11 +77,11 @@ def tolerances(
     sink: Tensor | None = None,
     softcap: float = 0.0,
 ) -> dict[str, Tensor]:
-    """Bounds of |error| of out, dq, dk, dv, of dbias over all pairs, and of dsink, for a call in `dtype`.
+    """Returns bounds for the |error| of a call in `dtype`: of out, dq, dk, dv, of dbias for every pair, and of dsink.
 
-    u = 2^-24, and U is the unit roundoff of dtype. A sum of n products of magnitudes A in total is off by u (4 sqrt(n)
-    + 8) A, because its roundings count as a random walk, bounded at six standard deviations. From the scores on,
-    relative errors add. Where nothing contributes, there must be no error at all.
+    u = 2^-24, and `unit` is the unit roundoff of dtype. Take a sum of n products whose magnitudes add up to A. Its
+    roundings count as a random walk, bounded at six standard deviations, so its error is at most u (4 sqrt(n) + 8) A.
+    An absolute error of a score becomes a relative error of its probability. Where all terms are 0, the bound is 0.
     """
     u, unit = ROUNDOFF, torch.finfo(dtype).eps / 2
     narrow = dtype != torch.float32
@@ -155,8 +155,8 @@ def tolerances(
 
 
 def summed_to(bound: Tensor, shape: torch.Size, size: Tensor) -> Tensor:
-    """Returns the bound of a gradient that is summed over broadcast dimensions. `size` has the magnitudes of the terms,
-    for the roundings of the additions."""
+    """Returns the bound of a gradient that is summed over broadcast dimensions. `size` has the magnitudes of the summed
+    terms, from which the bound of the sum's own roundings follows."""
     terms = bound.numel() // max(shape.numel(), 1)
     return (bound + ROUNDOFF * 4 * terms**0.5 * size.abs()).sum_to_size(shape)
 
@@ -165,7 +165,8 @@ def assert_within(got: Tensor, want: Tensor, bound: Tensor, name: str = "") -> N
     assert got.shape == want.shape, name
     assert bound.isfinite().all(), f"{name}: a bound that lets anything pass"
     off = (got.detach().double() - want.detach().double()).abs() - bound.detach()
-    # A rounding to a 16-bit type may also be off by half the type's smallest number. One whole such number is allowed.
+    # A rounding to a subnormal number of a 16-bit type is off by at most half the smallest such number. This allows
+    # twice as much.
     smallest = torch.finfo(got.dtype).smallest_normal * torch.finfo(got.dtype).eps
     assert off.numel() == 0 or off.max().item() <= smallest, f"{name}: {off.max().item():.3e} past its bound"
 
@@ -175,8 +176,8 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Checks the project's rule. The rule compares the largest errors of two results, so the tensors must have
-    thousands of elements."""
+    """Checks the project's rule, that the largest error is at most `factor` times the largest naive error. Only with
+    thousands of elements are these two errors comparable."""
     assert got.shape == want.shape and got.numel() >= 4096, name
     assert error(got, want) <= factor * error(naive, want), (
         f"{name}: error {error(got, want):.3e}, naive {error(naive, want):.3e}"
@@ -184,7 +185,7 @@ def assert_no_worse_than_naive(got: Tensor, want: Tensor, naive: Tensor, factor:
 
 
 def unpack_bits(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Returns a bit mask, LSB first, as bool."""
+    """Returns a mask of bits, the lowest bit of a byte first, as a bool tensor."""
     bits = (mask[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
     return bits.reshape(-1)[: torch.Size(shape).numel()].reshape(shape).bool()
 

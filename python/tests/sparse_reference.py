@@ -1,6 +1,7 @@
-"""Sparse attention, the indexer and its loss by their definitions in torch. Gradients are autograd's.
+"""Sparse attention, the indexer and its loss, computed in torch by their definitions. Their gradients are those of
+autograd.
 
-A selection is a count for every (token, key): how often the token's list names the key. Attention over a selection is
+For every token and key, `counts` says how often the token's list names the key. Attention over the listed keys is dense
 attention with the bias ln(count).
 """
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 
 def counts(indices: Tensor, keys: int, *, block_size: int = 1, causal: bool = True) -> Tensor:
-    """Returns the counts [B,S1,keys] of sparse_indices [B,S1,1,K]."""
+    """Returns, for sparse_indices [B,S1,1,K], how often each list names each key: [B,S1,keys]."""
     batch, rows, _, slots = indices.shape
     result = torch.zeros(batch, rows, keys, dtype=torch.float64)
     for b in range(batch):
@@ -26,20 +27,20 @@ def counts(indices: Tensor, keys: int, *, block_size: int = 1, causal: bool = Tr
 
 
 def indexer_scores(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """Returns the scores [B,S1,S2] in q's type."""
+    """Returns the indexer's scores [B,S1,S2] in the type of q."""
     return torch.einsum("bthd,bsd,bth->bths", q, k[:, :, 0], torch.ones_like(weights)).relu().mul(
         weights.unsqueeze(-1)
     ).sum(2)
 
 
 def indexer_size(q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
-    """Returns the sum of the magnitudes of all terms of a score."""
+    """Returns, per score [B,S1,S2], the sum of the magnitudes of its terms."""
     return torch.einsum("bthd,bsd,bth->bts", q.abs(), k[:, :, 0].abs(), weights.abs())
 
 
 def kl_loss(p: Tensor, scores: Tensor, count: Tensor) -> Tensor:
-    """Returns the sum of p ln(p / softmax(scores)) over the selected pairs. p [B,S1,S2] is a constant with one entry
-    per key of the list."""
+    """Returns the sum of p ln(p / softmax(scores)) over the selected pairs. p [B,S1,S2] is the target, which has no
+    gradient."""
     selected = count > 0
     log_y = torch.log_softmax(torch.where(selected, scores, -torch.inf), -1)
     log_y = torch.where(selected, log_y, 0.0)

@@ -1,5 +1,5 @@
-"""Tensors that claim sizes beyond all memory (their strides are 0), and lengths beyond any tensor. Each face refuses
-them at once and names what is too large."""
+"""Tensors that claim more elements than any memory holds (their strides are 0), and lengths that exceed every tensor.
+Every function refuses them in an error that states a number."""
 
 import re
 
@@ -28,7 +28,7 @@ def queries(make=rows, heads=N, size=D):
     return make(B, heads, S, size)
 
 
-# Calls with one large size, by face and dimension.
+# Calls with one size n that the test makes too large, by face of the library and dimension.
 CALLS = {
     "fa keys": lambda n: fa.flash_attention(queries(arrays), *[arrays(B, N, n, D)] * 2),
     "fa head size": lambda n: fa.flash_attention(*[queries(arrays, size=n)] * 3),
@@ -70,7 +70,7 @@ CALLS = {
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_size_that_no_machine_has_is_refused_in_words(name, size):
-    # PyTorch's own error is a RuntimeError, because some outputs are made before the library is called.
+    # PyTorch raises RuntimeError where fa makes an output with PyTorch before it calls the library.
     with pytest.raises((ValueError, MemoryError, RuntimeError)) as caught:
         CALLS[name](size)
     assert re.search(r"\d", str(caught.value)), caught.value

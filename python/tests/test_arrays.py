@@ -1,4 +1,4 @@
-"""The forms that an array may have, for every array argument of every function: strides, memory, types, no elements."""
+"""Forms of each array argument of each function: strides, memory order, types, and arrays without elements."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def read_only(array):
 
 
 def broadcast(array):
-    """Returns an array whose elements are all the same element in memory, and its plain copy."""
+    """Returns an array that repeats one element of `array` by strides of 0, and a plain copy of that array."""
     row = array[(0,) * array.ndim]
     view = np.broadcast_to(row, array.shape)
     return view, view.copy()
@@ -100,13 +100,13 @@ DIFFERENTIABLE = [(name, argument) for name, argument in ARGUMENTS if argument n
 
 
 def as_tensors(name, argument, change):
-    """Returns the arguments of a call as tensors, one of them changed."""
+    """Returns the arguments of a call as torch tensors, with `change` applied to one of them."""
     tensors = {a: torch.from_numpy(array.copy()) for a, array in CALLS[name][0].items()}
     return {**tensors, argument: change(tensors[argument])}
 
 
 def said_of(argument):
-    """Returns the beginning of a message about this argument."""
+    """Returns a pattern for the beginning of an error message about this argument."""
     return rf"^(invalid argument: )?{argument}\b"
 
 
@@ -124,7 +124,7 @@ def test_a_derivative_that_would_be_lost_is_refused(name, argument):
 
 
 def dense_pair(q, kv, **keywords):
-    """Computes output, statistics and gradients of a dense call on zeros."""
+    """Returns the output, statistics and gradients of a dense call on zeros."""
     inputs = np.zeros(q, np.float32), *(np.zeros(kv, np.float32) for _ in range(2))
     forward = fa.flash_attention(*inputs, **keywords)
     gradients = fa.flash_attention_grad(*inputs, forward.out, forward.out, *forward[1:], **keywords)
@@ -206,7 +206,8 @@ def test_an_innermost_dimension_of_2_to_the_45_is_refused(name, argument):
     array = CALLS[name][0][argument]
     changed = {a: torch.from_numpy(array) for a, array in CALLS[name][0].items()}
     changed[argument] = torch.from_numpy(array)[(0,) * array.ndim].expand(*array.shape[:-1], 2**45)
-    # Some sizes are free, because lists may have any length and masks may be wider than the keys.
+    # An argument whose size is free is refused for lack of memory. Lists may have any length, and masks may be wider
+    # than the keys.
     with pytest.raises((ValueError, MemoryError), match="want|out of memory"):
         run(name, **changed)
 

@@ -1,4 +1,4 @@
-"""fa.flash_attention and its gradient, on NumPy arrays and torch tensors, compared with float64."""
+"""fa.flash_attention and its gradient on NumPy arrays and torch tensors, compared with float64."""
 
 import threading
 
@@ -31,7 +31,7 @@ def random_qkv(dtype=torch.float32, *, sq=SQ, sk=SK):
 
 
 def check(inputs, got, keywords, extra=()):
-    """Checks output and gradients of BNSD inputs. `got` is (out, d_out, gradients of inputs and extra)."""
+    """Checks output and gradients for BNSD inputs. `got` is (out, d_out, gradients of inputs and of extra)."""
     out, d_out, gradients = got
     leaves = [t.double().requires_grad_() for t in inputs]
     others = {name: t.double().requires_grad_() for name, t in extra}
@@ -85,7 +85,7 @@ def test_statistics_are_those_of_the_softmax():
     wide = [t.double() for t in inputs]
     _, want_top, want_total = attention(*wide, scale=SCALE)
     assert top.shape == (B, N, SQ) and top.dtype == torch.float32
-    # The bound is the error of D products in f32 and of Sk exponentials.
+    # The maximum has the error of D products in float32. The sum also has that of SK exponentials.
     assert torch.allclose(top.double(), want_top, rtol=0, atol=D * 2**-23)
     assert torch.allclose(total.double(), want_total, rtol=(SK + D) * 2**-23)
 
@@ -96,7 +96,8 @@ def test_a_log_sum_exp_and_ones_are_statistics_too():
     d_out, lse = torch.randn_like(out), top + total.log()
     want = fa.flash_attention_grad(q, k, v, out, d_out, top, total).dq
     got = fa.flash_attention_grad(q, k, v, out, d_out, lse, torch.ones_like(lse)).dq
-    # The probabilities differ by the rounding of lse. The gradient of a score is at most 2 |dP| times a probability.
+    # Both calls' probabilities differ by the rounding of lse. A score's gradient is at most 2 |dP| times its
+    # probability.
     largest = 2 * D * d_out.abs().max() * v.abs().max() * k.abs().max() * D**-0.5
     assert torch.allclose(got, want, rtol=0, atol=float((lse.abs().max() + D + SK) * 2**-23 * largest))
 
@@ -112,7 +113,7 @@ def test_numpy_in_numpy_out_and_the_same_bits_as_torch():
 
 def test_any_array_with_dlpack():
     class Array:
-        """An array with only the members that a library's array must have."""
+        """An array with only the members that fa needs from an array of an unknown library."""
 
         def __init__(self, array):
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -404,7 +405,8 @@ def test_the_gil_is_free_while_the_library_works():
     during = ticks[0] - before
     stop.set()
     ticker.join()
-    # The call takes tens of milliseconds. If the call held the GIL, the other thread would tick at most once.
+    # The call takes tens of milliseconds, and the other thread ticks every half a millisecond. If the call held the
+    # GIL, there would be at most one tick.
     assert during > 3
 
 

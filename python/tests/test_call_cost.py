@@ -1,4 +1,4 @@
-"""benchmarks/call_cost.py times every face at every size, and rejects a face whose result is wrong."""
+"""benchmarks/call_cost.py times all faces of the library at all sizes, and rejects a face whose result is wrong."""
 
 import math
 

@@ -1,5 +1,5 @@
-"""Decode from Python: forms of keys, strides, lengths and features compared with double; no copy of a cache; and
-fa.torch's decode."""
+"""Decode in fa and fa.torch: forms of keys, strides, lengths and features compared with float64, and caches that are
+read without a copy."""
 
 import re
 import threading
@@ -25,7 +25,8 @@ def random_qkv(dtype=torch.float32, sq=SQ, keys=S):
 
 
 def kept(lengths=LENGTHS, sq=SQ, keys=S, left=None, right=None):
-    """Returns the keys that the rows look at, [B, 1, Sq, S]. A window counts from the lengths."""
+    """Returns which keys the rows look at, [B, 1, Sq, S]. left and right bound a window around each row's place. The
+    last row of a sequence is at its last key."""
     ends = torch.tensor(lengths)[:, None, None]
     i, j = torch.arange(sq)[:, None], torch.arange(keys)
     diagonal = i + ends - sq
@@ -42,13 +43,14 @@ def assert_right(out, q, k, v, *, lse=None, keep=None, **features):
     if lse is not None:
         there = total > 0
         assert torch.isneginf(lse[~there]).all()
-        # lse is the logarithm of a sum of S terms, so it has the errors of the largest score and of the sum.
+        # lse is top + ln(total). It has the error of the largest score and the relative error of the sum.
         error = (lse.double() - (top + total.log()))[there].abs().max()
         assert not (error > 2**-20 * (1 + top.abs().max()))
 
 
 def paged(tensor, layout="BNSD", lengths=LENGTHS, page=PAGE):
-    """Returns pages in any order, with pages of NaN between them, and their table."""
+    """Returns the tensor's rows in pages of random order, and the block table. Two pages, and rows beyond the lengths,
+    are NaN."""
     count = -(-tensor.shape[2] // page)
     order = torch.randperm(B * count + 2)[: B * count].view(B, count)
     pages = torch.full((B * count + 2, tensor.shape[1], page, tensor.shape[3]), torch.nan, dtype=tensor.dtype)
@@ -125,8 +127,8 @@ def test_softcap_sink_bias_and_mask_together():
 def test_lengths_of_queries_leave_rows_zero():
     q, k, v = random_qkv()
     out = decode_attention(q, k, v, lengths_kv=torch.tensor(LENGTHS), lengths_q=[2, 0, 1])
-    # Bits depend only on an element's own rows, whose number may choose the kernel. So each element is compared with a
-    # call of its rows alone.
+    # The number of a batch element's rows may choose the kernel, and so the bits. So each element is compared with a
+    # call of its used rows alone.
     want = torch.zeros_like(out)
     for b, rows in ((0, 2), (2, 1)):
         one = slice(b, b + 1)
@@ -179,7 +181,7 @@ def test_split_heads_in_every_form_of_keys():
     call = {"lengths_kv": LENGTHS, "scale": SCALE, "query_rope": q2}
     want = fa.decode_attention(q1, k1, v, key_rope=k2, **call)
     assert_right(want, q, k, v)
-    torch.manual_seed(3)  # all cases have the same order of pages
+    torch.manual_seed(3)  # every case uses the same order of pages
     state = torch.get_rng_state()
     pages = []
     for tensor in (k1, v, k2):
@@ -201,7 +203,7 @@ def test_split_heads_in_every_form_of_keys():
 
 
 def caches():
-    """Returns views of larger memory, as caches have them."""
+    """Returns k and v as views of a larger tensor, as a server's caches are."""
     torch.manual_seed(5)
     whole = torch.randn(S + 30, B + 1, 2, NKV, D + 8)  # [S, B, k or v, N, D]
     views = [whole[:, :B, i, :, :D].permute(1, 2, 0, 3) for i in (0, 1)]
@@ -212,7 +214,7 @@ def test_strides_change_no_bits():
     q, (k, v) = random_qkv()[0], caches()
     want = fa.decode_attention(q.clone(), k.clone(), v.clone(), lengths_kv=LENGTHS)
     apart = torch.randn(B, N, SQ, 2 * D)[..., :D].copy_(q)
-    shared = k[:, :1].expand(-1, 2, -1, -1), v[:, :1].expand(-1, 2, -1, -1)  # all heads are one
+    shared = k[:, :1].expand(-1, 2, -1, -1), v[:, :1].expand(-1, 2, -1, -1)  # all key heads share one head's memory
     for call in (fa.decode_attention, decode_attention):
         assert torch.equal(call(apart, k, v, lengths_kv=LENGTHS), want)
         plain = (t.contiguous() for t in shared)
@@ -220,7 +222,7 @@ def test_strides_change_no_bits():
 
 
 def peak_bytes(function):
-    """Returns by how much the peak of this process' memory rises while `function` runs."""
+    """Returns by how many bytes the peak of this process' memory rises while `function` runs."""
 
     def status(field):
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -237,7 +239,7 @@ def peak_bytes(function):
 def test_a_cache_is_not_copied(form, call):
     if form == "numpy" and call is not fa.decode_attention:
         return
-    memory = torch.zeros(2, 2, 8192 + 512, 2, 512)  # 68 MiB each; [k or v, B, S, N, D]
+    memory = torch.zeros(2, 2, 8192 + 512, 2, 512)  # [k or v, B, S, N, D]; k and v take 68 MiB each
     q = torch.randn(2, 4, 1, 500)
     k, v = memory[:, :, :8192, :, :500].transpose(2, 3)
     call_of = {
@@ -251,7 +253,7 @@ def test_a_cache_is_not_copied(form, call):
         ),
         "numpy": lambda: call(q.numpy(), k.numpy(), v.numpy(), lengths_kv=[8192, 300]),
     }[form]
-    call_of()  # the first call makes threads and workspaces
+    call_of()  # threads and workspaces are made in the first call
     assert peak_bytes(call_of) < memory.numel() * 4 // 8
     assert torch.equal(torch.as_tensor(call_of()), torch.zeros(2, 4, 1, 500))
 

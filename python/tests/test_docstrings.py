@@ -1,4 +1,4 @@
-"""Every public name has a docstring, and every function of tensors names their shapes."""
+"""Every public name has a docstring. The docstring of every function on tensors gives a shape."""
 
 import importlib
 import inspect
@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-# A list of dimensions: [B, N, Sq, D], float32 [N], [..., rows held, ...].
+# The shape of a tensor, for example [B, N, Sq, D], [N] or [..., rows held, ...].
 SHAPE = re.compile(r"\[[^\]\n]*[A-Za-z][^\]\n]*\]")
-# Functions without tensors.
+# Public functions that take no tensors and return none.
 WITHOUT_TENSORS = {
     "set_default_context",
     "replace_scaled_dot_product_attention",
@@ -31,7 +31,8 @@ MODULES = [
 
 
 def without_shapes(module):
-    """Yields public functions and result tuples of a module whose docstring names no shape."""
+    """Yields the public functions and result tuples of a module that should name a shape in their docstrings, but do
+    not."""
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, tuple)):
@@ -48,7 +49,7 @@ def test_every_public_name_has_a_docstring(name):
     assert documented
     for n, value in documented.items():
         said = inspect.getdoc(value) or ""
-        # Python gives a tuple without a docstring the text `Name(field, ...)`.
+        # A tuple class without a docstring gets the text `Name(field, ...)` from Python.
         assert said and not said.startswith(f"{n}("), n
 
 

@@ -1,4 +1,4 @@
-"""Errors that other packages raise, PyTorch for example, leave every function unchanged and with their cause."""
+"""Errors that another package raises, such as PyTorch, leave every function of fa unchanged and keep their cause."""
 
 import pytest
 import torch
@@ -15,12 +15,12 @@ CACHE = torch.zeros(1, 16, 2, 8)
 PAGES = {"block_table": torch.zeros(1, 1, dtype=torch.int32)}
 PACKED = {"cu_seqlens_q": torch.tensor([0, 4], dtype=torch.int32), "cu_seqlens_k": torch.tensor([0, 4], dtype=torch.int32)}
 
-# By case: an inner function, and a call of a public function that reaches it.
+# By case: the module and the name of an inner function, and a call of a public function that reaches it.
 CALLS = {
     "decode": (
         torch_decode,
         "attend_cached",
-        # A call with an int8 output takes the general path.
+        # An int8 output makes the call use the general functions.
         lambda: fa_torch.decode_attention(*(ROWS.transpose(1, 2),) * 3, quant_scale2=torch.ones(1)),
     ),
     "sdpa": (

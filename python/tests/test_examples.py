@@ -1,4 +1,4 @@
-"""Runs what the documents and the examples show."""
+"""Runs the examples, and the code that the documentation shows."""
 
 import os
 import re

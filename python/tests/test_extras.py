@@ -1,4 +1,4 @@
-"""Parts of fa that need a package which is not installed say how to install it."""
+"""Parts of fa that need another package say how to install it if it is missing."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""benchmarks/features.py has a figure for every feature, and none whose result is wrong."""
+"""benchmarks/features.py measures every feature, and reports none whose result is wrong."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The package's modules import each other in one direction, at their heads and inside their functions."""
+"""The modules of fa import each other without cycles, both at their heads and inside functions."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -11,8 +11,8 @@ ROOT = Path(fa.__file__).parent
 
 
 def imports_of(sources):
-    """Returns for each module the modules that it imports. `sources` has the texts of modules by name; packages end in
-    .__init__."""
+    """Returns, for each module, the set of modules that it imports. `sources` maps names to source texts; the name of a
+    package ends in .__init__."""
     modules = {name.removesuffix(".__init__"): name for name in sources}
     graph = {}
     for name, text in sources.items():
@@ -23,7 +23,7 @@ def imports_of(sources):
             elif isinstance(node, ast.ImportFrom):
                 above = ".".join(name.split(".")[: -node.level]) if node.level else ""
                 base = ".".join(filter(None, (above, node.module)))
-                for alias in node.names:  # the name of a module, or else of something in `base`; _fa is the extension
+                for alias in node.names:  # a module, or else a name in the module `base`; _fa is the extension
                     given = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
                     found.update([modules[given]] if given in modules and alias.name != "_fa" else [])
         found.discard(name)
@@ -31,7 +31,7 @@ def imports_of(sources):
 
 
 def circle_of(sources):
-    """Returns the modules of an import cycle, or None."""
+    """Returns the modules of an import cycle, or None if there is none."""
     try:
         TopologicalSorter(imports_of(sources)).prepare()
     except CycleError as error:

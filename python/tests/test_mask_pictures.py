@@ -1,4 +1,4 @@
-"""The pictures of docs/masks.md show the pairs that the library keeps."""
+"""The pictures in docs/masks.md show exactly the pairs that the library keeps."""
 
 import importlib.util
 from pathlib import Path
@@ -29,7 +29,7 @@ MASKS = {
 def test_a_picture_shows_what_is_kept(name):
     drawn = np.array(draw_masks.kept(name))
     queries, keys = drawn.shape
-    # Scores are equal and the values are the identity, so an output row is positive where it keeps the key.
+    # All scores are equal and V is the identity, so element j of an output row is positive if the row keeps key j.
     out = fa.flash_attention(
         np.zeros((1, 1, queries, 4), np.float32),
         np.zeros((1, 1, keys, 4), np.float32),

@@ -1,4 +1,4 @@
-"""Merging partial results gives the result of one call over all keys."""
+"""fa.ring_attention_update merges partial results into the result of one call over all keys."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ def test_halves_merge_into_the_whole(layout, dtype):
     merged = fa.ring_attention_update(
         halves[0].out, *halves[0][1:], halves[1].out, *halves[1][1:], layout=layout, head_num=N
     )
-    # Each half's output was rounded once, and so was the merged one. The bound is three roundings of values up to max
-    # |v|.
+    # The outputs of the halves, of the merge and of the whole call are each rounded to `dtype`, and no output exceeds
+    # max |v|. The bound allows three eps.
     eps = torch.finfo(dtype).eps
     assert (merged.out - whole.out).abs().max() <= 3 * eps * v.abs().max()
     assert torch.allclose(merged.softmax_max, whole.softmax_max, rtol=0, atol=D * 2**-23)

@@ -1,4 +1,4 @@
-"""Executes the notebooks of examples/notebooks, which assert their own claims."""
+"""Executes the notebooks in examples/notebooks. They contain their own assertions."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""torch_npu's functions that merge by lse, and that move rows into paged caches and out of them."""
+"""torch_npu's functions that merge partial results by lse, and those that move rows into paged caches and out of
+them."""
 
 import inspect
 
@@ -38,7 +39,7 @@ def test_signatures_are_the_devices(name):
 
 
 def bits(shape, dtype=torch.bfloat16):
-    """Returns random bytes as elements of a type."""
+    """Returns a tensor of this type with random bytes."""
     size = torch.empty((), dtype=dtype).element_size()
     return torch.randint(0, 256, (*shape[:-1], shape[-1] * size), dtype=torch.uint8).view(dtype)
 
@@ -48,7 +49,7 @@ def same(a, b):
 
 
 def nz(cache, rank=5):
-    """Returns a cache [pages, rows, N, D] in the device's chunks of 32 bytes."""
+    """Returns a cache [pages, rows, N, D] in the form NZ of the device, with chunks of 32 bytes."""
     pages, rows, heads, size = cache.shape
     chunk = 32 // cache.element_size()
     chunks = cache.unflatten(3, (size // chunk, chunk)).permute(0, 2, 3, 1, 4)
@@ -59,7 +60,7 @@ SLOTS = [3, -1, 19, 3, 0, 8, 7]
 
 
 def scattered(cache, rows):
-    """Returns the cache [pages, rows, N, D] after a loop over the places."""
+    """Returns the cache [pages, rows, N, D] after a loop has written each row to its place."""
     cache = cache.clone()
     for slot, row in zip(SLOTS, rows, strict=True):
         if slot >= 0:
@@ -95,7 +96,7 @@ def test_scatter_in_every_served_scene(dtype, index):
 
 
 def test_scatter_writes_through_views():
-    """Caches of keys and values in one buffer, transposed rows, and heads before rows."""
+    """The caches are views of one buffer with heads before rows, and the rows of key are transposed."""
     both = bits((PAGES, 2, N, ROWS, D))
     before = both.clone()
     key, value = bits((N, T, D)).transpose(0, 1), bits((T, N, 2 * D))[..., ::2]
@@ -132,7 +133,7 @@ def test_a_refused_scatter_writes_nothing(change, message):
 
 
 def gathered(cache, table, lengths, offsets, rows):
-    """Returns the rows [T, N, D] by a loop, over a copy of `rows`."""
+    """Returns a copy of `rows` [T, N, D] into which a loop has read the rows of all sequences."""
     rows, t = rows.clone(), 0
     for b, length in enumerate(lengths):
         for position in range(offsets[b], offsets[b] + length):
@@ -170,7 +171,8 @@ def test_gather(dtype, rows, cumulative):
 
 
 def test_a_gather_of_chunks_as_vllm_ascend_calls_it():
-    """Positional, with a latent cache and a rope cache of one head, and offsets of earlier chunks."""
+    """Passes arguments by position, with a latent cache and a rope cache of one head, and offsets that skip earlier
+    chunks."""
     cache, rope = bits((PAGES, ROWS, 1, 32)), bits((PAGES, ROWS, 1, 16))
     table, lengths = torch.tensor([[2, 4], [1, 0]], dtype=torch.int32), torch.tensor([3, 4], dtype=torch.int32)
     key, value = bits((7, 1, 32)), bits((7, 1, 16))
@@ -196,7 +198,7 @@ def test_a_refused_gather_writes_nothing():
 
 
 def selected(k_rope, kv, table, status, indices, full_rope, full_kv, full_table, kv_lengths, q_lengths, block):
-    """The golden: a loop over the lists, in their order."""
+    """Computes the expected results by a loop over the lists, in their order."""
     k_rope, kv, status = k_rope.clone(), kv.clone(), status.clone()
     batch, queries, heads, k = indices.shape
     lengths = torch.zeros(batch, queries, heads, dtype=torch.int32)

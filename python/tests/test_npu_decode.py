@@ -1,4 +1,5 @@
-"""fa.torch_npu's functions of inference over caches: signatures, layouts, modes, pages, lengths, refusals."""
+"""The functions of fa.torch_npu for inference over caches: signatures, layouts, sparse modes, pages, lengths,
+errors."""
 
 import inspect
 
@@ -276,12 +277,13 @@ def test_attention_update_merges_parts(dtype):
         for a, b in zip(cuts, cuts[1:], strict=False)
     ]
     lse = [part[1].flatten() for part in parts]
-    lse[1] = -lse[1]  # the device's mark of a row without keys
+    lse[1] = -lse[1]  # the device returns inf for a row without keys
     outs = [part[0].flatten(0, 2).to(dtype) for part in parts]
     out, whole = torch_npu.npu_attention_update(lse, outs, 1)
     want, want_lse = fused(q, k, v, actual_seq_lengths_kv=[S], softmax_lse_flag=True)
     assert out.dtype == dtype and torch_npu.npu_attention_update(lse, outs, 0)[1] is None
-    # Parts and the whole are rounded to dtype. The parts' weights come from an lse of magnitude below 8.
+    # The parts and both results are rounded to `dtype`. The weights of the parts come from lse in float32, with |lse| <
+    # 8.
     unit = torch.finfo(dtype).eps + 64 * 2**-24
     assert not ((out - want.flatten(0, 2)).abs().max() > unit * v.abs().max())
     assert not ((whole - want_lse.flatten()).abs().max() > 64 * 2**-24)

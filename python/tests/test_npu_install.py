@@ -1,4 +1,4 @@
-"""fa.torch_npu.install: scripts for the NPU run as they are, and nothing of it is left after uninstall."""
+"""fa.torch_npu.install lets scripts for the NPU run unchanged, and uninstall undoes it completely."""
 
 import importlib
 import sys
@@ -21,7 +21,7 @@ def installed():
 
 
 def test_a_script_for_the_npu_runs_as_it_is(installed):
-    import torch_npu  # the package's own name
+    import torch_npu  # this is fa.torch_npu under the name torch_npu
 
     assert torch_npu is fa.torch_npu and sys.modules["torch.npu"] is torch.npu is torch_npu.npu
     assert torch.npu.is_available() and torch.npu.device_count() == 1

@@ -1,4 +1,5 @@
-"""sparse_mode without atten_mask. Inference refuses it if a rule would be lost, and training computes all pairs."""
+"""Calls with sparse_mode but without atten_mask. Inference refuses them where the mode has a rule, and training
+computes all pairs."""
 
 import pytest
 import torch

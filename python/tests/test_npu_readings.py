@@ -1,4 +1,5 @@
-"""Shapes with two possible readings. The documented order decides, and is the same in every layout and function."""
+"""Tensors whose shapes fit two orders of dimensions. They must be read in the documented order, in every layout and
+function."""
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import fa
 import fa.flash_attn as flash_attn
 import fa.torch_npu as torch_npu
 
-# All sizes of pages and masks are equal, so that every order of dimensions has the same shape.
+# Heads, pages and rows have equal sizes, so that a shape does not tell the order of its dimensions.
 B = HEADS = PAGE = ROWS = 3
 CALL = {"num_heads": HEADS, "num_key_value_heads": HEADS}
 BLOCK_SIZES = pytest.mark.parametrize("block_size", [0, PAGE])

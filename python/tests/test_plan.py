@@ -1,4 +1,4 @@
-"""fa.plan of every operator, on shapes and on arrays, and its refusals."""
+"""fa.plan for every operator, on shapes and on arrays, and its errors."""
 
 import re
 

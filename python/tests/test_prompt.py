@@ -1,4 +1,4 @@
-"""Prompt attention: lengths, masks, int8 compared with its formula in float64, and torch_npu's face of it."""
+"""Prompt attention in fa and fa.torch_npu: lengths, masks, and int8 compared with the documented formula in float64."""
 
 import inspect
 
@@ -32,7 +32,8 @@ INT8_SCALES = {"deq_scale1": 0.01, "quant_scale1": 100.0, "deq_scale2": 0.02}
 
 
 def int8_reference(q, k, v):
-    """Computes the formula of the public header in float64, where P is relative to the maximum of the whole row."""
+    """Computes the int8 formula of fa/prompt_flash_attention.h in float64. P is relative to the maximum of the whole
+    row."""
     q, k, v = (t.double().repeat_interleave(N // t.shape[1], 1) for t in (q, k, v))
     scores = q @ k.transpose(-2, -1) * INT8_SCALES["deq_scale1"] * SCALE
     p = torch.exp(scores - scores.amax(-1, keepdim=True))
@@ -72,7 +73,7 @@ def test_lengths(layout, dtype):
 
 
 def options_of_the_forward():
-    """Arguments that prompt attention and `flash_attention` both have, one set per test."""
+    """Returns sets of arguments that both prompt attention and `flash_attention` take, by the name of a test case."""
     bias = torch.randn(1, N, S, S)
     slopes = torch.rand(N)
     rope = {"query_rope": torch.randn(B, N, S, 8), "key_rope": torch.randn(B, NKV, S, 8)}
@@ -147,7 +148,8 @@ def test_int8_to_float16_and_int8():
     want = int8_reference(*inputs)
     halves = fa.prompt_flash_attention(*inputs, scale=SCALE, **scales(**INT8_SCALES))
     assert halves.dtype == torch.float16
-    # If P * quant_scale1 is near a half, P8 may differ by one. That moves O by at most |v| deq_scale2 / l, with l >= 1.
+    # If P * quant_scale1 is near a half, its int8 value may differ by one. That changes O by at most |v| deq_scale2 /
+    # l, where the sum l of the row is >= 1. Here |v| <= 20.
     one_step = 20 * INT8_SCALES["deq_scale2"]
     assert (halves.double() - want).abs().max() <= one_step + want.abs().max() * 2**-10
     assert ((halves.double() - want).abs() <= want.abs() * 2**-10 + 1e-6).double().mean() > 0.999

@@ -1,4 +1,4 @@
-"""benchmarks/compare.py --quick: the installed package next to PyTorch, checked against double and timed."""
+"""benchmarks/compare.py --quick checks the installed package against float64 and times it next to PyTorch."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Threads that do not round to nearest. The numbers of a call are converted to floats as in any other thread."""
+"""On a thread that does not round to nearest, fa still converts the numbers of a call to the nearest floats."""
 
 import contextlib
 import ctypes
@@ -9,7 +9,7 @@ import pytest
 
 import fa
 
-# FE_DOWNWARD and FE_UPWARD of <fenv.h>
+# The values of FE_DOWNWARD and FE_UPWARD in <fenv.h>, by machine.
 MODES = {"x86_64": (0x400, 0x800), "aarch64": (0x800000, 0x400000)}[platform.machine()]
 
 
@@ -41,7 +41,7 @@ def sparse(scale):
     return lambda: fa.sparse_flash_attention(q, k, k, indices, scale=scale).out
 
 
-# 0.7 lies above the nearest float, 0.3 below it.
+# 0.7 is larger than its nearest float, and 0.3 is smaller.
 @pytest.mark.parametrize("number", [0.3, 0.7])
 @pytest.mark.parametrize(
     "make",

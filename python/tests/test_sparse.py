@@ -1,4 +1,4 @@
-"""Sparse attention, the indexer and its loss compared with float64: fa's functions, torch_npu's face, autograd,
+"""Sparse attention, the indexer and its loss in fa and fa.torch_npu, compared with float64. Also autograd and
 opcheck."""
 
 import inspect
@@ -48,13 +48,14 @@ def test_signatures(name):
 
 
 def tensors(dtype=torch.float32, **keywords):
-    """Returns query, key, query_rope, key_rope."""
+    """Returns random query, key, query_rope and key_rope."""
     shapes = (B, S1, N, D), (B, S2, 1, D), (B, S1, N, ROPE), (B, S2, 1, ROPE)
     return [torch.randn(shape).to(dtype).requires_grad_(**keywords) for shape in shapes]
 
 
 def selection(dtype=torch.int32):
-    """Lists of random keys below their limits. One names a key twice, one is empty, and one ends early."""
+    """Returns lists of random keys that their tokens may look at. One list names a key twice, one is empty, and one
+    ends early."""
     indices = torch.full((B, S1, 1, K), -1)
     for b in range(B):
         for t in range(S1):
@@ -67,7 +68,8 @@ def selection(dtype=torch.int32):
 
 
 def dense(wide, count, requires_grad=False):
-    """Returns q and k with their ropes, and v, as BNSD in float64, and the keywords of the selection."""
+    """Returns q and k joined with their ropes, and v, as BNSD in float64. Also returns the keywords by which
+    `attention` uses the selection."""
     q, k, q_rope, k_rope = (bnsd(t.detach().double(), "BSND", t.shape[2]) for t in wide)
     inputs = [torch.cat([q, q_rope], -1), torch.cat([k, k_rope], -1), k.clone()]
     keywords = {"scale": SCALE, "keep": (count > 0)[:, None], "bias": count.clamp_min(1).log()[:, None]}
@@ -141,7 +143,7 @@ def test_sinks_of_arrays_and_of_the_loss():
     call = {"query_rope": query_rope, "key_rope": key_rope, "scale": SCALE, "sink": sink}
     forward = fa.sparse_flash_attention(query, key, None, indices, **call, need_p_head_mean=True)
     probabilities = forward.p_head_mean.sum(-1)
-    # The mean of the heads lacks the weight that the sinks take.
+    # Each head's probabilities add up to 1 minus its sink's probability, `taken`.
     taken = np.exp(sink - forward.softmax_max[:, 0]) / forward.softmax_sum[:, 0]
     np.testing.assert_allclose(probabilities, 1 - taken.mean(-1), rtol=0, atol=K * N * 2.0**-22)
     gradients = fa.sparse_flash_attention_grad(query, key, None, indices, *[forward.out] * 2, *forward[1:3], **call)
@@ -186,8 +188,8 @@ def test_a_detached_value_has_no_gradient():
 
 
 def test_gradcheck_on_emulated_float64():
-    """Compares float32 calls on float64 leaves with finite differences. Products are positive, so that ReLU is linear.
-    """
+    """Compares gradients of float32 calls with finite differences on float64 inputs. The inputs are positive, so ReLU
+    changes no product."""
     wide = [torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 3, 2, 4), (1, 5, 1, 4))]
     indices = torch.tensor([[2, 0, -1], [1, 1, 3], [4, 0, 2]], dtype=torch.int32)[None, :, None]
 
@@ -198,7 +200,7 @@ def test_gradcheck_on_emulated_float64():
     weights = torch.rand((1, 3, 2), dtype=torch.float64, requires_grad=True)
 
     def scores(query, key, weights):
-        # All keys are chosen. Their scores are brought back to the order of the keys.
+        # The indexer chooses all keys. Its scores are then sorted by key.
         chosen, values = torch_npu.npu_lightning_indexer(
             query.float(), key.float(), weights.float(), sparse_count=5, sparse_mode=0, return_value=True
         )
@@ -289,7 +291,7 @@ def test_indexer_and_its_gradients(dtype):
     )
     for name, got, w, m in zip(("dq", "dk", "dweights"), gradients, want, magnitude, strict=True):
         sums = ROUNDOFF * (4 * (16 * K * S1) ** 0.5 + 8)
-        # Kernels of bf16 pairs round w * d_values once; other kernels do not.
+        # Some kernels round w * d_values once to `dtype` and others do not; here w is a weight of the indexer.
         assert_within(got, w, (sums + unit) * m.abs() + unit * w.abs(), name)
 
 
@@ -323,11 +325,12 @@ def test_opcheck_of_the_dense_loss():
 
 
 def attention_and_indexer():
-    """Returns the arguments of the loss in float32, and the target in float64, in tensors of at least 4096 elements."""
+    """Returns the loss' arguments in float32, and its target p_head_mean. The tensors have 4096 elements or more."""
     keys = 260
     shapes = (B, S1, N, D), (B, keys, 1, D), (B, S1, 96, 16), (B, keys, 1, 16), (B, S1, 96)
     query, key, query_index, key_index, weights = (torch.randn(shape) for shape in shapes)
-    # The loss clamps small probabilities and its gradient does not, so no probability of the indexer is that small.
+    # The loss clamps small probabilities, but its gradient does not. With these weights, the indexer has no such
+    # probability.
     weights /= 32
     indices, _ = fa.lightning_indexer(query_index, key_index, weights, sparse_count=64)
     forward = fa.sparse_flash_attention(query, key, None, indices, scale=0.25, need_p_head_mean=True)
@@ -347,8 +350,8 @@ def loss_and_gradients(inputs, dtype):
 
 
 def loss_bound(inputs):
-    """The bound of a token's loss, which is a mean over p of ln p - ln y. It is off by at most the error of the scores,
-    twice for each softmax."""
+    """Returns a bound for the loss. A token's loss is a mean of ln p - ln y, weighted by p. Each of its two softmaxes
+    changes it by at most twice the error of the scores."""
     query, key, *index, _, _, _ = (t.double() for t in inputs)
     size = torch.einsum("bthd,bsd->bths", query.abs(), key[:, :, 0].abs()).max().item() * 0.25
 
@@ -365,7 +368,7 @@ def test_loss_and_its_gradients(given):
     keywords = {"p_head_mean": p_head_mean} if given == "p_head_mean" else {}
     got = fa.sparse_lightning_indexer_grad_kl_loss(*inputs, scale=0.25, **keywords)
     want, naive = loss_and_gradients(inputs, torch.float64), loss_and_gradients(inputs, torch.float32)
-    # dI = y - p is the gradient if p adds up to 1, which is true except for rounding.
+    # y - p is the gradient if p adds up to 1, which is true except for rounding.
     for name, g, w, n in zip(got._fields[:3], got, want, naive, strict=False):
         assert_no_worse_than_naive(g, w, n, 3, name)
     bound = loss_bound(inputs)
@@ -534,7 +537,7 @@ def test_opcheck():
     shapes = ("test_schema", "test_faketensor")
     arguments = detached(query, key, None, result[0], torch.randn_like(result[0]), *result[1:], *call)
     torch.library.opcheck(_torch_sparse_ops.sparse_attention_backward, arguments, test_utils=shapes)
-    # opcheck adds up all outputs of the ahead-of-time graph, which fails for indices together with values.
+    # opcheck adds up all outputs of the graph that is differentiated ahead of time. It cannot add indices to values.
     utils = ("test_schema", "test_autograd_registration", "test_faketensor")
     arguments = (*indexer_tensors(), None, None, None, "BSND", K, 3)
     torch.library.opcheck(_torch_sparse_ops.lightning_indexer, arguments, test_utils=utils)
@@ -549,7 +552,8 @@ def test_opcheck():
 
 
 def test_torch_compile_gives_eager_s_bits():
-    """The step of a sparse model in one graph: the indexer chooses and attention attends. Both have gradients."""
+    """Compiles a step of a sparse model into one graph: the indexer chooses keys and attention reads them. Both have
+    gradients."""
     query, key, query_rope, key_rope = tensors()
     indexer = indexer_tensors()
 

@@ -1,4 +1,5 @@
-"""fa.torch_npu: names, defaults, returns, the device's rules of masks, statistics and dropout, and gradients."""
+"""fa.torch_npu for training: names, defaults, returned values, the device's rules for masks, statistics, dropout,
+gradients."""
 
 import inspect
 
@@ -53,7 +54,7 @@ def random_qkv(layout="BNSD", dtype=torch.float32, sq=S, sk=S):
 
 
 def check(wide, leaves, out, layout, reference, extra=()):
-    """Checks output and autograd's gradients, as BNSD. extra: (name in the reference, its leaf)."""
+    """Checks output and autograd's gradients, after conversion to BNSD. extra: pairs (name in the reference, leaf)."""
     d_out = torch.randn(out.shape).to(out.dtype)
     sources = [*leaves, *(leaf for _, leaf in extra)]
     gradients = torch.autograd.grad(out, sources, d_out)
@@ -518,7 +519,7 @@ def test_ring_update_names_torch_npu_s_arguments():
     for place, name in enumerate(names):
         tensors = [ROWS] * 6
         tensors[place] = WRONG_ROWS if place % 3 else ROWS[:2]
-        first = "(prev_softmax_max|cur_attn_out)" if place == 0 else name  # the first argument that differs
+        first = "(prev_softmax_max|cur_attn_out)" if place == 0 else name  # the argument that the error names
         for layout in ("", "TND"):
             with pytest.raises(ValueError, match=f"^invalid argument: {first}.shape"):
                 torch_npu.npu_ring_attention_update(*tensors, **keywords, input_softmax_layout=layout)

@@ -1,4 +1,4 @@
-"""fa.Mask and fa.Context are values with ==, hash, repr, pickle and copies."""
+"""fa.Mask and fa.Context have ==, hash, repr, pickle and copy."""
 
 import copy
 import pickle

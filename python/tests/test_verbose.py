@@ -1,4 +1,4 @@
-"""FA_VERBOSE=1: a line on stderr per call, whichever face makes it."""
+"""With FA_VERBOSE=1, every call writes a line to stderr, from whichever face of the library it comes."""
 
 import os
 import re

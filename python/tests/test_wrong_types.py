@@ -1,4 +1,4 @@
-"""An argument of a wrong type is an error that names it, in every face."""
+"""In every face of the library, an argument of a wrong type raises an error that names the argument."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Time limits of tests for what might hang, and the tests that an emulator cannot run."""
+"""Time limits for tests that might hang, and a mark for tests that cannot run under an emulator."""
 
 import os
 
@@ -9,18 +9,19 @@ _SLOWER = 10
 
 
 def emulated() -> bool:
-    """Whether a user-mode emulator (qemu-user) runs this interpreter. It answers /proc/self/exe itself. It leaves
-    /proc/thread-self/exe to the kernel, which names the emulator."""
+    """Returns whether the emulator qemu-user runs this interpreter. qemu-user answers /proc/self/exe with the emulated
+    program. But it passes /proc/thread-self/exe to the kernel, which answers with qemu itself."""
     try:
         return os.readlink("/proc/self/exe") != os.readlink("/proc/thread-self/exe")
     except OSError:
         return False
 
 
-# qemu ends a child if a new thread of it gets the number of one of its parent's threads.
+# qemu ends a forked child if one of its new threads gets the number that a thread of the parent has.
 starts_threads_in_a_forked_child = pytest.mark.skipif(emulated(), reason="threads of forked children under qemu")
 
 
 def seconds(limit: int) -> int:
-    """Returns a limit of `limit` seconds, which is enough on a busy machine. Under an emulator the limit is longer."""
+    """Returns `limit`, a number of seconds that is enough even on a busy machine, or ten times as many under an
+    emulator."""
     return limit * _SLOWER if emulated() else limit

@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Aliasing,
                                   (std::get<1>(info.param) == Spacing::kSpread ? "_spread" : "");
                          });
 
-// The elements of attentionOut lie in the gaps of the other tensor.
+// The elements of `out` lie in the gaps of another tensor of the call, and share nothing with it.
 TEST(AliasingOfStrides, InterleavedTensorsAreApart) {
   std::vector<float> in(8, 1.0F), out(3 * 8 * 2);
   Handles handles;

@@ -1,4 +1,4 @@
-// The device's interface of AttentionUpdate and of the operators that move rows of caches.
+// Tests the device's AttentionUpdate, and its operators that scatter and gather rows of caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 char* Text(const char* text) { return const_cast<char*>(text); }
 
-/// Runs both phases of an operator, whose first phase is `plan`.
+/// Runs both phases of an operator: `plan`, then `execute`.
 template <typename Plan, typename Execute>
 aclError RunPhases(Plan plan, Execute execute) {
   uint64_t size = 0;
@@ -67,7 +67,7 @@ class AttentionUpdate : public ::testing::Test {
 
 TEST_F(AttentionUpdate, MergesAndGivesRowsWithoutKeysAnLseOfInfinity) {
   ASSERT_EQ(Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
-  const double weight = 1 / (1 + std::exp(-1.0));  // of the second part in row 0
+  const double weight = 1 / (1 + std::exp(-1.0));  // the second part's weight in row 0
   EXPECT_NEAR(out_[0], 1 + 2 * weight, 16 * 0x1p-24);
   EXPECT_NEAR(lse_out_[0], 1 + std::log(1 + std::exp(-1.0)), 16 * 0x1p-24);
   EXPECT_EQ(std::vector<float>(out_.begin() + 2, out_.end()), (std::vector<float>{5, 6, 0, 0}));
@@ -96,7 +96,7 @@ TEST_F(AttentionUpdate, NamesTheIndexOfAPartThatDoesNotFit) {
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lse: null"));
 }
 
-/// A scatter of 3 rows of 2 heads of 4 columns, whose parts a test replaces.
+/// A scatter of 3 rows with 2 heads of 4 columns. A test may replace any of its arguments.
 class ScatterPaKvCache : public ::testing::Test {
  protected:
   ScatterPaKvCache() {
@@ -129,8 +129,8 @@ class ScatterPaKvCache : public ::testing::Test {
     for (const aclTensor* tensor : tensors_) aclDestroyTensor(tensor);
   }
 
-  /// Returns a cache of 2 pages of 2 rows that has row t at slots_[t], where place(page, row, head, column) is the
-  /// element's offset.
+  /// Returns a cache of 2 pages of 2 rows that holds row t at slots_[t]. The offset of an element is place(page, row,
+  /// head, column).
   template <typename Place>
   [[nodiscard]] std::vector<uint16_t> Want(const std::vector<uint16_t>& rows, Place place) const {
     std::vector<uint16_t> want(32, 7);
@@ -198,7 +198,7 @@ TEST_F(ScatterPaKvCache, SceneSixWritesKeysOnly) {
 }
 
 TEST_F(ScatterPaKvCache, NctReadsRowsFromAFusedTensor) {
-  // Rows of 8 elements of key and value alternate in one buffer of 48 elements.
+  // Rows of key and value, 8 elements each, alternate in one buffer of 48 elements.
   std::vector<uint16_t> fused(48);
   for (size_t x = 0; x < 24; ++x) {
     fused[x / 8 * 16 + x % 8] = key_[x];

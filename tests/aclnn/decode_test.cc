@@ -197,8 +197,8 @@ TensorView RowsBeforeHeads(TensorView tensor) {
   return tensor;
 }
 
-// In layout BSND, pages have the device's order [pages, Nkv, blockSize, D]. The order is the same if blockSize equals
-// Nkv, so that the shape does not show the order.
+// In layout BSND, pages have the device's order [pages, Nkv, blockSize, D]. This also holds if blockSize
+// equals Nkv, in which case the shape does not tell the order.
 TEST(IncreBits, PagesOfHeadsInLayoutBsnd) {
   for (const int64_t page_rows : {2, 16}) {
     for (const Quantization quantization : {Quantization::kNone, Quantization::kPerTensor}) {

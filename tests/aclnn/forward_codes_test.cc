@@ -1,4 +1,4 @@
-// The return codes of the first phase; each test has one cause.
+// Tests the return codes of the first phase, one cause per test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

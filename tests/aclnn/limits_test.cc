@@ -86,7 +86,7 @@ TEST(AclnnLimits, CopiesBeyondAllMemoryAreRefusedAndNotAddedUpModulo2To64) {
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("workspace of more than"));
 }
 
-/// Returns whether the work and memory of a call grow with its tensors alone, whose memory the caller has.
+/// Returns whether the call's work and memory grow only with the size of tensors for which the caller has memory.
 bool IsAsLongAsItsTensors(Family family, int64_t size) {
   constexpr int64_t kHeads = 2;
   const bool sparse = family == Family::kSparseForward || family == Family::kSparseBackward;

@@ -136,8 +136,8 @@ class PeersTest(unittest.TestCase):
         self.assertTrue(0 < rate(64, 1 << 16) < math.inf)
 
     def fake_driver(self, answers):
-        """Returns a driver of fa alone, whose answers come from the lists of `answers`, and the list of requests that
-        it got."""
+        """Returns a driver whose only peer is fa, and the list of requests that it got. The lists of `answers` give its
+        answers."""
         asked = []
 
         def ask(what, **_details):

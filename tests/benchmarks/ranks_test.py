@@ -1,4 +1,4 @@
-"""Tests what ranks_load.py, ranks_simulation.py and ranks_orders.py report of measurements and of predictions."""
+"""Tests the reports of ranks_load.py, ranks_simulation.py and ranks_orders.py on measurements and predictions."""
 
 import unittest
 

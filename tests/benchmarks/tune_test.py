@@ -135,7 +135,7 @@ class BuildTest(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def everything(self):
-        """@return the files of the sources and of the build folder, with the times of their last changes"""
+        """@return every file of the source and build folders, with the time at which it last changed"""
         return {path: os.stat(path).st_mtime_ns for top in (self.src, self.folder)
                 for at, _, names in os.walk(top) for path in (os.path.join(at, name) for name in names)}
 

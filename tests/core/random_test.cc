@@ -24,8 +24,7 @@ TEST(Philox4x32, GivesThePublishedVectors) {
 
 TEST(PhiloxWord, PutsIndexOffsetAndSeedWhereTheHeaderSays) {
   const PhiloxState state{.seed = 0x299f31d0a4093822, .offset = 0x0370734413198a2e};
-  const uint64_t block = 0x05a308d3243f6a88;  // the top two bits are 0, because an index has 64 bits and block = index
-                                              // / 4
+  const uint64_t block = 0x05a308d3243f6a88;  // below 2^62, because 4 * block must fit into 64 bits
   const Words words = Philox4x32({0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0});
   for (uint64_t w = 0; w < 4; ++w) EXPECT_EQ(PhiloxWord(state, 4 * block + w), words[w]);
 }

@@ -184,7 +184,7 @@ void RunAll(int64_t sequence) {
       }
     }
   }
-  // The ranks' rows begin in the middle of a group of rows that kernels of pairs add at once.
+  // The ranks' rows begin inside a group of rows that kernels of pairs add at once.
   BackwardCase packed;
   packed.forward.dtype = DType::kBF16;
   packed.forward.layout = Layout::kTND;
@@ -247,8 +247,7 @@ void RunWithoutMemory(const Problem& problem, const Args& args, const SequenceSh
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   bool short_of_memory = true;
   for (int64_t place = 1; short_of_memory; place += 1 + place / 16) {
-    const auto context = std::move(Context::Create({.threads = threads})).value();  // a new context, so that it has no
-                                                                                    // workspaces yet
+    const auto context = std::move(Context::Create({.threads = threads})).value();  // new, so without workspaces
     const auto plan = plan_call(args, problem.options(), shards, MPI_COMM_WORLD, context.get());
     Check(plan.ok(), plan.status().message());
     for (const Output& output : outputs) output.Forget();

@@ -42,8 +42,8 @@ struct Problem {
   PairValues<uint8_t> dense_mask = {};  ///< 1 = drop
   PseType pse_type = PseType::kNone;
   PairValues<double> pse = {};  ///< the bias if pse_type is 0 or 1
-  bool pse_compressed =
-      false;  ///< pse has the last 1024 rows; earlier rows find their bias by their distance from the diagonal
+  /// pse has only the last 1024 rows. An earlier row reads a row of pse at the same distance from the diagonal.
+  bool pse_compressed = false;
   std::vector<double> slopes = {};  ///< slopes if pse_type is 2 or 3: [B, N]
   int64_t q_start = 0, kv_start = 0;
   double keep_prob = 1;
@@ -55,10 +55,10 @@ struct Problem {
   /// Returns the sum of the rows of all batch elements before b. In a tensor of `size` columns and `n` heads, n * size
   /// times this many elements lie before b.
   [[nodiscard]] int64_t RowsBefore(const std::vector<int64_t>& rows, int64_t b) const;
-  /// Returns the index of the first element of row i of (b, n) in a tensor over queries: in q or out (`columns` = d or
-  /// dv), or in a statistic (`columns` = 1).
+  /// Returns the index at which row i of (b, n) begins in q or out (`columns` = d or dv), or in a statistic (`columns`
+  /// = 1).
   [[nodiscard]] int64_t QueryRow(int64_t b, int64_t n, int64_t i, int64_t columns) const;
-  /// Returns the index of the first element of key j of (b, n_kv) in k or v.
+  /// Returns the index at which key j of (b, n_kv) begins in k or v.
   [[nodiscard]] int64_t KeyRow(int64_t b, int64_t n_kv, int64_t j, int64_t columns) const;
 };
 

@@ -269,8 +269,8 @@ TEST(NaiveBackward, DiffersFromDoubleByRoundingOnly) {
   const ForwardResult forward = Forward(p);
   const Gradients exact = Backward(p, forward, {1});
   const Gradients naive = NaiveBackward(p, forward, {1}, Format::kBF16);
-  // The terms of dq have a size of 20 and cancel, because the gradients of a softmax add up to 0. So the error of dq is
-  // that of terms of size 20.
+  // The terms of dq have a size of 20 and cancel, because a softmax's gradients add up to 0. So dq has the error of
+  // terms of size 20.
   EXPECT_NE(naive.dq[0], exact.dq[0]);
   EXPECT_NEAR(naive.dq[0], exact.dq[0], 4 * UnitRoundoff(Format::kBF16) * 20);
   EXPECT_NEAR(naive.dv[1], exact.dv[1], 4 * UnitRoundoff(Format::kBF16));

@@ -5,14 +5,14 @@
 
 namespace reference {
 
-/// One row of a partial result. If lse is infinite, the part has no keys for the row.
+/// One row of a partial result. If lse is infinite, the part has no keys for this row.
 struct LsePart {
   std::vector<double> out;
   double lse = 0;
 };
 
-/// Returns the row over the keys of all parts. Without keys, out is 0 and lse is -inf. A NaN among the lse makes out
-/// and lse NaN.
+/// Returns the row for the keys of all parts. If no part has keys, out is 0 and lse is -inf. If any lse is NaN, out and
+/// lse are NaN.
 [[nodiscard]] LsePart MergeByLse(const std::vector<LsePart>& parts);
 
 }  // namespace reference

@@ -13,7 +13,7 @@
 
 namespace fa::test {
 
-/// A named list of values, which is one dimension of a table of cases.
+/// A list of values with a name, for ForEachCase.
 template <typename T>
 struct Axis {
   Axis(const char* of, std::initializer_list<T> list) : name(of), values(list) {}
@@ -33,7 +33,7 @@ inline std::vector<int64_t> FromTo(int64_t first, int64_t last) {
   return numbers;
 }
 
-/// Returns what a failure calls the value of an axis: its name, its text, or its number on the axis.
+/// Returns how a failure names a value of an axis: by its name, by its text, or by its number on the axis.
 template <typename T>
 std::string CaseName(const T& value, size_t number) {
   if constexpr (requires { Name(value); }) {
@@ -46,7 +46,7 @@ std::string CaseName(const T& value, size_t number) {
 }
 
 /// Calls check(a, b, ...) for every combination of the axes' values, until one fails fatally. A failure names its
-/// combination. Cases that take longer than milliseconds are better parameters of a suite.
+/// combination. If a case takes longer than milliseconds, use a parametrised suite instead.
 template <typename Check>
 void ForEachCase(const Check& check) {
   check();

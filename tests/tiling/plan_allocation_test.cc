@@ -1,5 +1,5 @@
-// Every call of FlashAttention without a plan makes one. So the number of allocations of a plan is bounded, and does
-// not grow with the number of items.
+// A call of FlashAttention without a plan makes one. So a plan makes a bounded number of allocations, which does not
+// grow with its items.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -70,8 +70,7 @@ void Main(int argc, char** argv, const fa::tool::RankSession& session) {
   session.Together([&] { fa::tool::Parse(app, argc, argv); });
   std::string words;
   for (int i = 1; i < argc; ++i) words.append(argv[i]).append(1, '\n');
-  words.insert(0, std::to_string(words.size()) + '\n');  // only the beginning of a long command line is sent, so the
-                                                         // length comes first
+  words.insert(0, std::to_string(words.size()) + '\n');  // the length comes first, because long lines are cut
   const std::string of_first = session.OfFirst(words);
   session.Together([&] {
     if (words.substr(0, of_first.size()) == of_first) return;

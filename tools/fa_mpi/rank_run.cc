@@ -50,9 +50,9 @@ struct RankFiles {
   }
 };
 
-/// Returns the dimension of the position bias along which ranks divide it. Every rank has all slopes, the whole of a
-/// single row for all queries, and the whole form of 1024 rows. If every sequence has one row, a flat bias with one row
-/// per head is as long as a bias with all rows, and is divided like one.
+/// Returns the dimension along which ranks divide the position bias. Every rank has all of it if it holds slopes, a
+/// single row for all queries, or 1024 rows. If every sequence has one row, a flat bias with one row per head is as
+/// long as one with all rows, and is divided like it.
 template <typename Args>
 RowAxis RowsOfBias(const AttentionOptions& options, const Args& args) {
   const TensorView& pse = args.pse;

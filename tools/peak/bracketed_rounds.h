@@ -23,8 +23,7 @@ namespace fa::bench {
 struct Reference {
   double per_call = 0;                         ///< FLOPs or bytes per call, in the unit of `rate`
   std::function<double(double seconds)> rate;  ///< measures the rate for about `seconds`
-  double agreement = 0.03;                     ///< the largest relative difference of the two rates around a quiet
-                                               ///< round
+  double agreement = 0.03;                     ///< largest relative difference of the rates around a quiet round
 };
 
 /// How calls compare with one reference.

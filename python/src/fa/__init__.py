@@ -1,8 +1,8 @@
 """Attention on CPUs: forward and backward, reproducible to the bit.
 
 The functions take NumPy arrays and CPU tensors of any library with DLPack (float32, float16; bfloat16 through PyTorch)
-and share their memory; results are arrays of the query's kind. Bad input raises ValueError with the library's message.
-The GIL is released while the library works, and every function may be called from many threads at once.
+and share their memory; results are NumPy arrays or PyTorch tensors, as the query is. Bad input raises ValueError with
+the library's message. The GIL is released while the library works, and many threads may call every function at once.
 
 `fa.torch` has PyTorch's scaled_dot_product_attention, `fa.torch_npu` has the functions of torch_npu, and
 `fa.flash_attn` has the functions of flash_attn. All of them have autograd.
@@ -41,7 +41,7 @@ from ._sparse import (
     sparse_lightning_indexer_grad_kl_loss,
 )
 
-# This is the order of the names in the API reference.
+# The API reference lists the names in this order.
 __all__ = [
     "flash_attention",
     "flash_attention_grad",
@@ -77,10 +77,10 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str):
-        """Imports the modules that need PyTorch when they are first named."""
+        """Imports a module that needs another package when a program first names it."""
         if name in ("torch", "torch_npu", "flash_attn", "transformers"):
             try:
                 return importlib.import_module(f"{__name__}.{name}")
-            except ModuleNotFoundError as error:  # so that hasattr() returns False
+            except ModuleNotFoundError as error:  # hasattr() then returns False
                 raise AttributeError(str(error)) from error
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

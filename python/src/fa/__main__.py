@@ -1,4 +1,4 @@
-"""What this package sees of the machine: `python -m fa info`, `doctor` and `plan`."""
+"""Reports this package, this machine and the plan of a call: `python -m fa info`, `doctor` and `plan`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
 _DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
-# Environment variables that change speed or results: the effect of each, and the values that have this effect. None
-# stands for every value.
+# Environment variables that change speed or results: {name: (effect, values that have it)}. None means every value.
 _SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
     "FA_FORCE_ISA": ("every call runs at this level", None),
@@ -76,7 +75,7 @@ def _info(_: argparse.Namespace) -> int:
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """Yields name and path or version of the package, of libfa, of Python, and of the packages that parts of fa use."""
+    """Yields (name, path or version) of the package, of libfa, of Python, and of the packages that parts of fa need."""
     yield "package", str(Path(__file__).parent)
     yield "libfa", ", ".join(_libraries()) or "in the extension"
     yield "python", f"{platform.python_version()}, numpy {np.__version__}"
@@ -88,7 +87,7 @@ def _files() -> Iterator[tuple[str, str]]:
 
 
 def _libraries() -> list[str]:
-    """Returns the files of libfa that this process has mapped."""
+    """Returns the paths of libfa that this process has mapped."""
     try:
         maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
     except OSError:
@@ -119,7 +118,7 @@ def _doctor(given: argparse.Namespace) -> int:
     for level in _fa.levels():
         try:
             errors = _errors(Context(isa=level))
-        except RuntimeError as error:  # the library's own check found the level wrong
+        except RuntimeError as error:  # the library has tested this level and found it wrong
             wrong.append(str(error))
             continue
         print(f"  {level:<14}" + "  ".join(f"{name} {error:.2f}" for name, error in errors.items()))
@@ -152,7 +151,7 @@ def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_cores(allowed: int, cpus: int, load: float, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yields findings about cores and threads. `load` is the number of threads that want a CPU."""
+    """Yields findings about cores and threads. `load` is the number of threads, of all programs, that run or wait."""
     if allowed < cpus:
         yield f"affinity: the process may use {allowed} of {cpus} hardware threads"
     threads = environment.get("OMP_NUM_THREADS", "")
@@ -170,7 +169,7 @@ def _of_pytorch() -> Iterator[str]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # PyTorch is installed, but broken
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # installed, but broken
             yield f"PyTorch cannot be imported, so fa.torch cannot be either: {error}"
         return
     amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
@@ -180,7 +179,7 @@ def _of_pytorch() -> Iterator[str]:
 
 
 def _errors(context: Context) -> dict[str, float]:
-    """Returns the largest errors of forward and backward of a causal call, each as a fraction of its bound."""
+    """Returns the largest error of each result of a causal forward and backward, as a fraction of its bound."""
     rng = np.random.default_rng(0)
     q, k, v, d_out = (rng.standard_normal((1, 2, 70, 24), dtype=np.float32) for _ in range(4))
     mask = Mask.causal()
@@ -196,7 +195,7 @@ def _errors(context: Context) -> dict[str, float]:
 
 
 def _ratio(got: np.ndarray, exact: np.ndarray, naive: np.ndarray) -> float:
-    """Returns the error of `got` as a fraction of three times the error of the naive computation in the same type."""
+    """Returns the largest error of `got`, divided by three times that of the naive computation in float32."""
     return float(np.abs(got - exact).max() / (3.0 * np.abs(naive - exact).max()))
 
 

@@ -1,4 +1,4 @@
-"""The operators on arrays. Each allocates its results and passes all arguments to the extension module `_fa`."""
+"""The operators on arrays. Each function allocates its results and calls the extension module `_fa`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AttentionOutput(NamedTuple):
 
 class AttentionGradients(NamedTuple):
     """Gradients with the shapes and types of their arguments. A gradient is None if its argument is absent, or if the
-    gradient was not asked for.
+    caller did not ask for it.
 
     dq: [B, N, Sq, D] in the call's layout; dk, dv: [B, Nkv, Sk, D | Dv]; dpse: as pse; dsink: float32 [N].
     """
@@ -73,7 +73,7 @@ def flash_attention(
 ) -> AttentionOutput:
     """Computes out = dropout(softmax(mask(score))) V with score = scale * Q K^T and the biases below.
 
-    Arrays have the layout's own shape: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
+    The layout says which shape an array has: BNSD [B,N,S,D], BSND [B,S,N,D], BSH [B,S,N·D], SBH [S,B,N·D], TND [T,N,D]
     (packed sequences), BNSD_BSND (inputs BNSD, output BSND). Any strides are taken. An input whose innermost stride is
     not 1, or that has a negative stride, is copied.
 
@@ -86,13 +86,13 @@ def flash_attention(
         dense_mask: uint8 or bool, 1 = drop: [Sq,Sk], [1,1,Sq,Sk], [B,1,Sq,Sk], [B,N,Sq,Sk]; TND: [maxSq,maxSk].
         query_rope, key_rope: [B, N, Sq, Drope], [B, Nkv, Sk, Drope]. Scores are then Q K^T + Qr Kr^T.
         pse: position bias. Types 0 (scale * QK + pse) and 1 (scale * (QK + pse)) take [B|1, N, Sq|1, Sk], or compressed
-            [B|1, N, 1024, Sk], of the type of q or float32; for TND the bias is flat. Types 2 and 3 take slopes,
-            float32 [N] or [B, N]. The slopes multiply the distance of key j + kv_start from query i + q_start, or its
-            square root.
+            [B|1, N, 1024, Sk], in the type of q or float32; for TND the bias is flat. Types 2 and 3 take slopes,
+            float32 [N] or [B, N]. Type 2 multiplies them by the distance between key j + kv_start and query i +
+            q_start, type 3 by the square root of this distance.
         keep_prob: the share of pairs that dropout keeps, in (0, 1]. A share below 1 needs drop_mask or seed.
         drop_mask: uint8 bits, LSB first, 1 = keep, bit-contiguous over [B,N,Sq,Sk].
-        seed, offset: the Philox state from which the mask is drawn. `generate_dropout_mask` returns the same mask as
-            bits.
+        seed, offset: the state of the Philox generator that draws the dropout mask. `generate_dropout_mask` returns
+            this mask as bits.
         sink: float32 [N], the score of a virtual key whose value is 0.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
         cu_q, cu_kv: for TND, inclusive prefix sums of the lengths. A leading 0 is an empty first sequence.
@@ -125,8 +125,8 @@ def flash_attention_grad(
     need_dsink: bool = False,
     **keywords: Any,
 ) -> AttentionGradients:
-    """Computes the gradients of `flash_attention`, from the same keywords. The same seed and offset give the same
-    dropout.
+    """Computes the gradients of `flash_attention`, called with the same keywords. The same seed and offset drop the
+    same pairs.
 
     Args:
         out, softmax_max, softmax_sum: results of the forward call. Statistics may be [B,N,Sq] or [B,N,Sq,8].
@@ -169,7 +169,7 @@ def ring_attention_update(
         head_num: N, for BSH and SBH. 0 takes it from the statistics.
 
     Returns:
-        Arrays of prev_out's kind. Where a partial result has no keys, the result is the other one unchanged.
+        Arrays of prev_out's kind. If a row has no keys in one result, the other's row is returned unchanged.
 
     Raises:
         The same errors as `flash_attention`.
@@ -197,9 +197,9 @@ def ring_attention_update(
 def generate_dropout_mask(
     seed: int, offset: int, keep_prob: float, bits: int, *, context: Context | None = None
 ) -> np.ndarray:
-    """Returns the keep bits of a call with this seed and offset: uint8, LSB first, ceil(bits / 8) bytes.
+    """Returns a call's dropout mask, one bit per pair (1 = keep): uint8, LSB first, ceil(bits / 8) bytes.
 
-    Bit f belongs to flat element f of [B, N, Sq, Sk] (TND: one sequence after another). Raises ValueError.
+    Bit f belongs to flat element f of [B, N, Sq, Sk]. For TND, the sequences follow one another. Raises ValueError.
     """
     bits = integer(bits, "bits")
     if bits < 0:
@@ -210,7 +210,7 @@ def generate_dropout_mask(
 
 
 class DescribedArray:
-    """An argument of a call that is only described (`fa.plan`): a shape and a type, or an array that has them."""
+    """Stands for an argument of a call that `fa.plan` only describes: a shape and a type, and perhaps the array."""
 
     def __init__(self, shape: Iterable[int], dtype: Any, array: Any = None) -> None:
         self.shape, self.dtype, self.array = tuple(shape), dtype, array
@@ -221,14 +221,14 @@ class DescribedArray:
 
 
 class DescribedCall(Exception):
-    """Raised in place of a call of described arrays. The exception has the function and the arguments of that call."""
+    """Raised instead of calling the extension with described arrays. It has the call's function and arguments."""
 
     def __init__(self, function: Callable, arrays: dict[str, Any], rest: tuple, names: dict[str, str]) -> None:
         super().__init__()
         self.function, self.arrays, self.rest, self.names = function, arrays, rest, names
 
 
-# Arguments of these functions that have another name in the library: {library's name: name here}.
+# Arguments of fa's functions whose names differ from the library's: {the library's name: the name here}.
 NAMES = {
     "q_rope": "query_rope",
     "k_rope": "key_rope",
@@ -249,8 +249,8 @@ _MERGE_NAMES = NAMES | {
 def check_arrays(
     *, optional: dict[str, Any] | None = None, names: dict[str, str] | None = None, **arrays: Any
 ) -> None:
-    """Checks that these arguments are arrays, because their shapes are read in Python. `optional` arguments may be
-    None. Errors use `names`."""
+    """Raises TypeError for an argument that is no array, because Python code reads its shape. `optional` arguments may
+    be None. The error names an argument as `names` says."""
     for name, array in {**arrays, **(optional or {})}.items():
         if (array is not None or name in arrays) and not (hasattr(array, "shape") and hasattr(array, "dtype")):
             error = argument_error(TypeError, name, f": want an array, got {type(array).__name__}")
@@ -258,19 +258,20 @@ def check_arrays(
 
 
 def arrays_of(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Takes the arrays out of a call's arguments. `names` are {library's name: name here}."""
+    """Removes the arrays from a call's arguments, and returns them under the library's names. `names` are {the
+    library's name: the name here}."""
     take = given.pop
     return {name: take(here) for name, here in names.items()}
 
 
 def options_of(kind: type, given: dict[str, Any]) -> Any:
-    """Makes the options of a call from the arguments that are left after arrays and lengths."""
+    """Makes the options of a call from its remaining arguments, after arrays, lengths and context have been removed."""
     given["heads"] = given.pop("head_num")
     return made(kind, given, NAMES)
 
 
 def integer(value: Any, name: str) -> int:
-    """Returns the value as an int. Raises TypeError that names `name` if the value is no integer."""
+    """Returns the value as an int. If it is no integer, raises TypeError, which names the argument `name`."""
     try:
         return operator.index(value)
     except TypeError:
@@ -278,8 +279,8 @@ def integer(value: Any, name: str) -> int:
 
 
 def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
-    """Returns the values as ints. An error names `name`: TypeError if a value is no integer, ValueError if a value
-    exceeds 64 bits."""
+    """Returns the values as ints. An error names the argument `name`: TypeError if a value is no integer, ValueError if
+    a value exceeds 64 bits."""
     if values is None:
         return []
     try:
@@ -295,8 +296,8 @@ def integers(values: Iterable[int] | None, name: str = "lengths") -> list[int]:
 
 
 def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[str, str] = NAMES) -> None:
-    """Calls function(arrays, *rest). Raises ValueError for an array with a derivative, because autograd would lose it.
-    Errors use `names`."""
+    """Calls function(arrays, *rest). Raises ValueError for an array that requires a gradient, because the call would
+    cut it off from autograd. Errors name arguments as `names` says."""
     if isinstance(next(iter(arrays.values())), DescribedArray):
         raise DescribedCall(function, arrays, rest, names)
     try:
@@ -311,7 +312,7 @@ def compute(function: Callable, arrays: dict[str, Any], *rest: Any, names: dict[
 
 @functools.cache
 def _of_pytorch() -> Any:
-    """Returns fa's module of PyTorch's private interfaces. PyTorch is already imported when this function is called."""
+    """Returns fa._pytorch, the module of PyTorch's private interfaces. It is imported late, as it imports PyTorch."""
     from . import _pytorch
 
     return _pytorch
@@ -346,11 +347,11 @@ def _one_by_one(arrays: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
-    """Returns a function empty(shape, dtype): PyTorch's for PyTorch's arrays, NumPy's for all others. dtype None means
-    float32. For a described array, the function returns a description.
+    """Returns a function empty(shape, dtype) that allocates a result: with PyTorch if `array` is its tensor, otherwise
+    with NumPy. dtype None means float32. If `array` is only described, so is the result.
 
-    A result larger than memory is a single element, broadcast to the shape. So the library can check the arguments
-    before it reports the lack of memory.
+    If memory cannot hold a result, the function returns a single element, broadcast to the shape. The library then
+    checks the other arguments before it reports the lack of memory.
     """
     torch = torch_of(array)
     if isinstance(array, DescribedArray):
@@ -374,13 +375,13 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Returns the name of a type of PyTorch or NumPy: "int8" for torch.int8, np.int8 and np.dtype("int8")."""
+    """Returns the name of a PyTorch or NumPy type, for example "int8" for torch.int8, np.int8 and np.dtype("int8")."""
     return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """Returns the NumPy type. For a type that NumPy does not have it returns float32, because the library refuses
-    arrays of such a type anyway."""
+    """Returns the NumPy type. For a type that NumPy lacks, returns float32, because the library will refuse the
+    array."""
     try:
         return np.dtype("float32" if dtype is None else _dtype_name(dtype))
     except TypeError:
@@ -388,7 +389,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
 
 
 class BoundCall:
-    """All arguments of `flash_attention`, in the form that the extension takes."""
+    """The arguments of `flash_attention`, converted for the extension."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         cu_q, cu_kv, context = given.pop("cu_q"), given.pop("cu_kv"), given.pop("context")
@@ -413,14 +414,13 @@ class BoundCall:
         }
 
     def gradients(self, dpse: bool, dsink: bool) -> AttentionGradients:
-        """Allocates the gradients. The gradients of pse and sink are allocated only if `dpse` and `dsink` are true."""
+        """Allocates the gradients: those of pse and sink only if `dpse` and `dsink` are true."""
         wanted = {"pse": dpse, "sink": dsink}
         sources = (self.arrays[name] if wanted.get(name, True) else None for name in ("q", "k", "v", *_SHAPED))
         return AttentionGradients(*(None if t is None else self.empty(t.shape, t.dtype) for t in sources))
 
     def named(self, gradients: AttentionGradients) -> dict[str, Any]:
-        """Returns the gradients under the library's names. If pse holds slopes, the library calls its gradient
-        dslopes."""
+        """Returns the gradients under the library's names, in which the gradient of slopes in pse is dslopes."""
         named = gradients._asdict()
         if self.pse_is_slopes:
             named["dslopes"] = named.pop("dpse")
@@ -428,7 +428,7 @@ class BoundCall:
 
 
 def keywords_of_attention(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns all keywords of `flash_attention`, with defaults for those that are not given. Raises TypeError for an
+    """Returns the keywords of `flash_attention` with its defaults where `given` has none. Raises TypeError for an
     unknown keyword."""
     for name in given:
         if name not in _DEFAULTS:

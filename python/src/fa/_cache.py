@@ -1,4 +1,4 @@
-"""Merging partial results by their lse, and rows that go into a paged cache or come out of it."""
+"""Merges partial results by their lse, and moves rows of keys and values into paged caches and out of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ._fa import Context
 
 
 def merge_by_lse(lse: Any, local_out: Any, *, return_lse: bool = False, context: Context | None = None) -> Any:
-    """Merges any number of partial results of attention, over disjoint sets of keys, by their lse.
+    """Merges partial results of attention, each over one of several disjoint sets of keys, by their lse.
 
     Args:
         lse: a list of one array per part, float32 [M]. -inf or +inf says that the part has no keys for the row.
         local_out: a list of one array per part, [M, D]; float32, bfloat16 or float16, all of one type.
-        return_lse: whether to return the lse over all keys too, -inf for a row without keys.
+        return_lse: whether to return the lse over all keys too. It is -inf for a row without keys.
 
     Returns:
         The output [M, D], summed in float32 and rounded once, or (output, lse). A row without keys is 0.
@@ -48,14 +48,15 @@ def scatter_rows(
     form: str = "BnBsND",
     context: Context | None = None,
 ) -> tuple[Any, Any]:
-    """Writes rows of keys and values into paged caches, in place. All places are checked before anything is written.
+    """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
     Args:
         key, value: [T, N, D] and [T, N, Dv], of any type; value may be None.
-        slot_mapping: int32 or int64 [T], the place of each row: page * page size + row. A negative place skips its
-            row. If several rows have one place, the last one remains.
+        slot_mapping: int32 or int64 [T], the place of each row: page * page size + row. A negative place skips its row.
+            If several rows have the same place, the last of them is stored.
         key_cache, value_cache: arrays of key's and value's types, in `form`.
-        source_rows: int32 or int64 [T]; place t gets row source_rows[t] of key and value. None means row t.
+        source_rows: int32 or int64 [T]; slot_mapping[t] is the place of row source_rows[t] of key and value. None means
+            of row t.
         form: "BnBsND" for [pages, page size, N, D], "BnNBsD" for [pages, N, page size, D], or "NZ" for [pages, N,
             D / L, page size, L] or [pages, N * D / L, page size, L].
 
@@ -100,9 +101,10 @@ def gather_rows(
     Args:
         key_cache, value_cache: arrays of any type, in `form` (see `scatter_rows`).
         block_table: int32 or int64 [B, n], the pages of each sequence.
-        seq_lens: int32 or int64 [B], the rows of each sequence; cumulative [B + 1], from 0 on.
-        seq_offset: int32 or int64 [B], rows that are left out in front, a multiple of the page size.
-        rows: T; None means the rows of all sequences. A plan of shapes needs it.
+        seq_lens: int32 or int64 [B], the number of rows of each sequence; with cumulative their prefix sums [B + 1],
+            which begin with 0.
+        seq_offset: int32 or int64 [B], how many rows to skip at each sequence's beginning, a multiple of the page size.
+        rows: T; None means the sum of the sequences' rows. `fa.plan` needs it if arrays are given as shapes.
 
     Returns:
         key [T, N, D] and value [T, N, Dv]. A row is 0 where the table ends or names no page, and past the last
@@ -140,7 +142,7 @@ def gather_rows(
 
 
 def _total(seq_lens: Any, sequences: tuple[int, ...], cumulative: bool) -> int:
-    """Returns the number of rows of all sequences, and 0 for lengths that the library refuses."""
+    """Returns the number of rows of all sequences together. For lengths that the library will refuse, returns 0."""
     wanted = tuple(size + cumulative for size in sequences)
     if tuple(seq_lens.shape) != wanted or wanted == (0,) or not str(seq_lens.dtype).endswith(("int32", "int64")):
         return 0
@@ -148,7 +150,8 @@ def _total(seq_lens: Any, sequences: tuple[int, ...], cumulative: bool) -> int:
 
 
 def _rows_shape(cache: Any, rows: int, form: str) -> tuple[int, ...]:
-    """Returns the shape of rows of a cache. A shape that does not fit the form gives one that the library refuses."""
+    """Returns the shape of `rows` rows of a cache. If the cache does not fit `form`, returns a shape that the library
+    will refuse."""
     if len(cache) == 5:
         return rows, cache[1], cache[2] * cache[4]
     if len(cache) != 4:

@@ -1,4 +1,4 @@
-"""The context of calls to which no context is passed."""
+"""The context of calls whose caller passes none."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _default: Context | None = None
 def set_default_context(context: Context | None) -> Context | None:
     """Makes `context` the default of every call that gets no context, in all threads.
 
-    With None such calls use the library's own context, which has every core. Calls with PyTorch's tensors then use a
-    context of `torch.get_num_threads()` threads, unless FA_NUM_THREADS is set. `fa.torch` and `fa.torch_npu` get their
-    context in this way too, because their signatures have no argument for it.
+    With None, such calls use the library's own context, which has every core. But calls with PyTorch's tensors then use
+    a context of `torch.get_num_threads()` threads, unless FA_NUM_THREADS is set. The functions of `fa.torch` and
+    `fa.torch_npu` always use the default, because they have no argument for a context.
 
     Returns the context that was the default before. Raises TypeError for anything but a context or None.
     """
@@ -29,7 +29,7 @@ def set_default_context(context: Context | None) -> Context | None:
 
 
 def chosen_context(context: Context | None, array: Any) -> Context | None:
-    """Returns the context of a call: `context` if the caller passed one, otherwise the default for the kind of `array`.
+    """Returns `context` if the caller passed one, otherwise the default context of a call whose first array is `array`.
     None stands for the library's own context."""
     if context is not None:
         _check(context)
@@ -43,12 +43,12 @@ def _check(context: Any) -> None:
 
 
 def context_of_tensors() -> Context | None:
-    """Returns the context of a call with PyTorch's tensors whose caller passed none. Without a default context, it has
-    as many threads as PyTorch has in this thread now."""
+    """Returns the default context of calls with PyTorch's tensors. If no default has been set, it has as many threads
+    as PyTorch uses in this thread now."""
     return _of_threads(sys.modules["torch"].get_num_threads()) if _default is None else _default
 
 
-# Few contexts are kept, because each holds memory for its calls and a program rarely uses many numbers of threads.
+# Only 8 contexts are kept. Each holds memory for its calls, and a program rarely uses many numbers of threads.
 @functools.lru_cache(maxsize=8)
 def _of_threads(threads: int) -> Context | None:
     return None if os.environ.get("FA_NUM_THREADS") else Context(threads=threads)

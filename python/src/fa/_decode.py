@@ -1,4 +1,4 @@
-"""Attention of few queries over long keys. The keys of a cache are read in place."""
+"""Attention of few queries over long keys. Keys in a cache are read in place."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ARRAYS = PROMPT_ARRAYS | {name: name for name in ("block_table", "antiquant_sca
 
 
 def listed(name: str, keys: Any) -> Any:
-    """Returns keys or values in the form that the extension takes: one array, or a list of arrays. Raises TypeError
-    that names an object that is no array."""
+    """Returns keys or values as the extension takes them: one array, or a list of arrays. Raises TypeError for an
+    object that is no array. Errors call the argument `name`."""
     if not isinstance(keys, (list, tuple)):
         check_arrays(**{name: keys})
         return keys
@@ -62,22 +62,22 @@ def decode_attention(
     return_lse: bool = False,
     context: Context | None = None,
 ) -> Any:
-    """Computes softmax(mask(scale * Q K^T + pse)) V of few query rows per sequence over long keys, as a server does in
-    each step.
+    """Computes softmax(mask(scale * Q K^T + pse)) V for few query rows and long keys per sequence, as a server does
+    when it generates tokens.
 
     Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
     looks at are not read. An array with a negative stride, or an innermost stride that is not 1, is copied.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (any but TND; see `flash_attention`).
-        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists, one [1, Nkv, S_b, D] per batch element;
+        k, v: [B, Nkv, S, D] and [B, Nkv, S, Dv], type of q or int8; or lists of one [1, Nkv, S_b, D] per element;
             or with block_table pages: [pages, page size, Nkv * D], BNSD also [pages, Nkv, page size, D], BSND
             [pages, page size, Nkv, D]. N is a multiple of Nkv.
-        query_rope, key_rope: the second parts of split heads, [B, N, Sq, Drope] and in the form of k. Scores are then
+        query_rope, key_rope: second parts of queries and keys, [B, N, Sq, Drope] and in the form of k. Scores are then
             Q K^T + Qr Kr^T. int8 keys take none.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         scale: any finite number; None means 1 / sqrt(D + Drope).
-        mask: the rule, which counts from the lengths in use: with Mask.causal() the last query sees the last key.
+        mask: the rule that gives each row its keys. The last query in use is aligned to the last key in use.
         dense_mask: uint8, int8 or bool, 1 = drop: [B, >=S], [B, 1|Sq, >=S], [B, 1|N, 1|Sq, >=S].
         pse: bias, type of q or float32, [B|1, N, 1|Sq, >=S], added to scaled scores.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.

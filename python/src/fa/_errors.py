@@ -1,7 +1,7 @@
-"""Errors whose text marks where it names arguments, so that every function can use its own names.
+"""Errors that keep the arguments in their text apart from the words, so that every function can use its own names.
 
-Exceptions of the extension and of `argument_error` have a tuple `parts`. A part is text, or (name, member, index) of an
-argument under its name in C++, such as ("k", ".shape", "[2]").
+Exceptions of the extension and of `argument_error` have a tuple `parts`. A part is either text or a tuple (name,
+member, index) for an argument under its C++ name, such as ("k", ".shape", "[2]").
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Say = Callable[[str, str, str], str]
 
 
 def argument_error(kind: type[Exception], name: str, words: str, *more: Any, member: str = "", index: str = "") -> Any:
-    """Returns an error of type `kind` about an argument. Its text has the argument's name, then `words`, then `more`:
-    further words, or (name, member, index) of other arguments."""
+    """Returns an error of type `kind` about the argument `name`. Its text is the argument, then `words`, then `more`:
+    texts, or (name, member, index) of other arguments."""
     prefix = "invalid argument: " if kind is ValueError else ""
-    name, bracket, element = name.partition("[")  # the name may be of an element of a list: k[2]
+    name, bracket, element = name.partition("[")  # name may be a list's element: k[2]
     return _of_parts(kind, (prefix, (name, bracket + element + member, index), words, *more), "{}{}{}".format)
 
 
 def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".format) -> Exception:
-    """Returns the error with argument names from `names`. say(name, member, index) returns the text for an argument."""
+    """Returns the error with each argument renamed by `names`. say(name, member, index) returns an argument's text."""
     parts = getattr(error, "parts", None)
     if parts is None:
         return error
@@ -35,7 +35,7 @@ def in_names(error: Exception, names: Mapping[str, str], say: Say = "{}{}{}".for
 
 
 class own_names:
-    """A context that makes errors which the library raises inside it use `names` for arguments."""
+    """A context manager. Errors that the library raises inside it name arguments as `names` says."""
 
     def __init__(self, names: Mapping[str, str], say: Say = "{}{}{}".format) -> None:
         self._names, self._say = names, say
@@ -49,7 +49,7 @@ class own_names:
 
 
 def made(kind: type, given: dict[str, Any], names: Mapping[str, str] = {}) -> Any:
-    """Returns kind(**given), where kind is a class of the extension. Errors use `names` for its arguments."""
+    """Returns kind(**given), where kind is a class of the extension. An error names arguments as `names` says."""
     try:
         return kind(**given)
     except ERRORS as error:
@@ -57,8 +57,8 @@ def made(kind: type, given: dict[str, Any], names: Mapping[str, str] = {}) -> An
 
 
 def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> Exception:
-    """Returns an error that names the argument that does not fit the signature of `function`. An error that already
-    names its argument is returned as it is."""
+    """Returns an error about the argument that does not fit the signature of `function`. Returns `error` itself if it
+    already has parts or is no TypeError."""
     if hasattr(error, "parts") or not isinstance(error, TypeError):
         return error
     signature = re.findall(r"(\w+): ([\w.]+)(?:\[\w+\])?( \| None)?( = )?", function.__nb_signature__[-1][0])
@@ -81,7 +81,7 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
 
 _SEQUENCE = "collections.abc.Sequence"
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
-_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # as strict as the extension is: float() would take strings
+_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # float() would take strings
 _UNSIGNED = ("seed", "offset")
 
 
@@ -97,7 +97,7 @@ def _fits(value: Any, wanted: str) -> bool:
 def _converts(conversion: Callable[[Any], Any], value: Any) -> bool:
     try:
         conversion(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor of many elements raises RuntimeError
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError: a tensor of many elements
         return False
     return True
 

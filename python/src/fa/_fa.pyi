@@ -5,7 +5,7 @@ __version__: str
 OPERATORS: tuple[str, ...]
 
 class Context:
-    """Threads, instruction set and accumulation mode of the calls that get this context."""
+    """Threads, instruction set and accumulation mode of the calls to which this context is passed."""
     def __init__(self, *, threads: int = 0, isa: str | None = None, accumulation: str = "deterministic") -> None: ...
     @property
     def threads(self) -> int: ...
@@ -15,7 +15,7 @@ class Context:
     def accumulation(self) -> str: ...
 
 class Mask:
-    """A rule for the keys that a query row keeps."""
+    """A rule that says which keys a query row looks at."""
     @staticmethod
     def none() -> Mask: ...
     @staticmethod
@@ -62,17 +62,17 @@ class RankedForward:
     ) -> tuple[int, int, int, int]: ...
 
 class RankedBackward:
-    def __init__(self, *arguments: Any) -> None: ...  # the arguments of RankedForward
+    def __init__(self, *arguments: Any) -> None: ...  # the same arguments as RankedForward
     def run(
         self, shards: Shards, group: Any, first_tag: int, dropout: tuple[int, int] | None
     ) -> tuple[int, int, int, int]: ...
 
 def levels() -> list[str]: ...
 def share_openmp_threads(runtime: str) -> bool:
-    """Runs calls on the threads of this OpenMP runtime from now on. Returns false if the runtime is not loaded."""
+    """From now on, runs calls on the threads of this OpenMP runtime. Returns False if the runtime is not loaded."""
 
 def ranked_call_tags() -> int:
-    """Returns the number of message tags that a call has for itself."""
+    """Returns how many consecutive message tags belong to one call."""
 
 class PromptAttentionOptions:
     def __init__(self, *, layout: str, **others: Any) -> None: ...
@@ -112,7 +112,7 @@ class DenseIndexerLossOptions:
     ) -> None: ...
 
 class PlanDescription:
-    """What a call would run, and why. str() gives it in words."""
+    """What a call would run, and why. str() describes it in words."""
     @property
     def op(self) -> str: ...
     @property
@@ -148,7 +148,7 @@ _Options = TypeVar("_Options")
 _Run = Callable[[dict[str, Any], _Options, Sequence[int], Sequence[int], Context | None], None]
 _Plan = Callable[[dict[str, Any], _Options, Sequence[int], Sequence[int], Context | None], PlanDescription]
 
-# These functions take arrays, options, lengths_q, lengths_kv and context.
+# The arguments of these functions: arrays, options, lengths_q, lengths_kv and context.
 forward: _Run[AttentionOptions]
 backward: _Run[AttentionOptions]
 prompt: _Run[PromptAttentionOptions]
@@ -193,16 +193,15 @@ def use_torch(
     empty_like: Callable[..., Any],
     float32: Any,
 ) -> bool:
-    """Passes the parts of PyTorch that the extension uses. Returns False if this PyTorch does not tell where its
-    tensors lie."""
+    """Passes the parts of PyTorch that the extension uses. Returns False if PyTorch lacks DLPack's C exchange API."""
 
 # The functions from here on take PyTorch's tensors in layout BNSD or BSND. They allocate the results and keep the plans
 # of small calls. They return None, without effect, for shapes and types that do not fit, for tensors that would have to
-# be copied, and for objects of other classes. `order` says how the output lies in memory. "by row" is [B, S, N, Dv],
-# and "dense" is the order of the output's shape. "as query" is the order of torch.empty_like(query) if value has the
-# head size of query, else "dense".
+# be copied, and for objects of other classes. `order` says how the output lies in memory: "by row" as [B, S, N, Dv],
+# "dense" in the order of its shape, "as query" like torch.empty_like(query) if value and query have equal head sizes,
+# else "dense".
 def attends(query: Any, key: Any, value: Any, options: AttentionOptions, grouped: bool) -> bool:
-    """Whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
+    """Returns whether `attend` takes these tensors. With grouped, query may have a multiple of key's heads."""
 
 def attend(
     query: Any,
@@ -229,8 +228,8 @@ def attend_masked(
     order: str,
     context: Context | None,
 ) -> Any:
-    """Returns the output in layout BNSD. mask has at most four dimensions. All but the last broadcast to [B, N, S,
-    Skv]. It is bool, where True drops the key, or a bias."""
+    """Returns the output in layout BNSD. mask has at most four dimensions, which broadcast to [B, N, S, Skv], except
+    that the last must be Skv. A bool mask drops a key where it is True. A mask of any other type is a bias."""
 
 def attend_backward(
     query: Any,
@@ -246,7 +245,7 @@ def attend_backward(
     by_row: bool,
     context: Context | None,
 ) -> tuple[Any, Any, Any] | None:
-    """Returns (dq, dk, dv). Their memory has the order [B, S, N, D] if by_row, else the order of their shapes."""
+    """Returns (dq, dk, dv). They lie in memory as [B, S, N, D] with by_row, else in the order of their shapes."""
 
 def attend_cache(
     query: Any,
@@ -263,6 +262,5 @@ def attend_cache(
     return_lse: bool,
     context: Context | None,
 ) -> Any:
-    """Returns the output, or with return_lse (output, lse). Its memory has the order of its shape, or with by_row [B,
-    S, N, D].
-    """
+    """Returns the output, or with return_lse (output, lse). The output lies in memory as [B, S, N, Dv] with by_row,
+    else in the order of its shape."""

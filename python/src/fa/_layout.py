@@ -1,5 +1,4 @@
-"""Shapes of results. Inputs whose shapes fit no layout raise no error here, because the library reports what is wrong
-with them."""
+"""Shapes of results. If inputs fit no layout, these functions return some shape, and the library reports the error."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ def output_shape(layout: str, heads: int, query: Sequence[int], key: Sequence[in
 def decode_output_shape(
     layout: str, heads: int, query: Sequence[int], key: Sequence[int], value: Sequence[int], paged: bool
 ) -> Shape:
-    """Returns the shape of a decode's output. Pages may have all heads in one dimension."""
+    """Returns the shape of a decode's output. Pages may be [pages, page size, Nkv * D] although the query has a
+    dimension for heads."""
     if paged and len(key) == len(value) == 3 and len(query) == 4 and query[3] > 0 and key[2] >= query[3]:
         value = (*value[:2], value[2] // (key[2] // query[3]))
         return (query[0], query[2], query[1], value[2]) if layout == "BNSD_BSND" else (*query[:-1], value[2])

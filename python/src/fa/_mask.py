@@ -1,4 +1,4 @@
-"""Makes the functions of fa.Mask raise errors that name the argument that does not fit."""
+"""Wraps the functions of fa.Mask, so that a TypeError names the argument that does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fa.plan, which says what a call of any operator would run."""
+"""fa.plan, which describes what a call of any operator would run."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _OPERATORS: dict[str, Callable] = {
     "gather": gather_rows,
 }
 _FORWARD_OF = {"backward": "forward", "sparse-backward": "sparse-forward"}
-_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # the values of these arguments matter, not only their shapes
+_LENGTHS = ("cu_q", "cu_kv", "lengths_q", "lengths_kv")  # arguments whose values matter
 _LISTS = ("k", "v", "lse", "local_out")  # arguments that may be a list of arrays
-_DTYPES = {  # the library's type names
+_DTYPES = {  # {the library's name of a type: NumPy's name}
     "f32": "float32",
     "bf16": "bfloat16",
     "f16": "float16",
@@ -62,12 +62,11 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         op: "forward", "backward", "prompt", "decode", "sparse-forward", "sparse-backward", "indexer",
             "indexer-backward", "indexer-kl-loss", "dense-indexer-lse", "dense-indexer-kl-loss", "merge", "merge-lse",
             "scatter" or "gather".
-        arrays, keywords: the arguments of the operator's function. An array may be replaced by its shape as a tuple:
-            (1, 8, 512, 64) for q [B, N, Sq, D]. A backward may lack the forward's results and the gradient of its
-            output.
-        dtype: the type of shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also "i8". Statistics,
-            scales and sinks are float32, masks bool, lists and tables int32. Keys are int8 if there is an
-            antiquant_scale.
+        arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
+            8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
+        dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
+            "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys are int8 if there
+            is an antiquant_scale.
 
     Raises:
         The same errors as `flash_attention`. ValueError: there is no such op.
@@ -93,7 +92,7 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
 
 
 def _described_call(function: Callable, arguments: dict[str, Any]) -> DescribedCall:
-    """Returns the library's call that `function` would make, without making it."""
+    """Returns the call of the extension that `function` would make, without making it."""
     try:
         function(**arguments)
     except DescribedCall as call:
@@ -110,7 +109,7 @@ def _of_forward(op: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dtype_of(name: str, dtype: str, given: dict[str, Any]) -> str:
-    """Returns the type of a shape that stands for this argument."""
+    """Returns the type of an argument that is given as a shape."""
     if name.endswith("mask"):
         return "uint8" if name == "drop_mask" else "bool"
     if name.endswith(("indices", "table")) or name in ("slot_mapping", "source_rows", "seq_lens", "seq_offset"):

@@ -1,4 +1,4 @@
-"""Attention over a prompt in inference, with padded batches and int8."""
+"""Attention over whole prompts in inference, with padded batches and with int8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._context import chosen_context, torch_of
 from ._fa import Context, Mask
 from ._layout import output_shape, statistics_shape
 
-# In packed layouts, the arguments lengths_q and lengths_kv hold prefix sums.
+# For TND, the arguments lengths_q and lengths_kv hold prefix sums, which the library calls cu_q and cu_kv.
 _NAMES = NAMES | {"cu_q": "lengths_q", "cu_kv": "lengths_kv"}
 _QUANTIZATION = ("deq_scale1", "quant_scale1", "deq_scale2", "quant_scale2", "quant_offset2")
 ARRAYS = {
@@ -23,8 +23,7 @@ ARRAYS = {
 
 
 def output_dtype(q: Any, quant_scale2: Any) -> Any:
-    """Returns the type of the output: int8 with quant_scale2. Without it the type is float16 if q is int8, and
-    otherwise q's type."""
+    """Returns the type of the output: int8 with quant_scale2, else float16 if q is int8, else the type of q."""
     library = torch_of(q) or np
     if quant_scale2 is not None:
         return library.int8
@@ -32,8 +31,7 @@ def output_dtype(q: Any, quant_scale2: Any) -> Any:
 
 
 def _unsigned(scale: Any) -> Any:
-    """Returns the scale, read as uint64 if it is int64. torch_npu packs a scale's bits into int64, but the library
-    takes uint64."""
+    """Returns the scale, as uint64 if it is int64. torch_npu packs a float32 into int64; the library takes uint64."""
     if str(getattr(scale, "dtype", "")).removeprefix("torch.") != "int64":
         return scale
     return scale.view((torch_of(scale) or np).uint64)
@@ -68,14 +66,15 @@ def prompt_flash_attention(
     return_statistics: bool = False,
     context: Context | None = None,
 ) -> Any:
-    """Computes softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except for int8, the result has the bits of
+    """Computes softmax(mask(scale * Q K^T + pse)) V over the rows in use. Except with int8, the result has the bits of
     `flash_attention`.
 
     Args:
         q, k, v: as in `flash_attention`; float32, bfloat16, float16 or int8.
         head_num: N, which BSH and SBH need. Other layouts check it if it is > 0.
         head_num_kv: Nkv, which is checked if it is > 0.
-        mask: the rule, anchored bottom-right at the lengths. Sparse modes are 0 to 4.
+        mask: the rule that gives each row its keys. The last row in use is aligned to the last key. Sparse modes are 0
+            to 4.
         dense_mask: uint8, int8 or bool, 1 = drop: [>=Sq, >=Sk], [B|1, >=Sq, >=Sk], [B|1, 1, >=Sq, >=Sk],
             [B, N, >=Sq, >=Sk]; TND: [>=maxSq, >=maxSk].
         query_rope, key_rope: as in `flash_attention`.

@@ -1,7 +1,7 @@
-"""Every use of PyTorch's private interfaces in this package. tests/pytorch/test_private.py says what each is for.
+"""All uses of PyTorch's private interfaces in `fa`. tests/pytorch/test_private.py says what needs each of them.
 
-Every PyTorch module of `fa` imports this file. So a name that only one feature needs is imported by that feature's
-first call.
+Every module of `fa` that needs PyTorch imports this one. So a name that only one feature needs is imported inside the
+function that uses it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ in_projection, in_projection_packed = F._in_projection, F._in_projection_packed
 
 
 def in_forward_mode() -> bool:
-    """Whether the thread computes forward-mode derivatives."""
+    """Returns whether this thread is computing forward-mode derivatives."""
     return forward_ad._current_level >= 0
 
 
 def unwatched() -> bool:
-    """Whether nothing but autograd's backward observes calls in this thread: no compiler, transform or mode."""
+    """Returns whether nothing but autograd's backward observes calls in this thread: no compiler, transform or mode."""
     return not (
         is_compiling()
         or transforms_are_active()
@@ -49,25 +49,25 @@ def unwatched() -> bool:
 
 
 def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
-    """Yields the arguments of an operator's schema, and whether the operator writes them."""
+    """Yields (argument, whether the operator writes into it) for each argument in an operator's schema."""
     for argument in operator._schema.arguments:
         yield argument, argument.alias_info is not None and argument.alias_info.is_write
 
 
 def version_of(tensor: Tensor) -> int:
-    """Returns a number that grows whenever the tensor is written in place."""
+    """Returns a number that grows with each write into the tensor."""
     return tensor._version
 
 
 def default_group() -> Any:
-    """Returns the process group of all ranks."""
+    """Returns the default process group, which contains all ranks."""
     from torch.distributed.distributed_c10d import _get_default_group
 
     return _get_default_group()
 
 
 def script_builtins() -> dict[int, str]:
-    """Returns the operators that torch.jit.script takes for Python functions, by the functions' ids."""
+    """Returns the Python functions that torch.jit.script replaces by operators: {the function's id: the operator}."""
     from torch.jit._builtins import _get_builtin_table
 
     return _get_builtin_table()
@@ -80,7 +80,7 @@ def register_script_builtin(function: Callable, operator: str) -> None:
 
 
 def function_modes() -> list[Any]:
-    """Returns the thread's function modes, the innermost last."""
+    """Returns the thread's torch function modes, the innermost last."""
     from torch.overrides import _get_current_function_mode_stack
 
     return _get_current_function_mode_stack()
@@ -99,14 +99,14 @@ def pop_function_mode() -> None:
 
 
 def is_jagged(tensor: Any) -> bool:
-    """Whether `tensor` is a nested tensor of layout torch.jagged."""
+    """Returns whether `tensor` is a nested tensor of layout torch.jagged."""
     from torch.nested._internal.nested_tensor import NestedTensor
 
     return isinstance(tensor, NestedTensor)
 
 
 def nested_view(values: Tensor, offsets: Tensor, lengths: Tensor | None, **known: Any) -> Tensor:
-    """Returns the nested tensor of packed values. `known` is the result of `known_lengths`."""
+    """Returns a nested tensor that is a view of packed `values`. `known` is a result of `known_lengths`."""
     from torch.nested._internal.nested_tensor import nested_view_from_values_offsets_lengths
 
     return nested_view_from_values_offsets_lengths(values, offsets, lengths, **known)
@@ -117,7 +117,7 @@ def ragged_axis(nested: Tensor) -> int:
 
 
 def known_lengths(nested: Tensor) -> dict[str, Any]:
-    """Returns the lengths of the shortest and longest sequence of a nested tensor, if the tensor knows them."""
+    """Returns the shortest and longest length of a nested tensor's sequences, or None for one that is not stored."""
     return {"min_seqlen": nested._maybe_min_seqlen, "max_seqlen": nested._maybe_max_seqlen}
 
 
@@ -126,6 +126,6 @@ def forward_hooks(module: nn.Module) -> dict[Any, Any]:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether a module is compiled, by module.compile(), torch.compile(module) or module.forward =
-    torch.compile(module.forward)."""
+    """Returns whether a module is compiled: by module.compile(), by torch.compile(module), or by assigning a compiled
+    function to module.forward."""
     return module._compiled_call_impl is not None or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")

@@ -1,4 +1,4 @@
-"""Sparse top-k attention, the lightning indexer, and the loss that trains it."""
+"""Sparse top-k attention, the lightning indexer that chooses its keys, and the losses that train the indexer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SparseAttentionOutput(NamedTuple):
 
 
 class SparseAttentionGradients(NamedTuple):
-    """Gradients with the shapes and types of their arguments. A gradient is None if there is no such argument.
+    """Gradients with the shapes and types of their arguments. The gradient of an absent argument is None.
 
     dq: [B, S1, N, D], TND [T, N, D]; dk, dv: [B, S2, 1, D | Dv]; the ropes likewise; dsink: float32 [N].
     """
@@ -53,7 +53,8 @@ class IndexerGradients(NamedTuple):
 
 
 class IndexerStatistics(NamedTuple):
-    """Softmax statistics of the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without keys."""
+    """Softmax maximum and sum of the indexer's scores: float32 [B, 1, S1], TND [1, T]; 0 and 0 for a row without
+    keys."""
 
     softmax_max_index: Any
     softmax_sum_index: Any
@@ -71,7 +72,7 @@ class IndexerLoss(NamedTuple):
 
 
 class _Results:
-    """The arrays of a call: first its inputs, then the results that `out` makes."""
+    """The arrays of a call: first its inputs, then the results that the method `out` allocates."""
 
     def __init__(self, like: Any, **inputs: Any) -> None:
         self.arrays = inputs
@@ -109,7 +110,7 @@ def statistics_shape(q: Any) -> tuple[int, ...]:
 
 
 def row_statistics_shape(q: Any) -> tuple[int, ...]:
-    """Returns the shape of statistics with one number per token: [B, 1, S1]; TND [1, T]."""
+    """Returns the shape of statistics that have one number per token, for all heads: [B, 1, S1]; TND [1, T]."""
     return statistics_shape(q)[:-1]
 
 
@@ -139,28 +140,28 @@ def sparse_flash_attention(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionOutput:
-    """Computes softmax(scale * Q K_sel^T) V_sel: every query token attends to the keys of its own list, which its heads
-    share.
+    """Computes softmax(scale * Q K_sel^T) V_sel: each query token attends to the keys in its list.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
         k: [B, S2, 1, D], type of q. With block_table it is pages [blocks, block size, 1, D].
         v: as k with Dv columns; None means the first Dv columns of k.
-        sparse_indices: int32 or int64 [B, S1, 1, K]: blocks of block_size keys, local to the batch element, up to the
-            first -1. A block that is listed twice counts twice; a block beyond the limit is skipped.
+        sparse_indices: int32 or int64 [B, S1, 1, K]. Each number names a block of block_size keys of the token's own
+            batch element. A list ends at its first -1. A block that is listed twice counts twice. Keys that sparse_mode
+            does not let the token see are skipped.
         scale: any finite number; None means 1 / sqrt(D + Drope).
         block_size: 1 to 128.
         sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
         query_rope, key_rope: [B, S1, N, Drope] and [B, S2, 1, Drope]. Scores are then Q K^T + Qr Kr^T.
-        sink: float32 [N], the score of a virtual key that every list has and whose value is 0. A row without keys then
-            has max = sink and sum = 1.
+        sink: float32 [N], the score of a virtual key in every list. Its value is 0. A row without other keys then has
+            max = sink and sum = 1.
         block_table: int32 [B, n]. Key j lies in page block_table[b][j // block size].
         lengths_q, lengths_kv: how many rows are in use: inclusive prefix sums for TND, otherwise lengths per batch
             element, also with pages.
-        value_size: Dv if there is no v; by default D.
-        need_p_head_mean: whether to return the mean over the heads of each entry's probability, for the indexer's loss.
-            It needs block_size 1.
-        check_indices: False skips an entry that is no block of the sequence, which is otherwise refused.
+        value_size: Dv if v is None; by default D.
+        need_p_head_mean: whether to return the probability of each entry, averaged over the heads, for the indexer's
+            loss. It needs block_size 1.
+        check_indices: whether to raise ValueError for an entry that is no block of the sequence. Else it is skipped.
 
     Raises:
         The same errors as `flash_attention`.
@@ -213,7 +214,8 @@ def sparse_flash_attention_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> SparseAttentionGradients:
-    """Computes the gradients of `sparse_flash_attention` from its arguments and results. No bit depends on the threads.
+    """Computes the gradients of `sparse_flash_attention` from its arguments and results. The bits do not depend on the
+    number of threads.
 
     Args:
         out, softmax_max, softmax_sum: results of the forward call.
@@ -265,18 +267,19 @@ def lightning_indexer(
     need_values: bool = True,
     context: Context | None = None,
 ) -> tuple[Any, Any]:
-    """Chooses for every query token the sparse_count keys with the largest sums over heads of weights * max(0, q . k).
+    """Chooses the sparse_count keys with the largest scores for each query token. A key's score is the sum of weights *
+    max(0, q . k) over the heads.
 
     Args:
         q: [B, S1, N, D]; layout "TND": [T, N, D]. float32, bfloat16 or float16.
         k: [B, S2, 1, D], type of q. With block_table it is pages [blocks, block size, 1, D].
-        weights: [B, S1, N], type of q or float32. There is no scale argument: multiply it into the weights.
+        weights: [B, S1, N], type of q or float32. There is no scale argument: multiply the weights by the scale.
         sparse_mode, block_table, lengths_q, lengths_kv: as in `sparse_flash_attention`.
 
     Returns:
-        sparse_indices and their scores. The indices are int32 [B, S1, 1, K], by descending score, keys of equal scores
-        by ascending number; unused ones are -1. The scores have the type of q, -inf where unused; without need_values
-        they are None.
+        sparse_indices and their scores. The indices are int32 [B, S1, 1, K], in the order of descending scores; if
+        scores are equal, the lower index comes first. Unused indices are -1. The scores have the type of q, and are
+        -inf where unused; without need_values they are None.
 
     Raises:
         The same errors as `flash_attention`.
@@ -305,10 +308,10 @@ def lightning_indexer_grad(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> IndexerGradients:
-    """Computes the gradients of the values of `lightning_indexer` from its arguments and its indices.
+    """Computes the gradients of the scores that `lightning_indexer` returns, from its arguments and its indices.
 
     Args:
-        d_values: gradient of the values, [B, S1, 1, K] or [B, S1, K], type of q or float32.
+        d_values: gradient of the scores, [B, S1, 1, K] or [B, S1, K], type of q or float32.
 
     Raises:
         The same errors as `flash_attention`.
@@ -367,7 +370,8 @@ def sparse_lightning_indexer_grad_kl_loss(
     check_indices: bool = True,
     context: Context | None = None,
 ) -> IndexerLoss:
-    """Computes the KL loss between the attention's distribution over a selection and the indexer's, with its gradients.
+    """Computes the KL loss that trains the indexer, and its gradients. The loss compares the attention's probabilities
+    of the selected keys with the softmax of the indexer's scores of these keys.
 
     Args:
         q, k, query_rope, key_rope, sparse_indices, softmax_max, softmax_sum, scale: arguments and results of
@@ -419,8 +423,9 @@ def dense_lightning_indexer_softmax_lse(
 ) -> IndexerStatistics:
     """Computes the softmax statistics of the indexer's scores, which `dense_lightning_indexer_grad_kl_loss` takes.
 
-    I are the scores of `lightning_indexer` over every key below the limit. The statistics are max I and the sum of
-    exp(I - max I). Rows without keys, and rows past their length, get 0 and 0, which add nothing to that loss.
+    Let I be the scores that `lightning_indexer` gives to all keys that sparse_mode allows. The statistics are max I and
+    the sum of exp(I - max I). Rows without keys, and rows past their length, get 0 and 0, which add nothing to that
+    loss.
 
     Args:
         query_index, key_index, weights: q [B, S1, N, D], k [B, S2, 1, D] and weights [B, S1, N] of
@@ -461,8 +466,8 @@ def dense_lightning_indexer_grad_kl_loss(
     target: str = "head-mean",
     context: Context | None = None,
 ) -> IndexerLoss:
-    """Computes `sparse_lightning_indexer_grad_kl_loss` over every key below the limit, for attention with key heads of
-    its own.
+    """Computes `sparse_lightning_indexer_grad_kl_loss` over all keys that sparse_mode allows, in place of a selection.
+    The attention may have several key heads.
 
     Args:
         q, k: [B, S1, N, D] and [B, S2, Nkv, D].

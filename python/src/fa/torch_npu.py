@@ -1,18 +1,17 @@
-"""The attention functions of torch_npu on CPU tensors: `import fa.torch_npu as torch_npu` is the line a model changes.
+"""The attention functions of torch_npu on CPU tensors. A model changes one line: `import fa.torch_npu as torch_npu`.
 
-Names, arguments, defaults and returns are torch_npu's, and gradients come by autograd. The device's documentation says
-what an argument means. The differences:
+Names, arguments, defaults and results are torch_npu's, and autograd is supported. The documentation of torch_npu says
+what the arguments mean. The differences:
 
-* Sizes have no limits. float32 works wherever the 16-bit types do. Layouts may be in upper or lower case.
+* Sizes have no limits. float32 works wherever the 16-bit types do. Layouts may be in upper or lower case letters.
 * A row without keys gives out 0, softmax_max -FLT_MAX, softmax_sum FLT_MAX, whatever inner_precise is.
 * Dropout draws other bits than the device's generator. seed = offset = 0 takes a seed from PyTorch's generator; other
-  values are used as given. With the returned seed and offset the backward drops the same pairs.
+  values are used as given. With the returned seed and offset, the backward drops the same pairs.
 * Gradients of pse and sink, some of which the device does not write, are computed if autograd needs them.
 * padding_mask, inner_precise, gen_mask_parallel and sync are accepted and have no effect.
-* Sparse attention reads a value that is given. If it is the key itself, its gradient is part of the key's. Entries
-  beyond the limit count neither forward nor backward. The statistics include sinks, which so reach the backward and the
-  loss.
-* The functions of inference have no gradient: the backward of their results raises NotImplementedError.
+* Sparse attention reads the value if it is given. If it is the key itself, its gradient is part of the key's. Keys that
+  sparse_mode does not allow count neither forward nor backward. The softmax statistics include the sinks.
+* The functions for inference have no gradient: the backward of their results raises NotImplementedError.
 * A bad argument raises ValueError that names it.
 
 Only these functions are here. `install` adds what scripts look up elsewhere: `.npu()`, `torch.npu`, the device "npu".
@@ -139,14 +138,15 @@ def npu_fusion_attention(
     Args:
         query: [B,N,Sq,D] in input_layout "BNSD", "BSND", "BSH", "SBH" or "TND"; float32, bfloat16, float16.
         key, value: [B,Nkv,Sk,D], [B,Nkv,Sk,Dv].
-        pse: [B|1,N,Sq|1,Sk], or if Sq > 1024 the compressed form [B|1,N,1024,Sk]: the last 1024 rows, which stand for
-            all. For TND one sequence follows another, each [N,Sq_b,Sk_b] or [N,Sk_b], in any shape. Only four
-            dimensions with 1024 rows are the compressed form, [B|1,N,1024,longest Sk].
+        pse: [B|1,N,Sq|1,Sk], or if Sq > 1024 the compressed form [B|1,N,1024,Sk]: the last 1024 rows, from which the
+            other rows follow. For TND the elements [N,Sq_b,Sk_b] or [N,Sk_b] of the sequences follow one another, in a
+            tensor of any shape. But four dimensions with 1024 rows are the compressed form, [B|1,N,1024,longest Sk].
         atten_mask: bool or uint8, 1 = drop. Without it every sparse_mode computes all pairs, as on the device. Modes 2,
-            3, 4, 6, 7 and 8 take the compressed masks ([2048,2048], mode 6 [3072,2048]), which are verified.
-        actual_seq_qlen, actual_seq_kvlen: for TND, inclusive prefix sums of the lengths. Zeros at the end are no sums.
-        softmax_layout: for TND, "" returns the statistics by sequence, one block [N,Sq_b,8] after another. "TND", or
-            its other name "same_as_input", returns [T,N,8].
+            3, 4, 6, 7 and 8 take the compressed masks ([2048,2048], mode 6 [3072,2048]), whose contents are checked.
+        actual_seq_qlen, actual_seq_kvlen: for TND, inclusive prefix sums of the lengths. Zeros at the end stand for
+            sequences without rows.
+        softmax_layout: for TND. With "" the statistics are one block [N,Sq_b,8] per sequence, one after another. With
+            "TND" or "same_as_input" they are [T,N,8].
 
     Returns:
         attention_out, softmax_max, softmax_sum, softmax_out (empty), seed, offset, numels. Statistics are float32
@@ -191,14 +191,16 @@ def npu_fusion_attention_v2(
     seed: int = 0,
     offset: int = 0,
 ) -> Forward:
-    """Computes `npu_fusion_attention` with split heads and position biases by slopes.
+    """Computes `npu_fusion_attention` with the further arguments query_rope, key_rope, pse_type, q_start_idx and
+    kv_start_idx.
 
     Args:
         query_rope, key_rope: [B,N,Sq,Drope], [B,Nkv,Sk,Drope]. Scores are then Q K^T + Qr Kr^T.
-        pse_type: 0 means scale * QK + pse, 1 means scale * (QK + pse). With 2 and 3 pse holds slopes, float32 [N] or
-            [B,N]. The slopes multiply the distance of key and query, or its square root.
-        q_start_idx, kv_start_idx: for pse types 2 and 3, their first entries are added to the positions. Without
-            kv_start_idx neither is added.
+        pse_type: 0 means scale * QK + pse, 1 means scale * (QK + pse). With 2 and 3, pse has slopes, float32 [N] or
+            [B,N]. Type 2 multiplies them by the distance between key and query, type 3 by the square root of this
+            distance.
+        q_start_idx, kv_start_idx: for pse types 2 and 3, their first entries are added to the positions of queries and
+            keys. Without kv_start_idx, neither is added.
     """
     return forward(locals(), NAMES)
 
@@ -236,8 +238,8 @@ def npu_fusion_attention_grad(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Computes the gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention`. The last two are None without pse and
-    sink.
+    """Computes the gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention`. dpse is None without pse, and dsink is
+    None without sink.
 
     Args:
         dy: gradient of attention_out, with its shape: [B, N, S, D] for input_layout "BNSD".
@@ -359,8 +361,8 @@ def npu_fusion_attention_grad_v3(
     softmax_layout: str = "",
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Computes the gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`. The last two are None without pse
-    and sink.
+    """Computes the gradients dq, dk, dv, dpse, dsink of `npu_fusion_attention_v3`. dpse is None without pse, and dsink
+    is None without sink.
 
     The arguments are those of `npu_fusion_attention_grad` (dy [B, N, S, D]), but seed and offset are int64 [1], as the
     forward returned them.
@@ -452,13 +454,13 @@ def npu_ring_attention_update(
     input_layout: str = "SBH",
     input_softmax_layout: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Merges two partial results: attn_out, softmax_max, softmax_sum over the keys of both.
+    """Merges two partial results. Returns attn_out, softmax_max and softmax_sum over the keys of both.
 
     Args:
         prev_attn_out, cur_attn_out: input_layout "SBH" [S,B,N·D] or "TND" [T,N,D].
-        prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]. With input_softmax_layout "" or "SBH" the statistics of
-            TND lie by sequence, with "TND" as declared.
-        actual_seq_qlen: int64, prefix sums of the lengths with a leading 0, for statistics by sequence.
+        prev_softmax_max, ...: float32 [B,N,S,8], TND [T,N,8]. For TND with input_softmax_layout "" or "SBH", they are
+            one block [N,S_b,8] per sequence, one after another.
+        actual_seq_qlen: int64, prefix sums of the lengths with a leading 0. Blocks per sequence need it.
 
     Raises:
         ValueError: an argument is wrong.

@@ -3,9 +3,10 @@
     import fa.transformers
     model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="fa")
 
-It registers an attention function and a mask function (transformers 5's AttentionInterface and AttentionMaskInterface).
-Masks stay rules: causal ones, windows, chunks, packed sequences and padding at either end of a sequence reach the engine
-as an interval of keys per query row. Other masks are tensors. A model takes either for the mask that "eager" has.
+The import registers an attention function and a mask function with AttentionInterface and AttentionMaskInterface of
+transformers 5. Causal masks, windows, chunks, packed sequences and padding at either end of a sequence reach the
+library as one interval of keys per query row. Other masks are tensors. A model can use both as it would use the mask of
+"eager".
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ def attention_forward(
             none. It counts only without a mask and with more than one row.
         softcap: c turns scaled scores s into c * tanh(s / c), before masks and biases.
         s_aux: [N], sinks: the score of a virtual key whose value is 0.
-        sinks: [B, N, Sq, 1], the same per row; it may require a gradient.
+        sinks: [B, N, Sq, 1], one such score per row. It may require a gradient.
         position_bias: [B|1, N|1, Sq, Sk], added to the scores. It may require a gradient.
         indices: int32 [B, Sq, K]: row i looks only at the keys that indices[b, i] lists.
         block_indices: int64 [B, Nkv, Sq, K], -1 for none: row i looks only at keys in the listed blocks of
-            module.indexer.block_size keys. Without a mask it looks only at keys up to its place, which position_ids
-            has. There may be more lists than Nkv: one for each group of query heads.
+            module.indexer.block_size keys. Without a mask, it looks only at keys up to its place in position_ids. There
+            may be more lists than Nkv, one for each group of query heads.
         cu_seq_lens_q, cu_seq_lens_k: prefix sums with a leading 0 of packed sequences, B = 1. They count if the caller
             passed no mask.
         sliding_window: w: row i looks only at keys j > i - w. It counts if no mask was passed and the layer is causal.
@@ -87,8 +88,8 @@ def attention_forward(
         [B, Sq, N, Dv], and no weights.
 
     Raises:
-        ValueError: an argument is wrong, or a keyword that is not known may change the result; the message names it.
-        TypeError: a tensor or a number is something else.
+        ValueError: an argument is wrong, or an unknown keyword may change the result; the message names it.
+        TypeError: an argument is no tensor, or no number.
     """
     _model_support.check_keywords(module, others)
     _model_support.check_types(
@@ -155,8 +156,8 @@ def _read_mask(
     causal: bool,
     window: int | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Returns a mask as rows or dense_mask of ModelCall, or as a bias. A call without a mask makes rows of `ends`, the
-    prefix sums of packed sequences."""
+    """Returns a mask as (rows, None, None) or (None, dense_mask, None) for ModelCall, or as (None, None, bias). Without
+    a mask, `ends`, the prefix sums of packed sequences, give the rows."""
     if attention_mask is None:
         return None if ends is None else rows_of_sequences(*ends, query.shape[2], causal, window), None, None
     if isinstance(attention_mask, ModelMask):
@@ -176,8 +177,8 @@ def _requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def _up_to_their_places(position_ids: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
-    """Returns bool [B|1, 1, Sq, Sk], True for keys up to the place of a row. By default the last row stands at the last
-    key."""
+    """Returns bool [B|1, 1, Sq, Sk], True for the keys up to each row's place. Without position_ids, the last row is at
+    the last key."""
     rows, keys = query.shape[2], key.shape[2]
     if position_ids is None:
         position_ids = torch.arange(keys - rows, keys)
@@ -188,7 +189,7 @@ def _up_to_their_places(position_ids: Tensor | None, query: Tensor, key: Tensor)
 
 
 def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
-    """Returns [B|1, N|1, Sq|1, Sk] from a tensor that broadcasts to the scores and may have more keys.
+    """Returns a tensor that broadcasts to the scores, but may have more keys, as [B|1, N|1, Sq|1, Sk].
 
     Raises:
         ValueError: the tensor does not broadcast.
@@ -202,7 +203,7 @@ def _scores(given: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
-    """Returns a bias that is added to the scores, in a type that the operator takes together with the query's."""
+    """Returns a bias for the scores, in a type that the operator takes together with the type of query."""
     if not bias.is_floating_point():
         raise ValueError(f"invalid argument: {name}.dtype={bias.dtype}, want bool or a floating type")
     bias = _scores(bias, name, query, key)
@@ -210,8 +211,9 @@ def _bias(bias: Tensor, name: str, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Works like _bias, with keys side by side in memory. Layers share one bias tensor, so the copy is kept with this
-    tensor. No copy is kept where gradients are recorded, because checkpoints compute single layers again."""
+    """Works like _bias, but copies a bias whose keys are not contiguous. The layers of a model share one bias tensor,
+    so the copy is stored with this tensor. Where gradients are recorded, no copy is stored, because checkpointing
+    computes single layers again."""
     bias = _bias(position_bias, "position_bias", query, key)
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or position_bias.is_inference():
         return keys_side_by_side(bias)
@@ -225,7 +227,7 @@ def _position_bias(position_bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Returns the tensors in the type of autocast, in which PyTorch's own function computes."""
+    """Returns the tensors in the type of autocast, as PyTorch's own function does."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")

@@ -1,4 +1,4 @@
-"""Random calls of flash_attn's functions, and their results by the reference."""
+"""Random calls of flash_attn's functions, and the results that flash_reference computes for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass
 class Case:
-    """A call: its options as the package's functions take them, and its tensors."""
+    """The options of a random call, under the names that flash_attn uses, and the sizes and type of its tensors."""
 
     dtype: torch.dtype
     heads: int
@@ -24,13 +24,13 @@ class Case:
     d: int
     dv: int
     options: dict[str, Any]
-    slopes: str  # "", "N" or "BN"
+    slopes: str  # which alibi_slopes the call has: "" for none, "N" for [N], "BN" for [B, N]
     lengths_q: list[int]
     lengths_k: list[int]
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def random(self, *shape: int) -> Tensor:
-        """Returns a random view of a larger tensor, or half the time a contiguous tensor."""
+        """Returns a random tensor of this shape: half the time contiguous, half the time a view of a larger tensor."""
         whole = torch.randn(*shape[:-1], shape[-1] + random.choice((0, 8)), dtype=self.dtype)
         return whole[..., : shape[-1]].detach().requires_grad_()
 
@@ -74,7 +74,7 @@ def random_case(seed: int, *, same_lengths: bool, dropout: bool = True) -> Case:
 
 
 def expected(case: Case, dtype: torch.dtype, q, k, v, slopes, kept, **others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the reference's results of one sequence. kept: the pairs that dropout kept, or None."""
+    """Returns the reference's results for one sequence. `kept` has the pairs that dropout keeps; None means all."""
     options = case.options
     return flash_reference.attention(
         *(t.to(dtype) for t in (q, k, v)),
@@ -90,8 +90,8 @@ def expected(case: Case, dtype: torch.dtype, q, k, v, slopes, kept, **others: An
 
 
 def check(got: list[Tensor], sources: list[Tensor], reference: Any, d_out: Tensor | None, names: str = "") -> None:
-    """Compares got[0], the output, and its gradients for d_out with reference(dtype), which computes the output from
-    `sources` in that type."""
+    """Compares the output got[0], and its gradients for d_out, with reference(dtype). That function computes the output
+    from `sources` in the type dtype."""
     want, naive = reference(torch.float64), reference(got[0].dtype)
     assert_as_exact_as_naive(got[0], want, naive, FACTOR_OUT, f"{names} out")
     if d_out is None:

@@ -1,8 +1,8 @@
-"""The results that flash_attn's functions must give, by definition in torch float64. It shares nothing with the
-package.
+"""The results that flash_attn's functions must give, computed from the definition of attention in float64. This module
+imports nothing of fa.
 
-In a 16-bit type the same computation is PyTorch's naive one. The package's own tests compare with its error: a result
-may be off by at most twice that error, a gradient by three times.
+In a 16-bit type, the same code is the naive computation that flash_attn's own tests compare with. An output may have at
+most twice its error, a gradient three times.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def attention(
         kept &= torch.div(place, chunk, rounding_mode="floor") == key // chunk
     if slopes is not None:
         scores = scores - (slopes[:, None, None] * (place - key).abs()).to(scores.dtype)
-    # Rows without keys keep their scores, which are not used. A softmax without keys is NaN, and so is its gradient.
+    # A row without keys keeps its scores unless there is a sink, because a softmax over nothing, and its gradient,
+    # would be NaN. The row's probabilities are not used.
     some = kept.any(-1, keepdim=True)
     scores = scores.masked_fill(~kept & some if sink is None else ~kept, -torch.inf)
     if sink is not None:
@@ -87,9 +88,9 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def assert_as_exact_as_naive(got: Tensor, want: Tensor, naive: Tensor, factor: float, name: str = "") -> None:
-    """Asserts that errors are within a multiple of the naive errors. If values are few, the naive result may be exact
-    by chance. So a further error is allowed: a rounding of the result, and the error of a float32 sum of `terms`
-    products. The roundings of this sum count as a random walk, bounded at six standard deviations."""
+    """Asserts that the error of `got` is at most `factor` times the naive error, plus a floor, because the naive result
+    of few values may be exact by chance. The floor is one rounding of the result and the error of a float32 sum of
+    `terms` products. The roundings of the sum count as a random walk, bounded at six standard deviations."""
     terms, unit = 256, torch.finfo(torch.float32).eps / 2
     assert torch.isfinite(got).all(), name
     largest = max(want.detach().abs().max().item(), 1.0) if want.numel() else 1.0

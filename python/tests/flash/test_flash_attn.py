@@ -1,4 +1,4 @@
-"""fa.flash_attn: the functions of the second generation, compared with attention by definition."""
+"""The functions of flash_attn 2 in fa.flash_attn, compared with attention by its definition."""
 
 import random
 import threading
@@ -22,7 +22,7 @@ UNIT = torch.finfo(torch.float32).eps / 2
 
 
 def of_batch(case, q, k, v, slopes, kept):
-    """Returns the reference(dtype) that `check` takes, for a batch."""
+    """Returns the function reference(dtype) that `check` takes, for the batch q, k, v."""
 
     def reference(dtype):
         own = [slopes if slopes is None or slopes.dim() == 1 else slopes[b] for b in range(len(q))]
@@ -88,7 +88,7 @@ def test_packed_sequences(seed):
     if form == "qkv":
         case.lengths_k = case.lengths_q
     cu_q, cu_k = sums(case.lengths_q), sums(case.lengths_k)
-    batch, rest = len(case.lengths_q), random.choice((0, 3))  # `rest` rows belong to no sequence
+    batch, rest = len(case.lengths_q), random.choice((0, 3))  # the last `rest` rows are in no sequence
     total_q, total_k = int(cu_q[-1]) + rest, int(cu_k[-1]) + rest
     longest_q, longest_k = max(case.lengths_q) + rest, max(case.lengths_k)
     slopes = case.alibi_slopes(batch)
@@ -142,7 +142,7 @@ def test_dropout_drops_as_often_as_it_says_and_by_pytorchs_generator():
     torch.manual_seed(3)
     out, _, s_dmask = flash_attn_func(q, k, v, 0.3, return_attn_probs=True)
     pairs = s_dmask.numel()
-    # The bound is six standard deviations of a binomial distribution.
+    # The number of dropped pairs is binomial. Its share may differ from 0.3 by six standard deviations.
     assert abs(torch.signbit(s_dmask).float().mean().item() - 0.3) <= 6 * (0.3 * 0.7 / pairs) ** 0.5
     torch.manual_seed(3)
     assert torch.equal(out, flash_attn_func(q, k, v, 0.3))
@@ -151,7 +151,7 @@ def test_dropout_drops_as_often_as_it_says_and_by_pytorchs_generator():
 
 @pytest.mark.parametrize("slopes", [None, torch.rand(2), torch.rand(0, 2)])
 def test_nothing(slopes):
-    """Calls without sequences, without rows and without keys."""
+    """Computes calls without sequences, calls without rows, and calls without keys."""
     options = {"alibi_slopes": slopes, "return_attn_probs": True}
     q, k = torch.randn(0, 4, 2, 8, requires_grad=True), torch.randn(0, 5, 2, 8)
     out, lse, s_dmask = flash_attn_func(q, k, k, 0.1, **options)

@@ -1,4 +1,4 @@
-"""fa.flash_attn: caches of keys and values, contiguous and in pages, compared with attention by definition."""
+"""Attention over caches of keys and values, contiguous and in pages, in fa.flash_attn, compared with its definition."""
 
 import random
 import subprocess
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Caches:
-    """Keys and values of a few sequences, with NaN where no key is, and the places of each sequence's keys."""
+    """Caches of the keys and values of a few sequences. Elements that hold no key are NaN. places[b] has the indices at
+    which the rows of sequence b lie in a cache."""
 
     def __init__(self, case, lengths, capacity, form, leftpad):
         sequences = len(lengths)
@@ -52,7 +53,7 @@ class Caches:
             self.tensors.append(cache)
 
     def of(self, b, rows):
-        """Returns the places of sequence b's rows."""
+        """Returns the indices of these rows of sequence b in a cache."""
         return tuple(place[rows] for place in self.places[b])
 
 
@@ -76,7 +77,7 @@ def random_call(seed, forms):
 
 
 def rotary_tables(case, caches):
-    """Returns cos, sin, interleaved; or None."""
+    """Returns (cos, sin, interleaved), or None for a call without rotary embedding."""
     if random.random() < 0.3:
         return None
     width = min(random.choice((8, 16, 32)), case.d // 2 * 2)
@@ -85,7 +86,7 @@ def rotary_tables(case, caches):
 
 
 def turned_to_type(x, tables, positions):
-    """Returns x rotated in float64 and rounded once to its type."""
+    """Returns x rotated in float64 and then rounded to the type of x."""
     cos, sin, interleaved = tables
     return turned(x.double(), cos.double(), sin.double(), positions, interleaved).to(x.dtype)
 
@@ -118,7 +119,8 @@ def test_caches_are_read_and_written_where_they_lie(seed):
     for b in range(sequences) if new else ():
         place = caches.of(b, slice(case.lengths_k[b], case.lengths_k[b] + new))
         assert torch.equal(caches.tensors[1][place], v[b])
-        # A rotation in float32 and one in float64 differ by at most two roundings of the type.
+        # Written keys were rotated in float32, the expected ones in float64. After the rounding to the caches' type
+        # they differ by at most two units in the last place.
         bound = torch.finfo(case.dtype).eps * k[b].abs().max() * 2
         assert ((caches.tensors[0][place] - written[b]).abs() <= bound).all()
         before[0][place], before[1][place] = caches.tensors[0][place], v[b]
@@ -137,7 +139,7 @@ def test_caches_are_read_and_written_where_they_lie(seed):
     want = reference(torch.float64)[1]
     want = torch.where(want == -torch.inf, torch.inf, want)
     assert torch.equal(torch.isinf(lse), torch.isinf(want))
-    unit = torch.finfo(case.dtype if tables else torch.float32).eps  # rotated queries are rounded
+    unit = torch.finfo(case.dtype if tables else torch.float32).eps  # tables: rotated queries are rounded to dtype
     finite = torch.isfinite(want)
     assert ((lse - want)[finite].abs() <= 64 * unit * (1 + want[finite].abs())).all()
 
@@ -245,11 +247,11 @@ def test_gradients_are_not_recorded_and_inference_mode():
         assert torch.equal(flash_attn_with_kvcache(**call | made_there), out)
     call["cache_seqlens"] = 5
     assert torch.equal(flash_attn_with_kvcache(**call)[0], out[0])
-    with torch.autocast("cpu", torch.bfloat16):  # tensors take the caches' type
+    with torch.autocast("cpu", torch.bfloat16):  # the call converts q, k and v to the caches' type
         assert torch.equal(flash_attn_with_kvcache(**call), flash_attn_with_kvcache(**call))
     version = call["k_cache"]._version
     flash_attn_with_kvcache(**call)
-    assert call["k_cache"]._version > version  # autograd notices that a saved cache has changed
+    assert call["k_cache"]._version > version  # _version shows autograd that a saved cache has changed.
 
 
 def test_the_number_of_splits_changes_no_bit():
@@ -318,8 +320,8 @@ def test_the_third_generations_names_are_its_own():
         third_generation.flash_attn_with_kvcache(**call, qv=qv, page_table=pages)
 
 
-# Prints by how many MiB the peak of resident memory rises in calls whose caches, and pairs of rows and keys, take far
-# more.
+# For each call, prints by how many MiB the peak of the process' memory rises. The caches of these calls, and one byte
+# per pair of row and key, would take far more.
 MEMORY = """
 import resource, torch
 import fa.flash_attn as flash
@@ -360,8 +362,8 @@ def test_neither_pairs_nor_caches_are_copied():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=seconds(300))
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
-    # 16384 x 16384 bytes are 256 MiB. A cache takes 128 MiB, one of its sequences 32 MiB, and the biases of 4 heads 3
-    # MiB.
+    # A byte per pair of 16384 rows and 16384 keys would take 256 MiB. A cache takes 128 MiB, one of its sequences 32
+    # MiB. The biases of one row with 4 heads and 65536 keys for three sequences take 3 MiB.
     assert len(rises) == 7 and max(rises) < 24, rises
 
 

@@ -1,4 +1,5 @@
-"""fa.flash_attn's modules besides attention: padding, rotary embeddings, and the package under the name flash_attn."""
+"""The modules of fa.flash_attn other than attention: padding, rotary embeddings, and installation under the name
+flash_attn."""
 
 import math
 import subprocess
@@ -73,14 +74,14 @@ def test_rotary(interleaved, inplace, dtype, rotary_dim):
     x = torch.randn(3, 5, 2, 24, dtype=dtype, requires_grad=True)
     angle = torch.rand(12, rotary_dim // 2) * 2 * math.pi
     cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
-    offsets = torch.tensor([0, 5, 10], dtype=torch.int32)  # the last sequence has positions beyond the tables
+    offsets = torch.tensor([0, 5, 10], dtype=torch.int32)  # the last sequence goes beyond the tables' 12 positions
     given = x.clone()
     out = apply_rotary_emb(given, cos, sin, interleaved, inplace, seqlen_offsets=offsets)
     assert (out is given) == inplace and (inplace or torch.equal(given, x))
     exact = [t.detach().double() for t in (x, cos, sin)]
     places = [[start + i for i in range(5)] for start in offsets.tolist()]
     want = torch.stack([turned(exact[0][b], *exact[1:], places[b], interleaved) for b in range(3)])
-    # The bound covers the roundings of two products and a sum in float32, and of the result.
+    # `out` has a rounding to `dtype`, and the float32 roundings of two products and their sum.
     bound = torch.finfo(dtype).eps / 2 * want.abs() + 2**-22 * exact[0].abs().max()
     assert out.dtype == dtype and ((out.double() - want).abs() <= bound).all()
     d_out = torch.randn_like(out)

@@ -1,4 +1,4 @@
-"""The interface of flash_attn's third generation, compared with attention by definition."""
+"""The interface of flash_attn 3, compared with attention by its definition."""
 
 import random
 
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def own_options(case):
-    """Returns the options of a case that the third generation takes."""
+    """Returns the case's options that the functions of flash_attn 3 take."""
     return {name: case.options[name] for name in ("softmax_scale", "causal", "window_size", "softcap")}
 
 
 def random_extras(case, shape):
-    """Draws qv, sink and chunk at random. Each of them may be absent."""
+    """Returns random (qv, sink, chunk). qv and sink may be None; chunk may be 0, which means no chunks."""
     qv = case.random(*shape, case.heads, case.dv) if random.random() < 0.5 else None
     sink = torch.randn(case.heads, requires_grad=True) if random.random() < 0.5 else None
     return qv, sink, random.choice((0, 0, 7))
@@ -92,7 +92,7 @@ def test_combine(packed):
     out_partial, lse_partial = torch.randn(parts, *shape, 4, 16), torch.randn(parts, *shape, 4)
     lse_partial[2:, :1] = -torch.inf
     lse_partial[:, :1, ..., 0] = -torch.inf
-    out_partial[2:, :1] = torch.nan  # a part without keys is not read
+    out_partial[2:, :1] = torch.nan  # lse is -inf there, so these values must not be read
     out, lse = flash_attn_combine(out_partial, lse_partial)
     exact = lse_partial.double()
     want_lse = torch.logsumexp(exact, 0)
@@ -144,5 +144,5 @@ def test_bad_numbers_of_rows_in_use_are_named():
 def test_the_reference_is_attention_by_definition():
     q, k, v = (torch.randn(3, 1, 2, dtype=torch.float64) for _ in range(3))
     out, lse, probabilities = flash_reference.attention(q, k[:2], v[:2], causal=True)
-    assert not out[0].any() and lse[0, 0] == -torch.inf  # row 0 stands before key 0
+    assert not out[0].any() and lse[0, 0] == -torch.inf  # row 0 lies before key 0, so it looks at no key
     assert torch.equal(out[1], v[0]) and probabilities[0, 1].tolist() == [1.0, 0.0]

@@ -1,9 +1,10 @@
-"""The model types of transformers 5.23.0 that test_every_model.py does not find equal to "eager", by reason.
+"""The model types of transformers 5.23.0 that test_every_model.py does not run, that fa refuses, or that get a warning.
+Each list has one reason.
 
-The lists of types that are not run may only shrink: the test fails where one of them runs.
+The lists of types that are not run may only shrink, because the test fails if such a type runs.
 """
 
-# Not run: their code imports a package that the tests do not install.
+# Not run: the code of these models imports a package that the tests do not install.
 NEEDS = {
     "edgetam": "PIL",
     "edgetam_vision_model": "PIL",
@@ -29,7 +30,8 @@ NEEDS = {
     "higgs_audio_v2_tokenizer": "torchaudio",
 }
 
-# Not run: more than 20 million parameters remain, mostly of convolutions, which small_models.py does not make smaller.
+# Not run: even made small, these models have more than 20 million parameters, mostly in convolutions, whose sizes
+# small_models.py does not change.
 _TOO_LARGE = """
     align bit blt convnext convnextv2 deimv2 dinov3_convnext dots3_note_text edgetam_video efficientnet
     fastspeech2_conformer_with_hifigan florence2 hiera janus neucodec pe_audio pe_audio_encoder perceiver
@@ -38,7 +40,7 @@ _TOO_LARGE = """
     vibevoice_acoustic_tokenizer_encoder vibevoice_asr xcodec2
 """.split()
 
-# Not run: the default configuration is incomplete, or its sizes do not fit together when they are small.
+# Not run: the default configuration is incomplete, or the sizes that small_models.py sets do not fit together.
 _SIZES_DO_NOT_FIT = """
     autoformer chameleon csm d_fine dbrx deepseek_ocr2 depth_pro diffusion_gemma dots3_note efficientloftr
     ernie4_5_vl_moe esm esmc evolla fun_asr_nano gemma4_assistant gemma4_unified_assistant gradium_phonon_tts
@@ -47,7 +49,7 @@ _SIZES_DO_NOT_FIT = """
     pp_ocrv6_medium_det qwen3_asr t5gemma2_encoder time_series_transformer voxtral_realtime_text
 """.split()
 
-# Not run: the models take other inputs than ids, images, videos, patches or sound, or take these in other shapes.
+# Not run: these models take inputs other than ids, images, videos, patches or sound, or take them in other shapes.
 _OTHER_INPUTS = """
     audio-spectrogram-transformer audioflamingo3_encoder bark blip-2 blip_2_qformer bros clap clvp cpmant dac
     decision_transformer dia embedding_gemma2 encodec fastspeech2_conformer fun_asr_nano_encoder gemma3n_audio
@@ -67,14 +69,14 @@ _OTHER_INPUTS = """
     xcodec xlstm
 """.split()
 
-# Not run: "eager" gives NaN for the inputs.
+# Not run: the results of "eager" for these inputs are NaN.
 _NAN = """
     nemotron3_5_asr nemotron_asr_streaming nemotron_asr_streaming_encoder
 """.split()
 
 LISTED = {*NEEDS, *_TOO_LARGE, *_SIZES_DO_NOT_FIT, *_OTHER_INPUTS, *_NAN}
 
-# Refused: _supports_sdpa and _supports_attention_backend are both False.
+# Refused by fa: the classes of these models have _supports_sdpa and _supports_attention_backend False.
 _OWN_ATTENTION = """
     big_bird bigbird_pegasus blip bloom bridgetower canine codegen convbert cvt deberta deberta-v2 donut-swin
     falcon_mamba flaubert flava fnet focalnet fsmt funnel git glpn gpt_neo gpt_neox_japanese gptj groupvit ibert
@@ -85,14 +87,14 @@ _OWN_ATTENTION = """
     wavlm xglm xlm xlnet yoso
 """.split()
 
-# Refused: transformers does not set the attention of these models by name.
+# Refused by fa: these models choose their attention by class, not by the name of an attention function.
 _BY_CLASS = """
     data2vec-vision falcon
 """.split()
 
 REFUSED_BY = dict.fromkeys(_OWN_ATTENTION + _BY_CLASS, 'does not take attn_implementation="fa"')
 
-# Equal, because these models never call an attention function. Each gives a warning.
+# Equal to "eager", because these models never call an attention function. Each of them gives a warning.
 WARNED = """
     sam_hq_vision_model sam_vision_model
 """.split()

@@ -1,4 +1,4 @@
-"""Tiny models of transformers with random weights, and their results with a given attention."""
+"""Tiny models of transformers with random weights, a reference attention for them, and the tokens that they get."""
 
 from __future__ import annotations
 
@@ -135,11 +135,11 @@ _CLASSES = {
 
 
 def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Module:
-    """Returns the model of this name in float32 with attention "fa" and random weights, the same in every call. The
-    weights are large enough that probabilities are far from equal."""
+    """Returns the model `name` in float32 with attention "fa". Its random weights are the same in every call, and so
+    large that the probabilities of keys are far from equal."""
     torch.manual_seed(7)
     config = (DECODERS | OTHERS)[name]()
-    config._experts_implementation = "eager"  # the other implementation has no float64
+    config._experts_implementation = "eager"  # the default implementation does not take float64
     config.num_hidden_layers = layers
     config.max_position_embeddings = positions
     make = _CLASSES[name] if name in _CLASSES else transformers.AutoModelForCausalLM.from_config
@@ -155,7 +155,7 @@ def model_of(name: str, *, layers: int = 2, positions: int = 512) -> torch.nn.Mo
 
 
 def _listed(module, scores: Tensor, indices: Tensor | None, block_indices: Tensor | None) -> Tensor:
-    """Returns bool [B, N, Sq, Sk], True for keys that a model selects, or for all keys if it selects none."""
+    """Returns bool [B, N, Sq, Sk], True for the keys that a model selects. If it selects none, all keys are True."""
     lists, block = (indices[:, None], 1) if block_indices is None and indices is not None else (block_indices, 0)
     if lists is None:
         return torch.ones(scores.shape, dtype=torch.bool)
@@ -167,8 +167,8 @@ def _listed(module, scores: Tensor, indices: Tensor | None, block_indices: Tenso
 def reference_attention(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **others
 ) -> tuple[Tensor, None]:
-    """Computes attention as transformers' eager functions do, but with the softmax in query's type, not float32. Rows
-    that look at no key are 0. The mask is bool, True = look at the key; or float, added to the scores."""
+    """Computes attention as transformers' eager functions do, but takes the softmax in the type of query, not in
+    float32. Rows that look at no key are 0. In a bool mask, True keeps the key. A float mask is added to the scores."""
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, 1) for t in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -200,7 +200,7 @@ AttentionMaskInterface.register("reference", _whole_mask)
 
 
 def with_attention(model: torch.nn.Module, attention: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    """Returns a copy of the model."""
+    """Returns a copy of the model in this type and with this attention."""
     twin = copy.deepcopy(model).to(dtype)
     twin.set_attn_implementation(attention)
     return twin

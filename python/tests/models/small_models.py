@@ -1,4 +1,4 @@
-"""Every model type of transformers, made small from its default configuration, with random weights."""
+"""Builds every model type of transformers with random weights, from its default configuration with smaller sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers.models.auto import modeling_auto as auto
 VOCABULARY = 128
 LARGEST = 20_000_000  # the most parameters of a model
 
-# The classes that build the models. The first class whose list has a model's type builds the model.
+# The classes that build models. A model is built by the first class whose list contains its type.
 _CLASSES = [
     ("AutoModelForCausalLM", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     ("AutoModelForSeq2SeqLM", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
@@ -25,8 +25,8 @@ _CLASSES = [
 TYPES = sorted({kind for _, kinds in _CLASSES for kind in kinds})
 CAUSAL = sorted(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
-# Sizes for keys of a configuration whose whole name matches: the value, or a function of the old value. The first match
-# counts.
+# Smaller sizes: a pattern for the whole key of a configuration, and the new value or a function of the old value. The
+# first pattern that matches counts.
 _SIZES: list[tuple[str, Any]] = [
     (r"(vocab_size|.*_vocab_size|vocab_size_.*|n_tokens|type_vocab_size)", lambda old: min(old, VOCABULARY)),
     (r"(hidden_size|d_model|n_embd|dim|embed_dim|model_dim|decoder_hidden_size|.*_hidden_size|hidden_dim)", 64),
@@ -69,7 +69,7 @@ _LEFT_OUT = {
     "stage_names",
 }
 
-# Constructor arguments for types whose values the sizes above do not make consistent.
+# Constructor arguments of configurations, for model types whose values do not fit together with the sizes above.
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_expand": 2, "mamba_chunk_size": 8}
 _SWIN = {
     "image_size": 56,
@@ -166,7 +166,7 @@ def small(config_class: type[PreTrainedConfig], **given: Any) -> PreTrainedConfi
 
 
 def build(kind: str) -> transformers.PreTrainedModel:
-    """Builds a model with weights large enough that probabilities are far from equal."""
+    """Builds a model whose weights are so large that the probabilities of keys are far from equal."""
     torch.manual_seed(7)
     config = small(CONFIG_MAPPING[kind])
     config._attn_implementation = "eager"
@@ -209,7 +209,7 @@ def _shrunk(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def _layers(whole: dict[str, Any]) -> list[int]:
-    """Returns the layers to keep: the first layer of each kind, and at least two layers."""
+    """Returns which layers to keep: the first layer of each kind, and at least two layers."""
     number = whole.get("num_hidden_layers")
     if not isinstance(number, int) or number < 2:
         return []
@@ -219,7 +219,7 @@ def _layers(whole: dict[str, Any]) -> list[int]:
 
 
 def _rotary(values: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-    """Returns sections of positions that fill the half of a small head."""
+    """Changes mrope_section, three numbers of rotary frequencies, so that they add up to half a head of 16."""
     sections = values.get("mrope_section")
     if not isinstance(sections, list) or len(sections) != 3:
         return values

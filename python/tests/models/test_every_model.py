@@ -1,4 +1,5 @@
-"""Every model type of transformers: "fa" gives the logits of "eager", or refuses the model by name."""
+"""For every model type of transformers, "fa" gives the logits of "eager", or refuses the model in an error that names
+it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def _first(config: Any, *names: str, default: Any = None) -> Any:
 
 
 def _image(config: Any) -> Tensor:
-    """Returns an image, or a video if the configuration has frames."""
+    """Returns a random image, or a random video if the configuration has num_frames."""
     vision = getattr(config, "vision_config", None) or config
     size = _first(vision, "image_size", "img_size", default=32)
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
@@ -47,7 +48,7 @@ def _image(config: Any) -> Tensor:
 
 
 def _patches(config: Any, name: str) -> dict[str, Tensor]:
-    """Returns the patches of two images of 4 by 4 and 8 by 4 patches, one image behind the other."""
+    """Returns the patches of two images, of 4 by 4 and of 8 by 4 patches, in one tensor."""
     grid = torch.tensor([[1, 4, 4], [1, 8, 4]])
     channels = _first(config, "in_channels", "in_chans", "num_channels", default=3)
     size = channels * _first(config, "temporal_patch_size", default=1) * config.patch_size**2
@@ -59,7 +60,7 @@ def _inputs(model: Any) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(2)
     main, config = model.main_input_name, model.config
     ids = _tokens(2, ROWS)
-    last = getattr(config.get_text_config(), "eos_token_id", None)  # CLIP and similar models look for this token
+    last = getattr(config.get_text_config(), "eos_token_id", None)  # CLIP and similar models look for the end token
     ids[:, -1] = last if isinstance(last, int) and last < VOCABULARY else VOCABULARY - 8
     if "grid_thw" in names:
         return _patches(config, "hidden_states" if "hidden_states" in names else "pixel_values")
@@ -90,9 +91,9 @@ def _inputs(model: Any) -> dict[str, Any]:
 
 
 def _cached(model: Any, inputs: dict[str, Any], chosen: list[Tensor] | None) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns the logits of the prompt and of steps on the cache. The tokens of the steps are `chosen`, or the most
-    likely ones."""
-    torch.manual_seed(3)  # some models draw at random what they look at
+    """Returns the logits of the prompt and of steps with a cache, and the tokens of the steps. The steps take the
+    tokens `chosen`, or the most likely tokens if it is None."""
+    torch.manual_seed(3)  # some models draw random numbers in their forward
     keywords = dict(inputs)
     names = set(inspect.signature(model.forward).parameters)
     ids = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
@@ -116,11 +117,11 @@ def _cached(model: Any, inputs: dict[str, Any], chosen: list[Tensor] | None) -> 
 
 
 class NotRun(Exception):
-    """Raised if transformers cannot build the model small, or if "eager" does not take the inputs."""
+    """Raised if transformers cannot build the small model, or if the model fails on the inputs with "eager"."""
 
 
 def _of_eager(kind: str) -> tuple[Any, dict[str, Any], list[Tensor], list[Tensor]]:
-    """Returns the model, its inputs, its results for these with "eager", and the tokens of its greedy steps."""
+    """Returns the model, its inputs, its results with "eager", and the tokens of its greedy steps."""
     try:
         model = build(kind)
         inputs = _inputs(model)
@@ -134,7 +135,7 @@ def _of_eager(kind: str) -> tuple[Any, dict[str, Any], list[Tensor], list[Tensor
 
 
 def _last_rows(model: Any, inputs: dict[str, Any]) -> list[Tensor]:
-    """Returns logits that are computed with logits_to_keep, with padding and without."""
+    """Returns the logits of the last rows, as the model computes them with logits_to_keep, with and without padding."""
     if "logits_to_keep" not in inspect.signature(model.forward).parameters or "input_ids" not in inputs:
         return []
     whole = {name: value for name, value in inputs.items() if name != "attention_mask"}
@@ -143,7 +144,7 @@ def _last_rows(model: Any, inputs: dict[str, Any]) -> list[Tensor]:
 
 
 def _distance(got: list[Tensor], want: list[Tensor]) -> float:
-    """Returns the largest difference as a fraction of the largest element."""
+    """Returns the largest difference from `want`, as a fraction of the largest magnitude in that tensor of `want`."""
     pairs = zip(got, want, strict=True)
     return max(((g - w).abs().max() / w.abs().max().clamp(min=1e-20)).nan_to_num(torch.inf).item() for g, w in pairs)
 
@@ -151,7 +152,7 @@ def _distance(got: list[Tensor], want: list[Tensor]) -> float:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
-    """Compares the logits of the prompt with padding on its left, two greedy steps on the cache, and the last rows
+    """Compares the logits of a prompt with padding on its left, of two greedy steps with a cache, and of the last rows
     alone."""
     if kind in LISTED:
         _check_that_it_is_not_run(kind)
@@ -176,8 +177,8 @@ def test_a_model_has_the_logits_of_eager_or_is_refused(kind, monkeypatch):
 
 
 def _check_that_it_is_not_run(kind: str) -> None:
-    """Checks that a listed type still does not run. The list may only shrink, so a type that runs does not belong
-    there."""
+    """Checks that transformers still cannot run this type. Its list may only shrink, so a type that runs must be
+    removed."""
     package = NEEDS.get(kind)
     if package is None or importlib.util.find_spec(package) is None:
         with pytest.raises(NotRun):

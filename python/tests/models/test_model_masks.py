@@ -1,4 +1,4 @@
-"""The masks that models get stand for the masks of eager, whatever a model does with them."""
+"""A model gets a ModelMask in place of eager's mask. It must give eager's results whatever the model does with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ GAPS = torch.tensor([[1, 1, 0, 1, 1, 1, 1, 1, 1], [1] * 9]).bool()
 
 
 def _masks(padding: Tensor, dtype: torch.dtype = torch.float32) -> tuple[ModelMask, Tensor]:
-    """Returns the mask of fa and the mask of eager. A mask with gaps has no intervals."""
+    """Returns fa's mask and eager's mask for this padding. If the padding has gaps, fa's mask stores pairs, not
+    intervals."""
     arguments = {"batch_size": 2, "q_length": ROWS, "kv_length": ROWS, "attention_mask": padding, "dtype": dtype}
     return mask_of_model(**arguments), utils.eager_mask(**arguments)
 
@@ -138,7 +139,7 @@ def _layer(mask, rows=ROWS, keys=ROWS, heads=2) -> Tensor:
 @pytest.mark.parametrize("padding", [PADDING, GAPS], ids=["intervals", "pairs"])
 def test_a_layer_reads_a_cut_as_eagers_tensor(padding):
     mask, eager = _masks(padding)
-    kept = (eager == 0).any(-1)[:, 0]  # a row without keys is 0 under a rule, and a mean of V under a tensor
+    kept = (eager == 0).any(-1)[:, 0]  # Rows without keys differ: fa's are 0, eager's are a mean of V.
     for rows, keys in ((slice(None), ROWS), (slice(6, 8), ROWS), (slice(4, 9), 7)):
         number = len(range(ROWS)[rows])
         got = _layer(mask[:, :, rows], number, keys)
@@ -159,7 +160,8 @@ def test_masks_of_other_sizes_are_refused():
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_intervals_of_two_tokens_are_no_scores(rows):
-    """With two keys, intervals [.., 2] have the shape of scores."""
+    """With two keys, the mask's shape [..., rows, 2] is also the shape of its intervals. The mask must still have
+    eager's values."""
     mask = mask_of_model(batch_size=2, q_length=rows, kv_length=2, q_offset=2 - rows, attention_mask=PADDING[:, 2:4])
     assert mask.shape == (2, 1, rows, 2)
     want = utils.eager_mask(batch_size=2, q_length=rows, kv_length=2, q_offset=2 - rows, attention_mask=PADDING[:, 2:4])
@@ -196,7 +198,7 @@ def test_checkpoints_take_masks(reentrant):
 
 
 def test_a_layer_that_cuts_its_rows_has_the_right_corner():
-    """Gemma 4's last layers share keys: with logits_to_keep they compute the last rows alone."""
+    """Gemma 4's last layers share keys. With logits_to_keep, these layers compute only the last rows."""
     sizes = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
     sizes |= {"num_key_value_heads": 2, "num_hidden_layers": 6, "vocab_size_per_layer_input": 128}
     sizes |= {"hidden_size_per_layer_input": 16, "head_dim": 16, "global_head_dim": 32, "sliding_window": 6}
@@ -227,7 +229,7 @@ def test_prefix_sums_count_next_to_a_rule():
     torch.testing.assert_close(packed[:, 9:], alone, rtol=1e-4, atol=1e-5)
 
 
-# Tests of keywords.
+# Tests of the keywords of attention_forward.
 
 
 @pytest.mark.parametrize("shape", [(2, 9, 3), (2, 2, 9, 1)])
@@ -255,7 +257,7 @@ def test_a_module_that_does_not_say_is_causal():
     torch.testing.assert_close(attention_forward(Module(), q, q, q, None, is_causal=False)[0], want)
 
 
-# Tests of models.
+# Tests of whole models.
 
 OWN_ATTENTION = {
     "Bloom": lambda: transformers.BloomConfig(vocab_size=97, hidden_size=32, n_layer=1, n_head=4),
@@ -295,7 +297,7 @@ def test_a_model_that_never_calls_fa_gets_one_warning(monkeypatch):
 
 @pytest.mark.parametrize("how", ["layers", "forward", "module"])
 def test_a_model_with_compiled_parts_gets_no_warning(how, monkeypatch):
-    """Calls in compiled parts are not counted."""
+    """calls.has_called does not see calls in compiled parts, so such a model must give no warning."""
     warnings = []
     monkeypatch.setattr(support._logger, "warning", warnings.append)
     torch._dynamo.reset()
@@ -346,7 +348,7 @@ def test_the_report_counts_calls():
 
 
 def test_masks_of_every_decoder_are_rules():
-    """Models get masks without padding too, because a layer may cut the mask that it gets."""
+    """Models get a ModelMask even without padding, because a layer may cut the mask that it gets."""
     for name in DECODERS:
         seen = []
         model = model_of(name)

@@ -1,5 +1,5 @@
-"""Checks which keywords the sources of the installed transformers pass to attention functions. A new version fails
-here, loudly."""
+"""Checks which keywords the installed transformers pass to attention functions, by reading their sources. The tests
+fail with a version that passes others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fa._model.support import HARMLESS
 MODELS = Path(transformers.__file__).parent / "models"
 SOURCES = sorted(MODELS.glob("*/modeling_*.py"))
 
-# Keywords of calls of `attention_interface`. Other keywords come from the caller of a model.
+# Keywords in calls of `attention_interface` in the sources. Any other keyword comes from the caller of a model.
 SERVED = set(inspect.signature(fa.transformers.attention_forward).parameters) - {"others"}
 PASSED = set(
     """
@@ -25,7 +25,7 @@ PASSED = set(
     """.split()
 )
 
-# Models that compare _attn_implementation with a name.
+# Models whose sources compare _attn_implementation with the name of an implementation.
 COMPARING = """
     axk2 decision_transformer deepseek_v32 diffusion_gemma dots3_note falcon gemma4 gemma4_unified glm5_next glm_moe_dsa
     gpt2 hy_v4 minimax_m3_vl mistral_large4 qwen2_5_omni timm_backbone timm_wrapper
@@ -33,8 +33,8 @@ COMPARING = """
 
 
 def _calls(source: str) -> list[ast.Call]:
-    """Returns the calls of attention_interface. Only these calls are parsed, because whole sources take ten times as
-    long."""
+    """Returns the calls of attention_interface in a source. Only their own text is parsed, because parsing the whole
+    source takes ten times as long."""
     calls = []
     for match in re.finditer(r"\battention_interface\(", source):
         depth, end = 1, match.end()

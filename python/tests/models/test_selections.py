@@ -1,4 +1,4 @@
-"""Lists of keys and of blocks that a model selects, and sinks per row: against a naive float64 computation."""
+"""Lists of keys or of blocks that a model selects, and sinks per row, compared with a naive float64 computation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fa.transformers import attention_forward, mask_of_model
 
 BLOCK = 8
 HEADS, HEADS_KV, SIZE, SIZE_V = 4, 2, 16, 24
-# Rows, keys, listed keys. The second to fourth, and the one that lists nothing, gather the keys.
+# (rows, keys, listed keys). In the second, third, fourth and seventh case, fa gathers the listed keys.
 SIZES = [(40, 40, 8), (1, 100, 20), (3, 200, 10), (16, 1100, 16), (16, 100, 60), (300, 333, 200), (9, 50, 0), (0, 50, 5)]
 
 
@@ -32,7 +32,7 @@ def _uniform(seed: int, *shape: int) -> Tensor:
 
 
 def _chosen(number: int, of: int, *shape: int) -> Tensor:
-    """Returns [*shape, number] with different places below `of`, in no order."""
+    """Returns [*shape, number] with distinct random integers below `of` in the last dimension."""
     return _uniform(4, *shape, of).argsort(-1)[..., :number]
 
 
@@ -54,7 +54,7 @@ def _last_rows_of_a_causal_mask(rows: int, keys: int) -> Tensor:
 
 
 def _check(got: Tensor, want: Tensor, times: float = 1.0) -> None:
-    """Compares results of float32 with those of float64; sums of some hundred products are exact to 1e-5."""
+    """Compares float32 results with float64 results. Sums of some hundred products have a relative error below 1e-5."""
     assert got.shape == want.shape
     if want.numel():
         assert (got.double() - want).abs().max() <= times * 1e-5 * want.abs().max()
@@ -66,8 +66,8 @@ def _run(function, tensors, *arguments, **keywords) -> tuple[Tensor, tuple[Tenso
 
 
 def _check_run(tensors, mask, wanted_mask, added="position_bias", **keywords) -> None:
-    """Compares results with and without gradients, and gradients of query, key, value and perhaps of the argument
-    `added`, which is then the fourth tensor."""
+    """Compares the results with and without gradients, and the gradients of query, key, value and, if there is a fourth
+    tensor, of the argument `added`."""
     exact = [t.detach().double().requires_grad_() for t in tensors]
     want, wanted_gradients = _run(reference_attention, exact, wanted_mask, **keywords | {added: t for t in exact[3:]})
     keywords |= {added: t for t in tensors[3:]}
@@ -159,7 +159,7 @@ def test_listed_keys_of_16_bits_are_as_exact_as_eager(kind, rows, keys, listed):
 
 
 def test_lists_for_more_groups_than_heads_of_keys():
-    """The lists of a group of query heads are its own, even if several groups share a head of keys."""
+    """Each group of query heads has its own lists, even if several groups share a key head."""
     rows, keys = 20, 30
     lists = {"block_indices": _chosen(2, -(-keys // BLOCK), 2, HEADS, rows)}
     mask = _last_rows_of_a_causal_mask(rows, keys)
@@ -168,10 +168,11 @@ def test_lists_for_more_groups_than_heads_of_keys():
 
 def test_dropout_is_the_same_backward_and_differs_per_group_of_heads():
     q, k, v = _tensors(30, 30)
-    lists = torch.arange(4).expand(2, HEADS_KV, 30, 4)  # every key
+    lists = torch.arange(4).expand(2, HEADS_KV, 30, 4)  # all keys
     ones = torch.ones_like(v).requires_grad_()
     out = attention_forward(_module(), q.detach() * 0, k.detach(), ones, None, dropout=0.5, block_indices=lists)[0]
-    # out is the sum of the kept weights. It equals <out, 1> by values alone, so backward must drop the same pairs.
+    # `out` is linear in the values, which are 1. So <gradient, 1> equals the sum of `out` only if backward drops the
+    # same pairs.
     gradient = torch.autograd.grad(out.sum(), ones)[0]
     torch.testing.assert_close((gradient * ones).sum(), out.sum(), rtol=1e-5, atol=0)
     assert not torch.equal(out[:, :, 0], out[:, :, HEADS // HEADS_KV])
@@ -256,7 +257,7 @@ def test_the_operator_is_as_pytorch_wants_it():
 @pytest.mark.parametrize("kind", ["mask", "none", "bias"])
 @pytest.mark.parametrize(("rows", "keys"), [(40, 40), (1, 50), (7, 33)])
 def test_sinks_of_rows_are_logits_of_a_value_of_0(kind, rows, keys):
-    """The reference computes the sinks as a bias of a key whose value is 0."""
+    """The reference adds a key whose value is 0, and computes the sinks as its bias."""
     tensors = (*_tensors(rows, keys), _random(8, 2, HEADS, rows, 1).requires_grad_())
     mask = None if kind == "none" else _last_rows_of_a_causal_mask(rows, keys)
     seen = torch.ones(rows, keys, dtype=torch.bool).tril(0 if rows > 1 else keys) if mask is None else mask.scores() == 0

@@ -1,4 +1,4 @@
-"""Models of transformers whose attention is `fa`: logits and gradients, and the masks that they are given."""
+"""Models of transformers with attention "fa": their logits, their gradients, and the masks that fa gets from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PADDINGS = {
 
 
 def _inputs(name: str, padding: str) -> tuple[dict[str, Tensor], Tensor]:
-    """Returns the inputs of a model's forward, and which of its outputs mean something."""
+    """Returns the inputs of a model's forward, and a bool tensor of the tokens that are not padding."""
     ids = tokens(2, LENGTH)
     mask = None if PADDINGS[padding] is None else torch.tensor(PADDINGS[padding])
     kept = torch.ones(2, LENGTH, dtype=torch.bool) if mask is None else mask.bool()
@@ -41,7 +41,7 @@ def _inputs(name: str, padding: str) -> tuple[dict[str, Tensor], Tensor]:
 
 
 def _run(model: torch.nn.Module, inputs: dict[str, Tensor], kept: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Returns logits, and the gradients of a sum that weighs them."""
+    """Returns the logits of the kept tokens, and the gradients of a weighted sum of these logits."""
     dtype = next(model.parameters()).dtype
     inputs = {n: t.to(dtype) if t.is_floating_point() else t for n, t in inputs.items()}
     model.zero_grad()
@@ -65,8 +65,8 @@ def _cases() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "padding"), _cases())
 def test_logits_and_gradients_are_eagers(name, padding):
-    """Compares errors against float64 with the errors of eager in float32. They may be twice as large, for gradients
-    three times."""
+    """Compares the errors of "fa" with the errors of "eager", both in float32 and against float64. The errors of logits
+    may be twice as large, those of gradients three times."""
     model = model_of(name)
     inputs, kept = _inputs(name, padding)
     logits, gradients = _run(model, inputs, kept)
@@ -76,7 +76,7 @@ def test_logits_and_gradients_are_eagers(name, padding):
     assert len(gradients) == len(eager_gradients) == len(exact_gradients) > 0
     scale = max(exact.norm() for exact in exact_gradients)
     for got, eager, exact in zip(gradients, eager_gradients, exact_gradients, strict=True):
-        least = 1e-7 * scale  # allowed for gradients that are nothing but rounding
+        least = 1e-7 * scale  # for gradients that consist of rounding errors alone
         assert (got - exact).norm() <= 3 * (eager - exact).norm() + least
 
 
@@ -137,7 +137,7 @@ def test_float64_is_refused_by_name():
 
 
 def test_the_callers_own_masks_are_added_or_dropped():
-    """4D masks of the caller reach the layers as they are."""
+    """A mask of four dimensions that the caller makes reaches the layers unchanged."""
     model = model_of("llama")
     ids = tokens(2, LENGTH)
     keep = torch.rand(2, 1, LENGTH, LENGTH) < 0.6
@@ -190,7 +190,7 @@ def test_layers_share_one_copy_of_a_bias_with_heads_side_by_side(monkeypatch):
         assert torch.equal(first, again)
         assert torch.equal(first, out_of(bias.contiguous()))
         assert torch.equal(out_of(bias, 5), out_of(bias[..., :5].contiguous(), 5))
-        bias += 1.0 + torch.arange(LENGTH)  # the kept copy of the old bias must not be used any more
+        bias += 1.0 + torch.arange(LENGTH)  # a copy of the old values must not be used
         assert torch.equal(out_of(bias), out_of(bias.contiguous()))
     with torch.inference_mode():
         inside = bias.clone(memory_format=torch.preserve_format)

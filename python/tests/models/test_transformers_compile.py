@@ -1,4 +1,4 @@
-"""Compiled models have one graph, and give the numbers of the uncompiled model."""
+"""A compiled model is one graph, and gives the numbers of the model that is not compiled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LEFT = torch.tensor([[0] * 4 + [1] * 13, [1] * 17])
 
 
 def _compiled(model):
-    """Compiles a model into one graph with attention, masks and autograd. What PyTorch makes of other operators is not
-    tested here."""
+    """Compiles a model, with attention, masks and autograd, into one graph. The backend "aot_eager" runs PyTorch's
+    other operators unchanged, because these tests are not about them."""
     torch._dynamo.reset()
     return torch.compile(model, fullgraph=True, backend="aot_eager")
 
@@ -45,7 +45,7 @@ def test_packed_sequences_are_one_graph():
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "deepseek_v32"])
 def test_steps_on_a_cache_of_fixed_size_are_one_graph(name):
-    """Runs the prompt and then steps, which do not compile again."""
+    """Runs the prompt and then steps. The steps after the first must not compile anything."""
     model = model_of(name)
     ids = tokens(2, 20)
     mask = torch.ones(2, 32, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Greedy generation with `fa`, token for token as eager's: caches, padding, pages."""
+"""Greedy generation gives the same tokens with "fa" as with "eager", with caches, padding and pages."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _prompts(padded: bool) -> dict[str, torch.Tensor]:
 def _cases() -> list[tuple[str, str, bool]]:
     dense = ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3"]
     cases = [(name, cache) for name in dense for cache in ("none", "dynamic", "dynamic_of_config", "static")]
-    # Models that select keys need caches with an index. The blocks that MiniMax selects depend on the results of rows
-    # that see no key, which differ from eager's.
+    # Models that select keys take no plain DynamicCache, because their caches also store keys of the indexer. MiniMax
+    # is not padded: the blocks that it selects depend on rows without keys, in which fa differs from eager.
     cases += [("deepseek_v32", cache) for cache in ("none", "dynamic_of_config", "static")]
     return [(*case, padded) for case in cases for padded in (False, True)] + [
         ("minimax_m3_vl", cache, False) for cache in ("none", "dynamic_of_config")
@@ -97,7 +97,7 @@ def test_a_prompt_in_parts_is_the_whole_prompt():
 @pytest.mark.parametrize("name", ["llama", "gpt_oss"])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "left"])
 def test_a_step_makes_no_tensor_as_large_as_a_cache(name, padded):
-    """Decodes one token after 4000 others: the cache is read in place, and no head of it is repeated."""
+    """Decodes one token after 4000 others. The cache must be read in place, and its heads must not be repeated."""
     model = model_of(name, positions=4096)
     cache = StaticCache(config=model.config, max_cache_len=4096)
     ids = tokens(2, 4000)
@@ -114,7 +114,8 @@ def test_a_step_makes_no_tensor_as_large_as_a_cache(name, padded):
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss"])
 def test_continuous_batching_gives_the_tokens_of_each_request_alone(name):
-    """Serves more requests than fit at once, in pages of 8 tokens: prompts in parts, steps, and both in a batch."""
+    """Serves five requests, more than fit into one batch, in pages of 8 tokens. Batches have parts of prompts, steps,
+    or both."""
     model = model_of(name)
     prompts = [tokens(length, seed=length).tolist() for length in (3, 21, 9, 30, 14)]
     settings = GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0)

@@ -1,4 +1,4 @@
-"""Masks of transformers as intervals of keys, against the masks that transformers makes."""
+"""The intervals of keys that fa derives from masks of transformers, compared with the masks that transformers makes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEFT = torch.tensor([0, 2, 5])
 
 
 def _packed(function):
-    """Makes a mask of three sequences in a row of the batch, and of other sequences in another row."""
+    """Restricts a mask function to packed sequences. The three batch elements hold three, one and four sequences."""
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1], list(range(11)), [5, 6, 7, 0, 1, 2, 3, 0, 0, 1, 2]])
     sequences = utils.find_packed_sequence_indices(positions)
     return utils.packed_sequence_compatibility_function(function, positions, sequences)
@@ -54,7 +54,7 @@ PADDINGS = {
 
 
 def _of_rows(rows: Tensor, keys: int) -> Tensor:
-    """Returns the mask that intervals stand for."""
+    """Returns the bool mask whose rows look at these intervals of keys."""
     places = torch.arange(keys)
     return (rows[..., :1] <= places) & (places < rows[..., 1:])
 
@@ -150,7 +150,8 @@ def test_search_refuses_gaps():
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the most bytes that an operation allocates. A result in the memory of an argument does not count."""
+    """Notes the most bytes that one operation allocates. A result that shares the memory of an argument does not
+    count."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +171,7 @@ LONG = 16 * 1024
 
 @pytest.mark.parametrize("case", ["whole", "left", "right", "packed", "window", "window_left", "both_ways_right"])
 def test_no_tensor_of_a_long_call_grows_with_its_square(case):
-    """Runs one layer on 16K tokens: every tensor is smaller than a mask of one bit per pair."""
+    """Runs one layer on 16K tokens. Every tensor must be smaller than a mask of one bit per pair of tokens."""
     name = "bert" if case.startswith("both") else "mistral" if case.startswith("window") else "llama"
     model = model_of(name, layers=1, positions=LONG).base_model
     inputs = {"input_ids": tokens(1, LONG)}

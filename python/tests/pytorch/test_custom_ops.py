@@ -1,4 +1,4 @@
-"""The registered operators as PyTorch sees them: opcheck, fake tensors, torch.compile."""
+"""The registered operators under opcheck, with fake tensors and under torch.compile."""
 
 import pytest
 import torch
@@ -109,8 +109,8 @@ def model(q, k, v, mask):
 
 
 def test_torch_compile_gives_eager_s_bits():
-    """Compiles the whole function into one graph. The backend differentiates the graph ahead of time and needs no
-    compiler."""
+    """Compiles the whole function into one graph. The backend "aot_eager" differentiates it ahead of time and needs no
+    C++ compiler."""
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     mask = torch.randn(S, S)
     results = []

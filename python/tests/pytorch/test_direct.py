@@ -1,5 +1,5 @@
-"""Calls that go past PyTorch's dispatcher give the operator's bits. The operator is called wherever something else
-watches."""
+"""Calls that bypass PyTorch's dispatcher give the bits of the operator. Where something observes the dispatcher, such
+as a mode, the operator is called."""
 
 import pytest
 import torch
@@ -37,10 +37,10 @@ CALLS = {
 }
 CHANGES = {
     "dense": lambda t: t,
-    "columns": lambda t: t.transpose(-2, -1).contiguous().transpose(-2, -1),  # of innermost stride 5 or 7
+    "columns": lambda t: t.transpose(-2, -1).contiguous().transpose(-2, -1),  # innermost stride 5 or 7
     "rows": lambda t: torch.stack([t, t], -2).flatten(-3, -2)[..., ::2, :],
     "expanded": lambda t: t[:1].expand(B, -1, -1, -1),
-    "windows": lambda t: t.flatten(-2).unfold(-1, E, 1)[..., : t.shape[-2], :],  # of strides 1 and 1
+    "windows": lambda t: t.flatten(-2).unfold(-1, E, 1)[..., : t.shape[-2], :],  # the last two strides are 1
     "half": lambda t: t.bfloat16(),
 }
 

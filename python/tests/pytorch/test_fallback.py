@@ -1,4 +1,4 @@
-"""Calls that fa.torch does not take: `can_use` says so before the call, and a fallback hands them to PyTorch."""
+"""Calls that fa.torch does not take: `can_use` returns False for them, and with a fallback PyTorch computes them."""
 
 import warnings
 
@@ -216,7 +216,7 @@ def test_a_context_that_is_entered_does_not_warn():
     context = replace_scaled_dot_product_attention()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with context, context:  # it may be entered again
+        with context, context:  # a context may be entered while it is entered
             assert F.scaled_dot_product_attention is not before
         with context:
             assert F.scaled_dot_product_attention is not before

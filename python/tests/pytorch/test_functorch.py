@@ -1,4 +1,5 @@
-"""torch.func, forward mode, create_graph, threads: derivatives wherever PyTorch asks for them, and vmap as one call."""
+"""Derivatives by torch.func, in forward mode, with create_graph and on several threads; and vmap, which makes one
+call."""
 
 import ast
 import threading
@@ -70,7 +71,7 @@ def test_gradients_of_each_sample_s_loss():
     for i, x in enumerate(samples):
         want = torch.autograd.grad(sample_loss(parameters, x), list(parameters.values()))
         for name, w in zip(parameters, want, strict=True):
-            bound = 16 * 2**-24 * S * D * w.abs().max().item()  # for a matrix product that adds in another order
+            bound = 16 * 2**-24 * S * D * w.abs().max().item()  # vmap's matrix product adds in another order
             assert not ((got[name][i] - w).abs().max() > bound)
 
 
@@ -80,7 +81,7 @@ def test_forward_mode_is_refused_not_wrong():
         jvp(lambda q: scaled_dot_product_attention(q, k, v), (q,), (q,))
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="fa::attention: forward-mode"):
         scaled_dot_product_attention(q, forward_ad.make_dual(k, k), v)
-    with forward_ad.dual_level():  # no argument has a tangent
+    with forward_ad.dual_level():  # no argument has a tangent, so forward mode is not needed
         assert torch.equal(scaled_dot_product_attention(q, k, v), scaled_dot_product_attention(q, k, v))
     for refused in (
         lambda q: torch_npu.npu_prompt_flash_attention(q, k, v, num_heads=N, input_layout="BNSD"),
@@ -223,8 +224,7 @@ def with_masks(**shapes):
     return {name: (lambda shape=shape: torch.rand(shape) < 0.3) for name, shape in shapes.items()}
 
 
-# Calls of one sample by name: the layout, functions that make the arguments of Call that are tensors, and the other
-# arguments.
+# Calls of one sample by name: (layout, functions that make those fields of Call that are tensors, its other fields).
 CALLS = {
     "BNSD": ("BNSD", {}, {}),
     "BSND": ("BSND", {}, {"statistics": "rows"}),
@@ -280,7 +280,7 @@ SHAPES = {
 @pytest.mark.parametrize("vmapped", ["all", "qkv", "others", "d_out"])
 @pytest.mark.parametrize("name", CALLS)
 def test_rules_of_attention(name, vmapped):
-    """Compares the operators over samples with one call per sample, bit by bit."""
+    """Under vmap, the operators give the bits of one call per sample."""
     layout, makers, settings = CALLS[name]
     call = CALL._replace(layout=layout, heads=N, pse_type=1, **{k: v for k, v in settings.items() if k != "pse_type"})
     call = call._replace(pse_type=settings.get("pse_type", 1))
@@ -317,7 +317,7 @@ def test_rules_of_attention(name, vmapped):
     got = vmap(_torch_ops.attention_backward, tuple(in_dims))(*arguments)
     for place, (g, w) in enumerate(zip(got, (torch.stack(r) for r in zip(*each)), strict=True)):
         assert g.shape == w.shape
-        if place == 5:  # the gradient of a shared bias is summed over the batch in another order
+        if place == 5:  # With vmap, the gradient of a shared bias sums over the batch in another order.
             assert torch.allclose(g, w, rtol=0, atol=B * 2**-22 * max(1.0, w.abs().amax().item() if w.numel() else 0))
         else:
             assert torch.equal(g, w)
@@ -431,14 +431,16 @@ def test_rule_of_prompt_attention(vmapped_mask):
 
 
 def test_every_operator_is_registered_whole():
-    """All operators are registered by the one function that also registers a rule of vmap."""
+    """The function that registers an operator also registers a rule of vmap. Every operator must be registered by
+    it."""
     operators = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fa::")}
     assert len(operators) > 12
     assert {operator.name() for operator in _torch_operators._KERNELS} == operators
 
 
 def test_operators_that_compute_all_samples_at_once():
-    """Checks which operators register a rule of vmap of their own. The others compute one sample after another."""
+    """Checks which operators have their own rule of vmap, which computes all samples in one call. The others compute
+    one sample after another."""
     ruled = {
         node.name
         for path in Path(_torch_operators.__file__).resolve().parents[1].rglob("*.py")

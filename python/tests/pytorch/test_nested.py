@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention of jagged nested tensors: the bits of each sequence on its own."""
+"""scaled_dot_product_attention of jagged nested tensors gives the bits of one call per sequence."""
 
 import pytest
 import torch
@@ -11,14 +11,15 @@ N, E = 4, 8
 
 
 def jagged(lengths, heads=N, size=E, like=None):
-    """Returns a nested tensor [B, N, j, E], with the sequences of `like` if it is given."""
+    """Returns a random nested tensor [B, N, j, E]. Its sequences have the given lengths, or those of the nested tensor
+    `like`."""
     offsets = torch.tensor([0, *lengths]).cumsum(0) if like is None else like.offsets()
     return torch.nested.nested_tensor_from_jagged(torch.randn(sum(lengths), heads, size), offsets).transpose(1, 2)
 
 
 def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), size_v=E, **keywords):
-    """Compares output and gradients with one call per sequence. places gives begin and length of each sequence, rows
-    the numbers of rows."""
+    """Compares output and gradients with one call per sequence. places_q and places_kv have the first row and the
+    length of each sequence. rows has the number of rows of the query tensor and of the key tensor."""
     sizes = zip((rows[0], rows[1], rows[1]), heads, (E, E, size_v), strict=True)
     leaves = [torch.randn(size, requires_grad=True) for size in sizes]
 
@@ -32,7 +33,7 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
     offsets, gaps, key = nested(leaves[1], places_kv)
     value = torch.nested.nested_tensor_from_jagged(leaves[2], offsets, gaps).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, **keywords)
-    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)  # with the query's j, so both can be added
+    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)  # query and out share j, so can be added
     got = out.transpose(1, 2).values()
     d_out = torch.randn_like(got)
     got = [got, *torch.autograd.grad(got, leaves, d_out)]
@@ -46,7 +47,7 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
         for whole, part, place in zip(want, (own_out, *gradients), (span, *spans), strict=True):
             whole[place] = part.detach().transpose(0, 1)
     for name, g, w in zip(("out", "dq", "dk", "dv"), got, want, strict=True):
-        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22  # for a gradient that is summed over heads
+        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22  # a shared head's gradient sums over heads
         assert not ((g - w).abs().max() > bound * w.abs().max()), name
 
 
@@ -89,7 +90,7 @@ def test_one_head_without_an_axis_for_it():
 
 def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
     query, key = jagged([40, 24], heads=2), jagged([32, 32], heads=2)
-    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # out is P after dropout
+    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # out is then P
     value = torch.nested.nested_tensor_from_jagged(identity, key.offsets()).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, dropout_p=0.4).transpose(1, 2).values()
     assert abs((out == 0).double().mean().item() - 0.4) < 5 * (0.24 / out.numel()) ** 0.5
@@ -143,7 +144,7 @@ def test_messages():
 
 @pytest.mark.parametrize(("heads", "e", "ev"), [(0, 8, 8), (2, 0, 8), (2, 8, 0), (0, 0, 0)])
 def test_sizes_of_0(heads, e, ev):
-    """If heads have no elements, every key weighs the same."""
+    """If E is 0, all scores are 0, so every key has the same weight."""
     q, k, v = (
         torch.nested.nested_tensor([torch.randn(rows, heads, size) for rows in (3, 5)], layout=torch.jagged)
         .requires_grad_()

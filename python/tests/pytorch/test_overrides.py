@@ -1,4 +1,4 @@
-"""Classes and modes that override PyTorch's functions: causal biases, subclasses, tracers, default devices."""
+"""Classes and modes that override PyTorch's functions: causal biases, tensor subclasses, tracers, default devices."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def test_causal_biases_that_do_not_fit_are_refused():
 
 
 class Negated(torch.Tensor):
-    """Attention with this class is the negated attention of PyTorch's plain tensors."""
+    """A tensor class that overrides scaled_dot_product_attention with the negated result for plain tensors."""
 
     @classmethod
     def __torch_function__(cls, function, types, arguments=(), keywords=None):

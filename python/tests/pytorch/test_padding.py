@@ -1,5 +1,5 @@
-"""In the forward, boolean masks of padding become intervals of keys. Fewer pairs are computed, and the bits are those
-of a mask in memory."""
+"""The forward turns boolean masks of padding into intervals of keys. It then computes fewer pairs, and gives the same
+bits as with the mask in memory."""
 
 import pytest
 import torch
@@ -25,7 +25,8 @@ def mask_of(side, lengths=(S, 300, 0)):
 
 
 def masks_in_memory(monkeypatch):
-    """Returns a list to which the masks of the engine's later forward calls are added."""
+    """Returns a list. Each later forward call of the engine appends its mask to the list, or None if the mask became a
+    rule."""
     seen, attend = [], direct.attend
     monkeypatch.setattr(direct, "attend", lambda *given: (seen.append(given[3]), attend(*given))[1])
     return seen
@@ -81,8 +82,8 @@ def test_other_masks_stay_in_memory(monkeypatch):
 
 
 def test_a_sequence_has_its_bits_whatever_the_others_are(monkeypatch):
-    """A sequence has the same bits alone and in a batch. Alone its mask may be too small to become a rule; among masks
-    with gaps it stays a mask."""
+    """A sequence has the same bits alone and in a batch. Alone, its mask may be too small to become a rule. In a batch
+    in which another sequence has gaps, the mask stays in memory."""
     (q, k, v), mask = qkv(), mask_of("right")
     gaps = mask.clone()
     gaps[0, ..., 9] = False

@@ -1,5 +1,5 @@
-"""PyTorch's private interfaces that `fa` uses. All of them are in fa._pytorch; this module says what stops working
-without each."""
+"""Private names of PyTorch that `fa` uses, each with the feature that stops without it. Only fa._pytorch may use
+them."""
 
 import ast
 import importlib
@@ -46,7 +46,7 @@ WITHOUT = {
     "torch.nn.functional._none_or_dtype": "weights of MultiheadAttention",
     "torch.ops.aten.add.Tensor._schema": "vmap over operators that write in place, writes into ModelMask",
 }
-OF_OBJECTS = {  # private attributes of objects that exist only at run time
+OF_OBJECTS = {  # private attributes that exist only on instances
     "_ragged_idx": (lambda: nested(), "nested tensors"),
     "_maybe_min_seqlen": (lambda: nested(), "nested tensors"),
     "_maybe_max_seqlen": (lambda: nested(), "nested tensors"),
@@ -61,7 +61,8 @@ def nested():
 
 
 def private_names(text):
-    """Returns what a module's text uses: private names of PyTorch, in full, and private attributes of other objects."""
+    """Returns the private names of PyTorch that a source text uses, in full, and the private attributes that it reads
+    from other objects."""
     names, attributes, aliases = set(), set(), {}
     tree = ast.parse(text)
     for node in ast.walk(tree):
@@ -86,7 +87,7 @@ def private_names(text):
 
 
 def found(full):
-    """Returns the object with this name, or None."""
+    """Imports and returns the object with this full name. Returns None if there is none."""
     parts = full.split(".")
     for split in range(len(parts) - 1, 0, -1):
         try:

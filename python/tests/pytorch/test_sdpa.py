@@ -1,4 +1,5 @@
-"""fa.torch.scaled_dot_product_attention against PyTorch's own in float64: semantics, gradients, and its replacement."""
+"""fa.torch.scaled_dot_product_attention compared with PyTorch's in float64: results, gradients, and its use in place of
+PyTorch's function."""
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, enable_gqa=False):
-    """Returns the bounds of out, dq, dk, dv and dmask, in the shapes of the call."""
+    """Returns the error bounds of out, dq, dk, dv and dmask, in the shapes of the call's tensors."""
 
     def bnsd(t):
         return t.reshape(-1, *(t.shape[-3:] if t.dim() > 2 else (1, *t.shape)))
@@ -33,7 +34,8 @@ def bounds_of(query, key, value, attn_mask, d_out, is_causal=False, scale=None, 
 
 
 def check(query, key, value, attn_mask=None, **keywords):
-    """Compares output and gradients with PyTorch's in float64, including the gradient of a mask that requires one."""
+    """Compares the output and the gradients of all tensors, also of a mask that requires a gradient, with PyTorch's in
+    float64."""
     results = []
     d_out = None
     functions = {torch.float64: F.scaled_dot_product_attention, query.dtype: scaled_dot_product_attention}
@@ -146,12 +148,12 @@ def test_heads_of_a_projection_are_used_where_they_lie():
     q, k, v = x.permute(2, 0, 3, 1, 4)
     out = scaled_dot_product_attention(q, k, v)
     assert torch.equal(out, scaled_dot_product_attention(*(t.contiguous() for t in (q, k, v))))
-    assert out.transpose(1, 2).is_contiguous()  # the next projection needs no copy
+    assert out.transpose(1, 2).is_contiguous()  # in memory [B, S, N, Ev], so the next projection copies nothing
 
 
 def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
     q, k, _ = random_qkv(sq=64, sk=64, heads=2, heads_kv=2)
-    v = torch.eye(64).expand(2, 2, 64, 64).contiguous().requires_grad_()  # out is P after dropout
+    v = torch.eye(64).expand(2, 2, 64, 64).contiguous().requires_grad_()  # with this value, out is P after dropout
     out = scaled_dot_product_attention(q, k, v, dropout_p=0.4)
     p = torch.softmax(q.double() @ k.double().transpose(-2, -1) / 4, -1)
     kept = out.detach() != 0
@@ -175,8 +177,9 @@ def test_dropout_follows_the_generator_of_torch():
 
 
 def test_gradcheck_on_emulated_float64():
-    """Checks finite differences of a function that computes in float32. h = 1e-2 balances its rounding, 2^-24 / h,
-    against the third derivative times h^2. Inputs are small, so that the derivative is below 1."""
+    """Compares the gradients with finite differences of a function that computes in float32. The step 1e-2 balances two
+    errors of a difference: 2^-24 / step by rounding, and step^2 times the third derivative. The inputs are so small
+    that this derivative is below 1."""
 
     def function(q, k, v, mask):
         return scaled_dot_product_attention(q.float(), k.float(), v.float(), mask.float()).double()
@@ -313,7 +316,7 @@ def test_no_elements_are_of_the_query_type():
 
 def test_a_module_of_torch_trains_with_it(forward_calls):
     """nn.MultiheadAttention gives the same output and gradients with fa as with PyTorch's function, except for
-    rounding. Forward calls are counted, to show that fa was called."""
+    rounding. The test counts forward calls to show that the module called fa."""
     module = torch.nn.MultiheadAttention(32, 4, batch_first=True)
     x = torch.randn(2, 9, 32)
     mask = torch.nn.Transformer.generate_square_subsequent_mask(9)
@@ -350,8 +353,8 @@ def test_two_threads_train_at_once():
 
 @pytest.mark.parametrize("bias", [-1e4, -1e9, -1e30, torch.finfo(torch.float32).min, 1e9])
 def test_rows_whose_keys_all_have_a_large_bias_have_gradients(bias):
-    """Additive masks of models have rows in which every key has a large bias. Their probabilities follow from the
-    scores as f32 rounds them."""
+    """In models with additive masks, some rows have a large bias at every key. Their scores are rounded to float32, and
+    the probabilities in the gradients must follow from the rounded scores."""
     q, k, v = (t.requires_grad_() for t in random_qkv(heads=2, heads_kv=2, sq=150, sk=150))
     mask = torch.zeros(2, 1, 150, 150)
     mask[0, :, :70] = bias

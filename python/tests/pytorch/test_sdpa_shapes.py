@@ -1,4 +1,5 @@
-"""scaled_dot_product_attention takes the shapes that PyTorch's takes, and names what is wrong with others."""
+"""scaled_dot_product_attention takes every shape that PyTorch's function takes, and names the wrong argument
+otherwise."""
 
 import itertools
 
@@ -16,7 +17,7 @@ L, S, E, EV = 5, 6, 8, 4
 
 
 def expanded(tensor, batch, grouped):
-    """Returns the tensor as [B, N, ...] with nothing left to broadcast."""
+    """Returns the tensor broadcast to `batch` and reshaped to [B, N, rows, columns]."""
     rows = tensor.shape[-2:]
     if grouped and len(batch) > 0 and tensor.shape[-3] != batch[-1]:
         tensor = tensor.repeat_interleave(batch[-1] // tensor.shape[-3], -3)
@@ -24,7 +25,7 @@ def expanded(tensor, batch, grouped):
 
 
 def assert_as_torch(query, key, value, attn_mask=None, *, grouped=False, **keywords):
-    """Compares output and gradients with PyTorch's in float64."""
+    """Compares output and gradients with those of PyTorch's function in float64."""
     float_mask = attn_mask is not None and attn_mask.is_floating_point()
     sources = [query, key, value, *([attn_mask] if float_mask else [])]
 
@@ -94,7 +95,7 @@ def test_dimensions_broadcast_as_torch_s(name):
     batch = torch.broadcast_shapes(*BATCHES[name])
     assert_as_torch(*inputs)
     assert_as_torch(*inputs, is_causal=True)
-    # Masks of every number of dimensions. Each dimension is whole or 1.
+    # Masks with 2 dimensions or more. Each dimension has the full size or 1.
     for rank in range(2, len(batch) + 3):
         shape = (*batch, L, S)[-rank:]
         for ones in {0, 1, rank - 2, rank}:

@@ -1,4 +1,4 @@
-"""Outputs and gradients have the memory order of PyTorch's own functions, for inputs of any memory order."""
+"""Outputs and gradients have the strides that PyTorch's own functions give them, whatever strides the inputs have."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ DENSE, BY_ROW = (0, 1, 2, 3), (0, 2, 1, 3)
 
 
 def lying(shape, order, dtype=torch.float32):
-    """Returns a tensor of `shape` whose dimensions lie in memory in the order `order`."""
+    """Returns a random tensor of `shape`. In memory its dimensions lie in the order `order`, outermost first."""
     return torch.randn([shape[i] for i in order]).to(dtype).permute([order.index(i) for i in range(len(shape))])
 
 
@@ -90,7 +90,8 @@ KEYWORDS = {
 
 
 def called(inputs, arguments, keywords, *, by_operator=False, recorded=False):
-    """Yields both functions' results, each with its sources. Yields nothing if PyTorch refuses the call."""
+    """Yields the result of PyTorch's function and of fa's, each with its inputs. Yields nothing if PyTorch refuses the
+    call."""
     for function in (F.scaled_dot_product_attention, scaled_dot_product_attention):
         leaves = [t.detach().requires_grad_(recorded) for t in inputs]
         try:
@@ -106,7 +107,7 @@ def called(inputs, arguments, keywords, *, by_operator=False, recorded=False):
 
 
 def agree(own, theirs):
-    """Compares strides. Tensors without elements are left out, because PyTorch's strides are then arbitrary."""
+    """Compares strides. PyTorch gives tensors without elements arbitrary strides, so those are not compared."""
     assert own.shape == theirs.shape and own.dtype == theirs.dtype
     assert own.stride() == theirs.stride() or own.numel() == 0
 
@@ -130,14 +131,14 @@ def test_outputs_lie_as_pytorchs(name, by_operator):
         if len(results) == 2:
             theirs, own = (out for out, _ in results)
             agree(own, theirs)
-            assert own.stride() == theirs.stride()  # without elements too
+            assert own.stride() == theirs.stride()  # also if there are no elements
 
 
 @pytest.mark.parametrize("name", [name for name in INPUTS if "broadcast" not in name and "one head of" not in name])
 @pytest.mark.parametrize("keywords", KEYWORDS.values(), ids=KEYWORDS)
 def test_gradients_lie_as_pytorchs(name, keywords):
-    """Without the fused kernel, PyTorch's gradient of the key is transposed, as a product leaves it. Here it is
-    dense."""
+    """Where PyTorch does not use its fused kernel, a matrix product leaves the key's gradient transposed. The gradient
+    of fa is dense there."""
     inputs = INPUTS[name]()
     results = list(called(inputs, (), keywords, recorded=True))
     if len(results) < 2 or any(t.numel() == 0 for t in inputs):
@@ -156,7 +157,7 @@ def test_gradients_lie_as_pytorchs(name, keywords):
 
 
 def test_random_inputs():
-    """Draws sizes, orders, gaps and broadcasting at random."""
+    """Compares calls with random sizes, orders of dimensions, gaps and broadcast dimensions."""
     draw = random.Random(7)
     compared = 0
 
@@ -243,7 +244,8 @@ def test_modules_give_what_pytorchs_give(batch_first, options, training):
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("order", [DENSE, BY_ROW])
 def test_flash_attn_s_outputs_lie_as_the_query(order, recorded):
-    """flash_attn 2 makes outputs with torch.empty_like(q), flash_attn 3 in the order of their shape."""
+    """The outputs of flash_attn 2 have the strides of torch.empty_like(q). The outputs of flash_attn 3 lie in memory in
+    the order of their shape."""
     q, k, v = (t.transpose(1, 2).requires_grad_(recorded) for t in qkv(order))
     out = flash_attn.flash_attn_func(q, k, v)
     agree(out, torch.empty_like(q))

@@ -1,5 +1,5 @@
-"""Calls that the extension answers in one step. Nothing is copied, and a kept plan serves its own call alone. Other
-calls take the general path to the same bits."""
+"""Small calls that one function of the extension computes completely. No tensor is copied, and each call runs with its
+own plan. With the general functions, the calls give the same bits."""
 
 import gc
 import threading
@@ -22,8 +22,8 @@ def qkv(rows=L, keys=S, heads_kv=N, dtype=torch.float32):
 
 
 class Spy:
-    """Stands for functions of the extension. It notes the data pointers of tensors for which a call returned a
-    result."""
+    """Replaces functions of the extension. For each call that returned a result, `read` has the data pointers of the
+    call's tensors. A call of the general functions is an error."""
 
     def __init__(self, monkeypatch, *names):
         self.read = []
@@ -92,7 +92,7 @@ def test_heads_of_groups_are_read_where_they_lie(heads_kv, monkeypatch):
 
 @pytest.mark.parametrize("shape", [(L, S), (B, 1, 1, S), (1, N, L, S), (1, S), (L, 1)])
 def test_masks_stay_broadcast(shape, monkeypatch):
-    """One mask for all heads is not written once per head."""
+    """A mask that is the same for several heads or rows is not copied for each of them."""
     q, k, v = qkv()
     mask = torch.rand(shape) < 0.7
     want = scaled_dot_product_attention(q, k, v, mask.expand(B, N, L, S).contiguous())
@@ -111,7 +111,7 @@ def test_masks_stay_broadcast(shape, monkeypatch):
         monkeypatch.setattr(_fa, name, noting(getattr(_fa, name)))
     for given in (mask, mask.expand(B, N, L, S)):
         assert torch.equal(scaled_dot_product_attention(q, k, v, given), want)
-    columns = S if shape[-1] == 1 else 1  # the innermost dimension is written out
+    columns = S if shape[-1] == 1 else 1  # the call writes out a broadcast innermost dimension
     assert sizes == [mask.numel() * columns] * 2
 
 
@@ -166,7 +166,7 @@ def test_training_reads_tensors_where_they_lie_and_saves_no_copies(place, monkey
     own = [t.data_ptr() for t in leaves]
     assert [read[:3] for read in spy.read] == [own, own]
     assert [t.data_ptr() for t in saved[:4]] == [*own, out.data_ptr()]
-    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # two float32 statistics per row
+    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # max and sum, float32
     doubles = [t.detach().double().requires_grad_() for t in leaves]
     want = torch.autograd.grad(F.scaled_dot_product_attention(*doubles), doubles, d_out.double())
     for got, w in zip(gradients, want, strict=True):
@@ -186,7 +186,7 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
 
 
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
-    """Runs as with a PyTorch before 2.10, which does not say where its tensors lie."""
+    """Runs as with PyTorch before 2.10, which lacks DLPack's C exchange API. The bits must be the same."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)
     pages, table = torch.randn(6, 2, 4, E), torch.arange(6, dtype=torch.int32).view(2, 3)
 
@@ -210,7 +210,8 @@ def test_without_the_step_the_bits_are_the_same(monkeypatch):
 
 
 def test_kept_plans_are_of_their_calls():
-    """Runs in turn calls that differ in one argument. Each gives the result that it gives alone."""
+    """Runs many calls in turn that differ in one argument. Each must give the result that it gives with a new context,
+    so no call may run with another call's plan."""
     q, k, v = qkv(rows=S)
     calls = [
         lambda i=i, scale=scale, causal=causal: scaled_dot_product_attention(
@@ -237,10 +238,10 @@ def test_kept_plans_are_of_their_calls():
         for with_lse in (False, True)
         for causal in (False, True)
     ]
-    assert len(calls) > 64  # more plans than are kept
+    assert len(calls) > 64  # more than the 64 plans that are kept
     alone = []
     for call in calls:
-        before = fa.set_default_context(fa.Context(threads=1))  # a new context, for which no plans are kept
+        before = fa.set_default_context(fa.Context(threads=1))  # no plan is kept for a new context
         alone.append(call())
         fa.set_default_context(before)
     for _ in range(2):
@@ -263,8 +264,8 @@ def test_kept_plans_are_of_their_calls():
 def test_contexts_end_with_their_plans():
     q, k, v = qkv()
     want = scaled_dot_product_attention(q, k, v)
-    gc.freeze()  # later collections leave out the modules
-    for threads in (1, 2, 3) * 10:  # a new context soon has the address of a deleted one
+    gc.freeze()  # gc.collect() then skips all objects that exist now
+    for threads in (1, 2, 3) * 10:  # a new context soon gets a deleted one's address
         context = fa.Context(threads=threads)
         before = fa.set_default_context(context)
         assert torch.equal(scaled_dot_product_attention(q, k, v), want)

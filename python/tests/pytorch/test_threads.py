@@ -1,4 +1,4 @@
-"""Calls of `fa.torch` run on PyTorch's OpenMP threads, on as many as `torch.get_num_threads()` says."""
+"""fa.torch computes on PyTorch's OpenMP threads, and uses as many as `torch.get_num_threads()` returns."""
 
 import os
 import subprocess
@@ -35,7 +35,8 @@ def test_the_runtime_is_pytorchs(files, runtime):
     assert openmp_runtime(files, TORCH) == runtime
 
 
-# Prints how many threads a call of fa added to the process after an operator of PyTorch's.
+# Prints how many threads the process gains by a call of fa, after an operator of PyTorch has already started its
+# threads.
 PROGRAM = """
 import os, torch, fa.torch
 torch.set_num_threads(2)
@@ -95,7 +96,8 @@ COMPUTING += ("attend_cache", "sparse_forward", "indexer")
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """Returns a list of the number of threads of every call's context; None stands for the library's own context."""
+    """Returns a list to which each call appends how many threads its context has. None stands for the library's own
+    context."""
     used = []
 
     def watched(function):

@@ -1,4 +1,4 @@
-"""Within replace_scaled_dot_product_attention, fa computes every mode of torch.nn's attention modules correctly."""
+"""Inside replace_scaled_dot_product_attention, torch.nn's attention modules give correct results in all their modes."""
 
 import copy
 import itertools
@@ -11,8 +11,8 @@ from torch import nn
 from fa.torch import replace_scaled_dot_product_attention
 
 L, S, B, E, N = 7, 9, 2, 32, 4
-# The relative bound of results of up to eight products in a row. Each product has at most E terms and is off by (4
-# sqrt(E) + 8) u of its size.
+# The relative bound of a result of up to eight successive products. Each product has at most E terms and a relative
+# error of at most (4 sqrt(E) + 8) u, with u = 2^-24.
 RELATIVE = 8 * (4 * E**0.5 + 8) * 2**-24
 
 
@@ -22,7 +22,7 @@ def calls(forward_calls):
 
 
 def run(module, inputs, dtype=None, **keywords):
-    """Returns results, and gradients of inputs and parameters if gradients are on."""
+    """Returns the module's results. If gradients are on, also returns the gradients of inputs and parameters."""
     module = copy.deepcopy(module).to(dtype)
     inputs = [t.detach().to(dtype).requires_grad_(torch.is_grad_enabled()) for t in inputs]
     cast = {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in keywords.items()}
@@ -128,7 +128,7 @@ def test_transformer_layers_in_inference(padded, calls):
         with replace_scaled_dot_product_attention():
             got = run(encoder, [x], torch.float32, **keywords)[0]
     assert len(calls) == 2
-    used = ~PADDING[..., None] if padded else True  # PyTorch's fast path leaves padding at 0
+    used = ~PADDING[..., None] if padded else True  # PyTorch's fast path sets padded rows to 0
     assert not (((got - want) * used).abs().max() > 4 * RELATIVE * want.abs().max())
 
 

@@ -1,5 +1,4 @@
-"""The functions that children of test_processes.py call. They are in a module of their own, which children can import.
-"""
+"""The functions that test_processes.py calls in child processes. A child imports this module to find them."""
 
 import numpy as np
 
@@ -9,7 +8,7 @@ SEEDS = [1, 2, 3]
 
 
 def attention(seed):
-    """Returns the output of an attention call of several tasks, as bytes."""
+    """Returns the output of an attention call that several threads share, as bytes."""
     random = np.random.default_rng(seed)
     q, k, v = (random.standard_normal((2, 4, 150, 32), dtype=np.float32) for _ in range(3))
     out, _, _ = fa.flash_attention(q, k, v)
@@ -17,7 +16,7 @@ def attention(seed):
 
 
 class Rows:
-    """A dataset whose items are computed by the library."""
+    """A dataset whose items are outputs of attention calls."""
 
     def __len__(self):
         return len(SEEDS)

@@ -1,5 +1,5 @@
-"""The work of every rank in test_context_parallel.py: it computes its own rows of a call and compares them bit by bit
-with the call of one process."""
+"""The functions that test_context_parallel.py runs on every rank. A rank computes its own rows of a call, and compares
+them bit by bit with the same rows of a call without ranks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def intervals(rows: int, ranks: int) -> list[list[tuple[int, int]]]:
-    """Returns intervals out of order: the last rank has the first rows, and rank 0 has two parts. With four ranks, one
-    has no rows."""
+    """Returns the intervals of rows that each rank has. They are out of order: the last rank has the first rows, and
+    rank 0 has two intervals. With four ranks, one rank has no rows."""
     held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
     held[0] += [(512, rows), (256, 384)]
     held[1 % ranks] += [(384, 512)]
@@ -73,8 +73,8 @@ def attention(rank, ranks):
 
 
 def gradients(rank, ranks):
-    """dq, dk, dv of own rows for cuts, masks and types, and the gradients that sum over the batch and the heads of a
-    group."""
+    """Compares dq, dk and dv of own rows for all cuts, masks and types, and gradients that are sums over the batch or
+    over the heads of a group."""
     strategies = itertools.cycle(("auto", "sequence", "heads"))
     for dtype, causal in itertools.product(TYPES, (False, True)):
         tensors = [t.requires_grad_() for t in inputs(dtype, batch=2)]
@@ -91,7 +91,8 @@ def gradients(rank, ranks):
 
 
 def bytes_moved(rank, ranks):
-    """The bytes that are counted message by message equal the bytes of the plans. Ranks receive all that ranks send."""
+    """Compares the bytes that each rank has counted with the bytes that its plans state. All ranks together must
+    receive as many bytes as they send."""
     tensors = [t.requires_grad_() for t in inputs()]
     sink = torch.randn(N, requires_grad=True)
     triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
@@ -124,7 +125,8 @@ def rules_of_other_lengths(rank, ranks):
 
 
 def shapes_and_scales(rank, ranks):
-    """Tensors of three and five dimensions that broadcast, parameters, and views that are read in place."""
+    """Computes calls with broadcast tensors of three and five dimensions, nn.Parameter, views read in place, and
+    autocast."""
     q, k, v = inputs(sq=300, sk=300)
     for query, key, value in ((q[0], k[0, :1], v[0, :1]), (q[None].repeat(2, 1, 1, 1, 1), k[:, :1], v[:, :1])):
         want = scaled_dot_product_attention(query, key, value, scale=0.3)
@@ -145,7 +147,7 @@ def shapes_and_scales(rank, ranks):
 
 
 def dropout(rank, ranks):
-    """All ranks use the seed of rank 0, whatever the state of their own generators."""
+    """All ranks use the seed of rank 0, whatever the states of their own random generators."""
     tensors = inputs(sq=400, sk=400)
     torch.manual_seed(3)
     want = scaled_dot_product_attention(*tensors, dropout_p=0.3, enable_gqa=True)
@@ -155,7 +157,7 @@ def dropout(rank, ranks):
 
 
 def rope(rank, ranks):
-    """Queries and keys are turned by positions of own rows as in the whole sequence."""
+    """Each rank rotates its queries and keys by the positions that cp.positions gives for its rows."""
 
     def turned(tensor, at):
         angles = at[:, None] / 100.0 ** (torch.arange(D // 2) / (D // 2))
@@ -173,7 +175,7 @@ def rope(rank, ranks):
         assert_bits(got, cp.shard(want, 2, cut=cut), cut)
 
 
-# Tests of rows.
+# Tests of the functions that cut and join rows.
 
 
 def rows(rank, ranks):
@@ -209,7 +211,7 @@ def gradients_of_rows(rank, ranks):
 
 
 def raises_on_all(kind, text, function, *arguments, **keywords):
-    """Expects the same error on every rank, after which the ranks are still in step."""
+    """Expects the same error on every rank. Afterwards the ranks must still be able to exchange messages."""
     with pytest.raises(kind) as raised:
         function(*arguments, **keywords)
     assert re.search(text, str(raised.value)), raised.value
@@ -301,7 +303,8 @@ def npu(rank, ranks):
 
 
 def npu_gradients(rank, ranks):
-    """Gradients with sinks, a window and dropout. Every rank gets the sinks' gradient over all rows."""
+    """Compares gradients with sinks, a window and dropout. The gradient of the sinks is a sum over all rows, on every
+    rank."""
     triangle = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
     keywords = {"sparse_mode": 4, "pre_tockens": 200, "next_tockens": 0, "atten_mask": triangle}
     for dtype, dropped in ((torch.float32, {}), (torch.bfloat16, {"keep_prob": 0.5, "seed": 5})):
@@ -319,7 +322,8 @@ def npu_gradients(rank, ranks):
 
 
 def npu_biases_of_all_queries(rank, ranks):
-    """A bias of one row for all queries, whose gradient on every rank is over all rows, and a bias of 1024 rows."""
+    """Computes calls with one bias row for all queries, whose gradient sums over all rows on every rank, or with 1024
+    rows."""
     for dtype, batch in ((torch.float32, 1), (torch.bfloat16, 2)):
         tensors = [t[..., :D].contiguous().requires_grad_() for t in inputs(dtype, batch=2)]
         pse = torch.randn(batch, N, 1, LENGTH, dtype=dtype, requires_grad=True)
@@ -343,7 +347,8 @@ def npu_biases_of_all_queries(rank, ranks):
 
 
 def masks_in_memory(rank, ranks):
-    """Masks of own rows against all keys, bool and float with gradients, and a mask of one row for all rows."""
+    """Computes calls with masks of own rows and all keys: bool, float with gradients, and one row that holds for all
+    rows."""
     sq, sk = 600, 500
     tensors = [t.requires_grad_() for t in inputs(sq=sq, sk=sk, batch=2)]
     d_out = torch.randn(2, N, sq, DV)
@@ -406,15 +411,15 @@ def npu_packed(rank, ranks):
 
 @contextlib.contextmanager
 def products_by_rank(length, cut, ranks):
-    """Makes PyTorch compute the products of one process in the blocks of rows that the ranks hold, because products of
-    other sizes may have other bits."""
+    """For the call without ranks, makes linear layers compute the rows of each rank in a product of their own, because
+    products of other sizes may have other bits."""
     at = [None] * ranks
     dist.all_gather_object(at, cp.positions(length, cut=cut))
     order = torch.argsort(torch.cat(at))
     linear = torch.nn.functional.linear
 
     def by_rank(x, *weights):
-        if length not in x.shape:  # a batch whose rows lie in one dimension
+        if length not in x.shape:  # x has batch and rows in one dimension
             return by_rank(x.unflatten(0, (length, -1)), *weights).flatten(0, 1)
         dim = x.shape.index(length)
         return torch.cat([linear(x.index_select(dim, rows), *weights) for rows in at], dim).index_select(dim, order)
@@ -425,7 +430,8 @@ def products_by_rank(length, cut, ranks):
 
 
 def modules(rank, ranks):
-    """PyTorch's own layers, which look up scaled_dot_product_attention when they are called."""
+    """Runs PyTorch's own layers, which look up scaled_dot_product_attention at each call and so find the
+    replacement."""
     torch.manual_seed(11)
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True).eval()
     x = torch.randn(2, 600, 32)
@@ -448,8 +454,8 @@ def modules(rank, ranks):
 
 
 def transformers_models(rank, ranks):
-    """Logits of Llama, and of Mistral with its window, by "sdpa" and by "fa". Also what is refused, and that everything
-    is put back."""
+    """Compares the logits of Llama, and of Mistral with its window, with "sdpa" and with "fa". Checks what is refused,
+    and that all replaced functions are restored."""
     from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
     from transformers import MistralConfig, MistralForCausalLM
 
@@ -497,15 +503,15 @@ def transformers_models(rank, ranks):
         raises_on_all(ValueError, text, llama, own, position_ids=cp.positions(own.shape[1])[None])
     with cp.enable(cut="contiguous"), torch.no_grad():
         own = cp.shard(tokens, 1, cut="contiguous")
-        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the default positions
+        raises_on_all(ValueError, "rank 1: position_ids: 0, want .*", llama, own)  # the default begins at 0
     models_with_few_rows(llama, tokens[:, :100])
     chunks()
     assert before == [dict(interface._global_mapping) for interface in (AttentionInterface, AttentionMaskInterface)]
 
 
 def models_with_few_rows(model, tokens):
-    """Fewer rows than a block of 128 are an error. One rank holds them all, and transformers' models fail on the other
-    ranks."""
+    """Fewer rows than a block of 128 are an error. One rank would hold them all, and transformers' models fail on a
+    rank without rows."""
     own, at = cp.shard(tokens, 1), cp.positions(tokens.shape[1])[None]
     with torch.no_grad(), cp.enable():
         text = r"input_ids: rows \[100, 0\] on the ranks"
@@ -514,7 +520,8 @@ def models_with_few_rows(model, tokens):
 
 
 def chunks():
-    """Llama 4 has chunks in some layers. A chunk that holds the whole sequence is taken; a smaller one is an error."""
+    """Llama 4 has chunked attention in some layers. A chunk that is as long as the sequence changes nothing, so it is
+    taken. A smaller one is an error."""
     from transformers import Llama4ForCausalLM, Llama4TextConfig
 
     sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "intermediate_size_mlp": 48}
@@ -536,7 +543,7 @@ def chunks():
 
 
 def own_masks_of_a_model(model, tokens, ranks):
-    """A mask of four dimensions that the caller made: a bool mask, and a float mask that is added."""
+    """Runs a model with masks of four dimensions that the caller makes: a bool mask, and a float mask that is added."""
     rows = tokens.shape[1]
     kept = torch.rand(rows, rows, generator=torch.Generator().manual_seed(3)) < 0.7
     kept = (kept.tril() | torch.eye(rows, dtype=torch.bool))[None, None]

@@ -1,4 +1,4 @@
-"""Ranks that die, and what the others then get. test_context_parallel.py runs this."""
+"""A rank dies, and the other ranks must get an error. test_context_parallel.py runs these functions."""
 
 import os
 
@@ -14,7 +14,7 @@ SECONDS = 4
 def _others_get_an_error(call) -> None:
     with pytest.raises(RuntimeError):
         call()
-    os._exit(0)  # no clean-up of the group at exit
+    os._exit(0)  # ends without closing the process group
 
 
 def leaves_before_the_call(rank, ranks):
@@ -25,7 +25,7 @@ def leaves_before_the_call(rank, ranks):
 
 
 def dies_in_the_call(rank, ranks):
-    """A rank dies after all have agreed, while the others are in the library."""
+    """A rank dies after all ranks have agreed on the call, while the other ranks are in the library."""
     whole = torch.randn(1, 2, 1024, 8)
     q = cp.shard(whole, 2)
     if rank == 1:

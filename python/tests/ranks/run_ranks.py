@@ -1,9 +1,9 @@
-"""Runs functions of test modules on several ranks: processes of this machine, joined by gloo.
+"""Runs functions of a test module on several ranks, which are processes of this machine that communicate by gloo.
 
     python run_ranks.py MODULE NUMBER_OF_RANKS FUNCTION...
 
-Modules are imported once, and the ranks forked before anything has a thread. Every function is called on every rank, as
-function(rank, ranks). The exit status is the status of the first rank that failed.
+The module is imported once. The ranks are then forked, before any thread starts. Each rank calls every function as
+function(rank, ranks). The exit status is that of the first rank that fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ SECONDS = 20
 
 
 def run_on_ranks(module: str, ranks: int, *functions: str, limit: int = 120) -> str:
-    """Returns the text that the ranks print. Raises AssertionError with the text if one fails."""
+    """Runs the functions on `ranks` ranks and returns the text that they print. If a rank fails, raises AssertionError
+    with that text."""
     command = [sys.executable, __file__, module, str(ranks), *functions]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "FA_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(limit), env=environment)

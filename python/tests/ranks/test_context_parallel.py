@@ -1,4 +1,5 @@
-"""Attention over the ranks of a process group. One program per number of ranks runs many cases (ranked_cases.py)."""
+"""Attention over the ranks of a process group. For each number of ranks, one program runs the functions of
+ranked_cases.py."""
 
 import pytest
 import ranked_cases

@@ -1,5 +1,5 @@
-"""scaled_dot_product_attention of DTensors that are sharded by batch and by heads. The process group is a fake one: a
-rank gets no data from others, so its computation must need none."""
+"""scaled_dot_product_attention of DTensors that are sharded by batch and by heads. The process group is a fake, in
+which a rank receives nothing. So a rank's result can only be right if it needs no data from other ranks."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def mesh(request):
 
 
 def shard(mesh, tensor, placement):
-    """Returns this rank's part of a tensor that every rank has."""
+    """Returns a DTensor with this rank's part of `tensor`, which every rank has."""
     part = tensor.detach()
     if isinstance(placement, Shard):
         part = part.chunk(RANKS, placement.dim)[mesh.get_local_rank()].clone()
@@ -41,7 +41,7 @@ def run(tensors, d_out, **keywords):
 
 
 def assert_as_unsharded(mesh, placement, heads_kv=N, mask=None, mask_placement=None, key_placement=None, **keywords):
-    """Checks every rank's part of output and gradients, and that no other tensor was returned."""
+    """Compares this rank's parts of output and gradients with a call on whole tensors, and checks their placements."""
     sizes = (N, L), (heads_kv, S), (heads_kv, S)
     tensors = [torch.randn(B, heads, rows, E, requires_grad=True) for heads, rows in sizes]
     placements = [placement, *[key_placement or placement] * 2]
@@ -59,7 +59,7 @@ def assert_as_unsharded(mesh, placement, heads_kv=N, mask=None, mask_placement=N
             assert g.placements == (p,)
             assert torch.equal(g.to_local(), shard(mesh, w, p).to_local())
         else:
-            assert g.placements == (Partial(),)  # the sum over the ranks
+            assert g.placements == (Partial(),)  # the gradient is the sum over the ranks
             assert torch.equal(g.to_local(), a)
 
 
@@ -117,7 +117,7 @@ def plane():
 
 @pytest.mark.parametrize("heads_kv", [1, 2, 4])
 def test_batch_and_heads_of_a_mesh_of_two_dimensions(plane, heads_kv):
-    """heads_kv is the number of key heads of all ranks. A rank needs no tensors but its own."""
+    """heads_kv is the number of key heads on all ranks together. A rank needs only its own tensors."""
     both = [Shard(0), Shard(1)]
     q, k = torch.randn(1, 2, L, E), torch.randn(1, max(1, heads_kv // 2), S, E)
     keys = [Shard(0), Replicate()] if heads_kv == 1 else both

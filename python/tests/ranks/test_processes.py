@@ -1,5 +1,5 @@
-"""Children of a process that has used the library: fork, forkserver, spawn, and workers of a DataLoader. The module's
-library is also opened and closed."""
+"""Child processes of a process that has used the library: by fork, forkserver and spawn, and as workers of a
+DataLoader. Also loads the extension's library and unloads it."""
 
 import multiprocessing
 import subprocess

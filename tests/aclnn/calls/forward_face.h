@@ -34,7 +34,7 @@ class Statistics {
   [[nodiscard]] ::testing::AssertionResult Holds(const std::vector<double>& values) const;
 
  private:
-  /// Returns the index of the first of the eight copies of (b, n, i).
+  /// Returns the index at which the eight copies of (b, n, i) begin.
   [[nodiscard]] size_t Offset(int64_t b, int64_t n, int64_t i) const;
   [[nodiscard]] std::vector<float> Placed(const std::vector<double>& values) const;
 

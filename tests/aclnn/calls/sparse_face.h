@@ -52,8 +52,8 @@ struct SparseParameters {
                                            aclOpExecutor** executor);
 aclnnStatus Execute(SparseOperator op, void* workspace, uint64_t size, aclOpExecutor* executor, aclrtStream stream);
 
-/// Returns the parameters of a C++ call as the interface takes them. Lengths of sparse attention and of the indexer
-/// become tensors of the type `lengths`.
+/// Returns a C++ call's parameters as the interface takes them. For sparse attention and the indexer, lengths become
+/// tensors of type `lengths`.
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                             Handles& handles, aclDataType lengths = ACL_INT64);
 [[nodiscard]] SparseParameters ParametersOf(const SparseAttentionGradArgs& args, const SparseAttentionOptions& options,

@@ -13,8 +13,8 @@
 
 namespace fa::test {
 
-/// A copy of an f32 tensor. Neighbouring elements of a row lie three apart, and the first element of the tensor is
-/// element 5 of the memory.
+/// A copy of an f32 tensor, whose first element is element 5 of the memory. Within a row, neighbouring elements lie
+/// three apart.
 class Spread {
  public:
   explicit Spread(const TensorView& dense) : shape_(dense.shape.begin(), dense.shape.end()) {

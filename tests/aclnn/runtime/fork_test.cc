@@ -1,5 +1,5 @@
-// A child of fork has the memory of its parent but none of the parent's threads. The child works with streams of its
-// own, gets an error for objects that belong to the parent, and ends like any other process.
+// A forked child has its parent's memory but none of its threads. The child works with new streams, gets an error for
+// objects that belong to the parent, and ends like any other process.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Tests of loading and unloading the library, and of work in the last moments of a process.
+// Tests loading and unloading the library, and work during the end of a process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -406,7 +406,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   std::vector<float> elsewhere(call.out().size(), NAN);
   call.Plan();
   ASSERT_EQ(aclSetAclOpExecutorRepeatable(call.executor), ACLNN_SUCCESS);
-  // aclSetTensorAddr counts query, key, value, softmaxMax, softmaxSum, attentionOut.
+  // aclSetTensorAddr numbers the tensors: query, key, value, softmaxMax, softmaxSum, attentionOut.
   auto* out = const_cast<aclTensor*>(call.p.out);
   ASSERT_EQ(aclSetTensorAddr(call.executor, 5, out, elsewhere.data()), ACLNN_SUCCESS);
   ASSERT_EQ(call.Start(stream_), ACLNN_SUCCESS);
@@ -415,7 +415,7 @@ TEST_F(Streams, TensorsMayMoveBetweenRuns) {
   EXPECT_EQ(elsewhere, std::vector<float>(elsewhere.size(), 1.0F));
   EXPECT_EQ(aclSetTensorAddr(call.executor, 6, out, elsewhere.data()), ACLNN_ERR_PARAM_INVALID);
 
-  // Inputs are query, key, value; outputs are softmaxMax, softmaxSum, attentionOut.
+  // aclSetInputTensorAddr numbers query, key, value, and aclSetOutputTensorAddr softmaxMax, softmaxSum, attentionOut.
   const std::vector<float> value(4 * SmallCall::kSize, 2.0F);
   std::vector<float> again(elsewhere.size(), NAN);
   auto* given = const_cast<aclTensor*>(call.p.value);

@@ -247,7 +247,7 @@ TEST_P(BackwardKernelsTest, BiasGradientScalesOrAddsTheRowsInUse) {
   ForEachCase(check, Axis{"keys", {1, 3, 8, 17}}, Axis{"accumulate", {false, true}});
 }
 
-/// A row of numbers in a type, with NaN after it, and the same numbers as floats.
+/// A row of `dtype` numbers, followed by NaN, and the same numbers as floats.
 struct TypedRow {
   TypedRow(const RowKernels& kernels, DType of, int64_t n, uint32_t seed)
       : dtype(of), bytes(static_cast<size_t>(n + 64) * SizeOf(of), 0xff), numbers(static_cast<size_t>(n)) {
@@ -287,7 +287,7 @@ TEST_P(BackwardKernelsTest, NarrowTakesEveryTypeAndTail) {
     for (int64_t r = 0; r < 3; ++r) {
       for (int64_t c = 0; c < n; ++c) {
         const double exact = 2.0 * from.at(r, c);
-        // The bound is half an ulp of the type. The absolute term is for f16 subnormals, which are multiples of 2^-24.
+        // The bound is half an ulp of the type. The term 2^-25 is for f16 subnormals, which are multiples of 2^-24.
         ASSERT_NEAR(back[static_cast<size_t>(r * n + c)], exact, rounding * std::fabs(exact) + 0x1p-25);
       }
       ASSERT_EQ(out[static_cast<size_t>(r * (n + 2) * element)], 0xa5);

@@ -1,5 +1,6 @@
 // Tests products that skip masked pairs. A masked pair contributes exactly nothing, even if its value is NaN or inf:
-// the bits are those of the plain product of 0 and the weight 0. In all other pairs, NaN and inf reach the result.
+// the bits are those of the plain product in which its value and its weight are 0. In all other pairs, NaN and inf
+// reach the result.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -98,7 +99,7 @@ struct MaskedWeights {
 
 /// Counts the elements of exact products by kind.
 struct Seen {
-  /// Returns whether an element is not finite exactly if it sees a poisoned value, and else has the plain bits.
+  /// Succeeds if the element is not finite where it sees a poisoned value, and elsewhere has the bits of `plain`.
   [[nodiscard]] testing::AssertionResult Agree(float exact, float plain, bool sees) {
     ++(sees ? spoilt : same);
     if (std::isfinite(exact) != sees && (sees || EqualBits(exact, plain))) return testing::AssertionSuccess();

@@ -211,8 +211,8 @@ TEST_P(FewRowAttendTest, EqualsTheDoubleSoftmaxWhereverTheKeysAreCut) {
             max = std::max(max, s);
             magnitude = std::max(magnitude, size);
           }
-          // Each addition of a score adds an error of one ulp of its partial sums. An error e of the exponent changes a
-          // probability by at most e times the probability.
+          // Each addition in a score is off by one ulp of a partial sum. If the exponent is off by e, the probability
+          // changes by at most e times itself.
           const double score_error = kEps * static_cast<double>(d + 1) * magnitude;
           // Kernels of pairs compute the exponential by a shorter polynomial. The exponential of other kernels is off
           // by 2 ulp, and its argument and its factor are rounded too.

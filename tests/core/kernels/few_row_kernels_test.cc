@@ -1,4 +1,4 @@
-// Compares the kernels of few rows of every line of the registry with computations in double.
+// Compares the kernels for few rows on every line of the registry with computations in double.
 
 #include <bit>
 #include <cmath>

@@ -15,7 +15,7 @@
 namespace fa::core::kernels {
 namespace {
 
-/// Returns the levels of this CPU that have kernels of their own.
+/// Returns the levels of this CPU that have their own indexer kernels.
 std::vector<Isa> IndexerLevels() {
   std::vector<Isa> levels;
   for (const Isa isa : AllIsas()) {

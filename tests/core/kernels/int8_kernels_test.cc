@@ -172,7 +172,7 @@ TEST_P(Int8KernelsTest, NoProbabilityPassesOne) {
   const int64_t width = kernels().width;
   for (int step = 0; step < 4000; ++step) {
     std::vector<float> s(static_cast<size_t>(4 * width)), max(static_cast<size_t>(width), 0), sum(max);
-    // The scores lie around 0 and around -1/2. At -1/2 the polynomial's argument changes its sign.
+    // The scores lie just below 0 or just below -1/2, where the polynomial's argument changes its sign.
     for (int64_t lane = 0; lane < width; ++lane) {
       const auto distance = static_cast<float>(step * width + lane) * 0x1p-24f;
       s[static_cast<size_t>(lane)] = step % 2 == 0 ? -distance : -0.5f - distance;

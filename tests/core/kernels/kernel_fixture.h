@@ -76,7 +76,7 @@ class Matrix {
   [[nodiscard]] int64_t stride() const { return stride_; }
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] int64_t columns() const { return columns_; }
-  /// Returns this matrix with its rows as columns, without gaps.
+  /// Returns the transposed matrix, without gaps.
   [[nodiscard]] Matrix Transposed() const {
     Matrix turned(columns_, rows_, rows_, 0);
     for (int64_t r = 0; r < rows_; ++r) {
@@ -106,9 +106,9 @@ inline Matrix RowOf(int64_t width, float value) {
   return row;
 }
 
-/// Expects that every element of the first `columns` columns is start(row, column) plus `count` terms
-/// term(row, column, i), in `roundings` operations that round once each, or twice without FMA, and that nothing was
-/// written outside the matrix.
+/// Expects that every element of the first `columns` columns is start(row, column) plus `count` terms term(row, column,
+/// i), within the error of `roundings` operations. Each rounds once with FMA, and twice without. Also expects that
+/// nothing was written outside the matrix.
 template <typename Start, typename Term>
 void ExpectSums(const Matrix& got, int64_t columns, int64_t count, int64_t roundings, const Start& start,
                 const Term& term) {
@@ -127,12 +127,12 @@ void ExpectSums(const Matrix& got, int64_t columns, int64_t count, int64_t round
   ASSERT_TRUE(got.Intact());
 }
 
-/// Returns whether the bits are the same. Any NaN equals any other, because the instruction decides which operand's
-/// payload an FMA keeps.
+/// Returns whether two numbers have the same bits. Any two NaN are equal, because the instruction decides which
+/// operand's payload an FMA keeps.
 inline bool EqualBits(float x, float y) {
   return (std::isnan(x) && std::isnan(y)) || std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
 }
-/// Returns whether all elements have the same bits, and nothing was written outside of `got`.
+/// Returns whether all elements have the same bits, and nothing was written outside `got`.
 inline testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) {
   for (int64_t r = 0; r < want.rows(); ++r) {
     for (int64_t c = 0; c < want.columns(); ++c) {
@@ -145,7 +145,8 @@ inline testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) 
   return testing::AssertionSuccess();
 }
 
-/// Expects that row_max is the maximum of `before` and all scores of its lane in `s`, which a pass has written.
+/// Expects that each lane's row_max is the maximum of `before` and of the lane's scores in `s`, which a kernel has just
+/// written.
 inline void ExpectRaised(const Matrix& row_max, float before, const Matrix& s, int64_t keys, int64_t width) {
   for (int64_t lane = 0; lane < width; ++lane) {
     float want = before;

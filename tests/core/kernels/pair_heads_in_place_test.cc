@@ -33,7 +33,7 @@ class ScatteredRows {
     // Kernels only fetch these addresses ahead, so any readable address will do.
     addresses_.resize(static_cast<size_t>(rows + kAhead), addresses_.back());
   }
-  /// Returns the list of addresses of all rows and of `ahead` rows more.
+  /// Returns the addresses of all rows, and `ahead` further addresses.
   [[nodiscard]] std::span<const std::byte> ListFor(int64_t ahead) const {
     return std::as_bytes(std::span(addresses_).first(static_cast<size_t>(rows() + ahead)));
   }

@@ -92,7 +92,7 @@ TEST_P(RowKernelsTest, WidenAndTest) {
     }
   };
   ForEachCase(check, Axis{"n", {1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 65}}, Axis{"bad", {kInf, -kInf, kNan}});
-  // Every 16-bit pattern is tested, because widening is exact.
+  // Widening is exact, so the result of every 16-bit pattern is known exactly.
   std::vector<uint16_t> patterns(65536);
   for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
   std::vector<float> wide(patterns.size());

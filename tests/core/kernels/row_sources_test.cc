@@ -68,15 +68,15 @@ Results Multiply(const StripKernels& kernels, const RowBlock& k, const RowBlock&
   results.row_max.resize(static_cast<size_t>(kernels.width), kMaskedScore);
   kernels.scores(k, keys, panel.data(), kColumns, false, results.scores.data(), results.row_max.data());
   std::vector<float> p = results.scores;
-  p.resize(p.size() + static_cast<size_t>(kernels.width));  // if `keys` is odd, kernels of pairs read one more row of
-                                                            // p, which is 0
+  p.resize(p.size() + static_cast<size_t>(kernels.width));  // kernels of pairs read a row of 0 after an odd last key
   if (kernels.pairs.pair_keys != nullptr) kernels.pairs.pair_keys(results.scores.data(), keys, p.data());
   results.product.resize(static_cast<size_t>(kColumns * kernels.width));
   kernels.product(v, keys, p.data(), kColumns, nullptr, results.product.data());
   return results;
 }
 
-/// Returns the tables of all levels that this CPU has, of its bf16 pairs, and of the emulated tile unit.
+/// Returns the kernel table of each level that this CPU has, the table for its bf16 pairs, and that of the emulated
+/// tile unit.
 std::vector<const KernelTable*> Tables() {
   std::vector<const KernelTable*> tables;
   for (const Level& level : Levels()) {

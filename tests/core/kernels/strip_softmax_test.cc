@@ -1,5 +1,5 @@
-// Compares the softmax of every set of strip kernels of the registry, on every level that this CPU has, with
-// computations in double.
+// Compares the softmax with computations in double, for every set of strip kernels in the registry, on every level that
+// this CPU has.
 
 #include <algorithm>
 #include <bit>

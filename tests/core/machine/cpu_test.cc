@@ -105,7 +105,7 @@ TEST(DetectIsa, IsWhatTheCpuReportsOrMoreWhereMoreIsAssumed) {
 TEST(HighestIsa, OfAarch64ComesFromTheKernelsWords) {
   constexpr uint64_t kAsimd = 1u << 1, kDotprod = 1u << 20, kI8mm = 1u << 13, kBf16 = 1u << 14;
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd}), Isa::kNeon);
-  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);  // counts only with Dotprod
+  EXPECT_EQ(HighestIsa({.hwcap = kAsimd, .hwcap2 = kI8mm | kBf16}), Isa::kNeon);  // both need Dotprod
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod}), Isa::kNeonDotprod);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kI8mm | kBf16}), Isa::kNeonBf16);
   EXPECT_EQ(HighestIsa({.hwcap = kAsimd | kDotprod, .hwcap2 = kBf16}), Isa::kNeonDotprod);

@@ -101,7 +101,7 @@ TEST(ClaimState, AClaimedTaskThatWaitsGoesToWhoCompletesItsLastPredecessor) {
   EXPECT_EQ(claims.Next(1), 1);
   EXPECT_EQ(claims.Next(0), 0);
   EXPECT_EQ(claims.Complete(1, 1).next, ClaimState::kNone);
-  EXPECT_EQ(claims.Next(1), ClaimState::kNone);  // claims 2, which waits for 0
+  EXPECT_EQ(claims.Next(1), ClaimState::kNone);  // claims task 2, which waits for task 0
   const ClaimState::Released released = claims.Complete(0, 0);
   EXPECT_EQ(released.next, 2);
   EXPECT_EQ(released.queued, 0);

@@ -1,4 +1,4 @@
-// Makes random calls that merge results by lse or move rows of caches.
+// Makes random calls that merge results by their lse, and calls that scatter or gather rows of caches.
 #include "fuzz/calls/families.h"
 #include "ops/cache/cache_case.h"
 #include "ops/dense/merge_by_lse_case.h"
@@ -11,7 +11,7 @@ class MergeLseCall : public PlannedCall<MergeByLseProblem, MergeByLseCase> {
   explicit MergeLseCall(const MergeByLseCase& c) : PlannedCall(c, PlanMergeByLse, MergeByLse) {
     MergeLseCall::Restore();
   }
-  /// Restores the arguments. The lists are copies in this object, so that they may change.
+  /// Restores the arguments. Their lists become copies in this object, which the fuzzer may change.
   void Restore() override {
     PlannedCall::Restore();
     lse_.assign(args_.lse.begin(), args_.lse.end());
@@ -25,7 +25,7 @@ class MergeLseCall : public PlannedCall<MergeByLseProblem, MergeByLseCase> {
   std::vector<TensorView> lse_, local_out_;
 };
 
-/// A call that leaves a part of its outputs as it was.
+/// A call that does not write all elements of its outputs.
 template <typename Problem, typename Case>
 class CacheCall : public PlannedCall<Problem, Case> {
  public:

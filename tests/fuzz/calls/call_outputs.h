@@ -9,7 +9,7 @@
 
 namespace fa::test {
 
-/// Copies of the elements of all outputs of a call, in the order of the arguments' fields.
+/// Copies of all outputs of a call, element by element, in the order of the arguments' fields.
 class CallOutputs {
  public:
   explicit CallOutputs(FuzzCall* call);

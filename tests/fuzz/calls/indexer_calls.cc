@@ -1,4 +1,4 @@
-// Makes random calls of the lightning indexer, forward and backward, of its statistics and of its losses.
+// Makes random calls of the lightning indexer (forward, backward, statistics) and of its losses.
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// If an argument of an operator is wrong, the argument() of the status is the name of that argument.
+// If an operator's argument is wrong, the argument() of the status names it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

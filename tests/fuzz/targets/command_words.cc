@@ -129,8 +129,8 @@ const std::vector<std::string>& OptionNames() {
   return names;
 }
 
-/// Returns a number that is small, or too large for any memory. A command with a number between these would compute for
-/// a long time.
+/// Returns a number that is small, negative, or too large for any memory. A command with a number between these would
+/// compute for a long time.
 std::string NumberText(InputBytes& input) {
   switch (input.Below(4)) {
     case 0: return std::to_string(int64_t{1} << (40 + input.Below(23)));

@@ -27,7 +27,7 @@ struct GradCall {
   }
 
   [[nodiscard]] Result<ops::BoundAttentionGrad> Bind() const;
-  /// Binds the call, then checks the same arguments as those of a run.
+  /// Binds the call, then checks its arguments with CheckGradRunArgs.
   [[nodiscard]] Status Run() const;
   [[nodiscard]] AttentionGradArgs WithLengths() const;
 

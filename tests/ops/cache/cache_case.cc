@@ -16,10 +16,10 @@ using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
 
-/// Which tensor of a case is made or filled. Each has bytes and strides of its own.
+/// The tensors of a case. A tensor's number decides about its random bytes and strides.
 enum Part : int64_t { kKey, kValue, kKeyCache, kValueCache, kSlots, kSources, kTable, kLengths, kOffsets };
 
-/// Returns strides under which dimensions lie in any order and with gaps.
+/// Returns strides under which the dimensions are nested in a random order, with gaps.
 Dims AnyStride(const Dims& shape, uint64_t seed, Part part) {
   std::vector<int> order(static_cast<size_t>(shape.rank()));
   std::iota(order.begin(), order.end(), 0);
@@ -49,7 +49,7 @@ int64_t At(const Tensor& tensor, std::initializer_list<int64_t> index) {
   return offset;
 }
 
-/// Sets every byte of a tensor's elements to a random one.
+/// Sets every byte of the tensor's elements to a random value.
 void FillBytes(const Tensor& tensor, uint64_t seed, Part part) {
   if (Extent(tensor.shape(), tensor.stride()) == 0) return;
   int64_t drawn = 0;
@@ -224,7 +224,8 @@ void ScatterProblem::RestoreInputs() const {
 }
 
 AssertionResult ScatterProblem::MatchesReference() const {
-  std::vector<int64_t> row_of(static_cast<size_t>(case_.pages * case_.page_rows), -1);  // the last row of each place
+  // for each place of the cache, the last row that goes there
+  std::vector<int64_t> row_of(static_cast<size_t>(case_.pages * case_.page_rows), -1);
   for (int64_t t = 0; t < case_.rows; ++t) {
     if (slot_values_[t] >= 0) row_of[slot_values_[t]] = source_values_[t];
   }

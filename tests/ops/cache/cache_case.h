@@ -12,25 +12,25 @@
 
 namespace fa::test {
 
-/// What scatter and gather have in common. `seed` also decides the strides of every tensor.
+/// What the descriptions of a scatter and of a gather share. `seed` also decides the strides.
 struct CacheCase {
   uint64_t seed = 1;
   CacheForm form = CacheForm::kBnBsND;
-  bool flat = false;  ///< NZ: the cache has rank 4, not 5
+  bool flat = false;  ///< for kNZ: the cache has rank 4 instead of 5
   DType key_type = DType::kF16, value_type = DType::kF16, index_type = DType::kI32;
   int64_t rows = 5, heads = 2, key_size = 8, value_size = 8, chunk = 4;
   int64_t pages = 3, page_rows = 4;
-  bool any_strides = false;  ///< dimensions lie in any order, with gaps
+  bool any_strides = false;  ///< dimensions are nested in a random order, with gaps
   Placement placement = {};
 };
 
 struct ScatterCase : CacheCase {
   bool has_value = true;
-  int64_t source_rows = -1;  ///< rows of key and value if there is a list of source rows, else -1
+  int64_t source_rows = -1;  ///< rows of key and value if source_rows is given; otherwise -1
 };
 
 struct GatherCase : CacheCase {
-  bool flat_rows = false;  ///< NZ of rank 4: the outputs are [T, N*D]
+  bool flat_rows = false;  ///< for kNZ of rank 4: the outputs are [T, N*D]
   bool cumulative = false, has_offset = false;
   int64_t sequences = 2, table_columns = 3;
 };
@@ -41,7 +41,7 @@ std::ostream& operator<<(std::ostream& out, const GatherCase& c);
 [[nodiscard]] ScatterCase RandomScatterCase(uint64_t seed);
 [[nodiscard]] GatherCase RandomGatherCase(uint64_t seed);
 
-/// Rows [T, N, D] or [T, N*D], and a cache, with the place of each element.
+/// Rows [T, N, D] or [T, N*D], and a cache. The functions return the address of an element in each.
 struct CachedRows {
   Tensor rows, cache;
   int64_t heads = 1, size = 1, chunk = 1;
@@ -51,7 +51,7 @@ struct CachedRows {
   [[nodiscard]] std::byte* CacheElement(int64_t page, int64_t row, int64_t n, int64_t d) const;
 };
 
-/// A scatter of random bytes in guarded buffers. Some rows have no place, and some share one.
+/// A scatter of random bytes in guarded buffers. Some rows have no place in the cache, and some share a place.
 class ScatterProblem {
  public:
   explicit ScatterProblem(const ScatterCase& c);
@@ -61,9 +61,9 @@ class ScatterProblem {
   [[nodiscard]] ScatterRowsArgs args() const;
   [[nodiscard]] ScatterRowsOptions options() const { return {.form = case_.form}; }
   [[nodiscard]] Snapshot TakeSnapshot() const;
-  /// Writes the bytes that the caches hold before the call.
+  /// Sets the caches to the bytes that they hold before the call.
   void RestoreInputs() const;
-  /// Compares every byte of the caches.
+  /// Compares every byte of the caches with the expected one.
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:
@@ -73,7 +73,7 @@ class ScatterProblem {
   std::vector<int64_t> slot_values_, source_values_;
 };
 
-/// A gather of random bytes in guarded buffers. Some pages of the table do not exist.
+/// A gather of random bytes in guarded buffers. The table has some pages that do not exist.
 class GatherProblem {
  public:
   explicit GatherProblem(const GatherCase& c);
@@ -83,9 +83,9 @@ class GatherProblem {
   [[nodiscard]] GatherRowsArgs args() const;
   [[nodiscard]] GatherRowsOptions options() const { return {.form = case_.form, .cumulative = case_.cumulative}; }
   [[nodiscard]] Snapshot TakeSnapshot() const;
-  /// Writes the bytes that the outputs hold before the call.
+  /// Sets the outputs to the bytes that they hold before the call.
   void RestoreInputs() const;
-  /// Compares every byte of the outputs.
+  /// Compares every byte of the outputs with the expected one.
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:

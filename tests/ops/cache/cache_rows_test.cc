@@ -1,4 +1,4 @@
-// Rows that go into a paged cache and come out of it, by hand and against byte loops.
+// Tests ScatterRows and GatherRows, with results worked out by hand and with byte-wise loops.
 #include "fa/cache_rows.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A scatter of T rows of 2 heads of 3 columns into 3 pages of 4 rows, whose arguments a test changes.
+/// A scatter of T rows with 2 heads of 3 columns into 3 pages of 4 rows. A test may change its arguments.
 struct SmallScatter {
   std::vector<float> key = std::vector<float>(24), value = key;
   std::vector<float> key_cache = std::vector<float>(72, -1.0F), value_cache = key_cache;
@@ -58,7 +58,7 @@ TEST(ScatterRows, ChecksAllPlacesBeforeItWrites) {
     EXPECT_EQ(c.key_cache, std::vector<float>(72, -1.0F));
     EXPECT_EQ(c.value_cache, c.key_cache);
   }
-  SmallScatter smaller;  // a place that only the cache of values does not have
+  SmallScatter smaller;  // only the cache of values lacks the place
   smaller.args.value_cache = View(smaller.value_cache, {2, 4, 2, 3});
   EXPECT_THAT(smaller.Run().message(), HasSubstr("slot_mapping[3]=11, want less than 8 (value_cache)"));
   EXPECT_EQ(smaller.key_cache, std::vector<float>(72, -1.0F));
@@ -109,7 +109,7 @@ TEST(ScatterRows, WithoutRowsWritesNothing) {
   EXPECT_EQ(c.key_cache, std::vector<float>(72, -1.0F));
 }
 
-// All forms hold the same elements; this test writes them out once.
+// The random tests compare all forms with loops; this test writes the elements of kNZ out by hand.
 TEST(ScatterRows, ChunksLieAsOnTheDevice) {
   const std::vector<uint16_t> key = {10, 11, 12, 13, 20, 21, 22, 23};  // one row of 2 heads of 4 columns
   const std::vector<int32_t> slots = {1};
@@ -138,7 +138,7 @@ void ExpectTheReferenceOnThreads(const Case& c, Run run) {
   }
 }
 
-// Large enough for a share of the places per thread; many rows share a place.
+// The call is so large that each thread gets a share of the places. Many rows have the same place.
 TEST(ScatterRows, EveryFormOnAnyNumberOfThreads) {
   for (const CacheForm form : {CacheForm::kBnBsND, CacheForm::kBnNBsD, CacheForm::kNZ}) {
     for (const bool any_strides : {false, true}) {
@@ -177,7 +177,7 @@ TEST(GatherRows, EveryFormOnAnyNumberOfThreads) {
   }
 }
 
-/// A gather of 5 and 3 rows from 3 pages of 4 rows of one column, whose arguments a test changes.
+/// A gather of 5 and 3 rows from 3 pages of 4 rows with one column. A test may change its arguments.
 struct SmallGather {
   std::vector<int64_t> cache = std::vector<int64_t>(12), key = std::vector<int64_t>(9, -1), value = key;
   std::vector<int32_t> table = {2, 0, 1, 7}, offsets = {0, 0};
@@ -206,7 +206,8 @@ TEST(GatherRows, PutsSequencesOneAfterAnother) {
 
 TEST(GatherRows, PagesThatDoNotExistAreZeros) {
   SmallGather c;
-  c.offsets = {4, 4};  // the second page of each: 0, and 7, which does not exist; then the table ends
+  // Both sequences begin at their second page: page 0, and page 7, which does not exist. Then the table ends.
+  c.offsets = {4, 4};
   ASSERT_TRUE(c.Run().ok()) << c.Run().message();
   EXPECT_EQ(c.key, (std::vector<int64_t>{0, 1, 2, 3, 0, 0, 0, 0, -1}));
 }

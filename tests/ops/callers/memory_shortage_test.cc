@@ -63,7 +63,7 @@ class MemoryShortage : public testing::TestWithParam<bool> {
   ~MemoryShortage() override { alarm(0); }
 
   /// Makes the call in new processes, as the first call of each. The process has this level, and its default context
-  /// has two threads. In one process after the other, allocation 1, 1 + step, ... fails. `processes` counts the
+  /// has two threads. In process number i, counted from 0, allocation 1 + i * step fails. `processes` counts the
   /// processes.
   void FirstCalls(const OperatorCall& call, Isa isa, int64_t step, int64_t* processes) {
     int64_t place = 1;

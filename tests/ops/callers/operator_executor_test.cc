@@ -1,5 +1,5 @@
-// Tests every operator on two executors. ThreadSanitizer sees all threads of the one on std::threads, and not all of
-// the one on oneTBB. Any order of tasks must give the bits of one thread, without a race.
+// Tests every operator on two executors: one on std::threads, all of which ThreadSanitizer sees, and one on oneTBB. Any
+// order of tasks must give the bits of one thread, without a race.
 
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ std::vector<Isa> FirstAndLast() {
   return {Isa::kPortable, DetectIsa()};
 }
 
-// All levels run here. The tests of ranks, which use threads too, run on two levels only under a sanitizer
+// All levels run here. Under a sanitizer, the tests of ranks, which use threads too, run on only two levels
 // (RankLevels).
 INSTANTIATE_TEST_SUITE_P(EveryLevel, OperatorExecutor,
                          testing::Combine(testing::ValuesIn(EveryLevel()), testing::Values(ExecutorKind::kThreads),

@@ -94,8 +94,7 @@ TEST(Verbose, CountsPackedRowsPastTheLastSequence) {
   AttentionArgs args;
   args.q = args.k = args.v = View(std::as_const(values).data(), {8, 1, 8});
   args.out = View(out.data(), {8, 1, 8});
-  const std::vector<int64_t> lengths = {3, 5};  // wrong: these are lengths of 8 rows in all, but running sums are
-                                                // wanted
+  const std::vector<int64_t> lengths = {3, 5};  // wrong: lengths of 8 rows in all, not running sums
   args.cu_q = args.cu_kv = lengths;
   ops::SetVerbose(true);
   testing::internal::CaptureStderr();

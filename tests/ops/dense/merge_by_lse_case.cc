@@ -17,14 +17,14 @@ using ::testing::AssertionSuccess;
 constexpr double kF32Unit = 0x1p-24;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Returns the tolerance of an output, in f32 units of the sum of the absolute weighted parts. A weight has the error
-/// of an exp (2 units) and of the rounding of its argument (|x| <= 50 here). Each of the n parts adds a product and a
-/// sum to numerator and denominator, and a quotient follows.
+/// Returns an output's tolerance, in f32 units of the sum of |weight * part|. A weight is off by an exp's error (2
+/// units) and by the rounding of its argument (|x| <= 50 here). Each part adds a product and a sum to numerator and
+/// denominator. A quotient follows.
 double Units(int64_t parts) { return 60 + 4 * static_cast<double>(parts); }
 
 reference::LsePart DrawPart(const MergeByLseCase& c, int64_t row, int64_t part) {
   const auto normal = [&](int64_t x) { return RandomNormal(c.seed, Tag::kV, {row, part, x}); };
-  // One row in eight has no keys in any part, and one part in four none in this row.
+  // One row in eight has keys in no part. In the other rows, one part in four has no keys.
   const bool no_row = RandomBits(c.seed, Tag::kChoice, {row, -1}) % 8 == 0;
   const uint64_t kind = RandomBits(c.seed, Tag::kChoice, {row, part}) % 8;
   reference::LsePart drawn;
@@ -122,7 +122,7 @@ AssertionResult MergeByLseProblem::RowMatches(int64_t row) const {
   if (!lse_out_.absent()) {
     const double got = lse_out_.Get(row * lse_out_.stride()[0]);
     const double empty = case_.positive_empty_lse ? kInfinity : -kInfinity;
-    // The sum's relative error becomes an absolute one; the logarithm and the last sum round once each.
+    // The sum's relative error is the logarithm's absolute error. The logarithm and the last addition round once each.
     const bool right =
         std::isinf(want.lse) ? got == empty : std::fabs(got - want.lse) <= units + 4 * kF32Unit * std::fabs(want.lse);
     if (!right) return AssertionFailure() << "lse of row " << row << " = " << got << ", want " << want.lse;

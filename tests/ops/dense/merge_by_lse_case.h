@@ -19,8 +19,8 @@ struct MergeByLseCase {
   DType dtype = DType::kF32;
   int64_t parts = 2, rows = 5, columns = 8;
   bool has_lse = true, positive_empty_lse = false;
-  bool transposed = false;       ///< the columns of all [M, D] tensors lie apart, and the rows side by side
-  int64_t inner = 0, outer = 0;  ///< elements that are left free after each element and each row
+  bool transposed = false;       ///< in [M, D] tensors, column follows column instead of row follows row
+  int64_t inner = 0, outer = 0;  ///< elements that are left free after each element, and after each row or column
   Placement placement = {};
 };
 
@@ -28,7 +28,7 @@ std::ostream& operator<<(std::ostream& out, const MergeByLseCase& c);
 /// Returns a valid case that depends on the seed alone.
 [[nodiscard]] MergeByLseCase RandomMergeByLseCase(uint64_t seed);
 
-/// Random partial results in guarded buffers. In some rows some or all parts have no keys, and their outputs are NaN.
+/// Random partial results in guarded buffers. In some rows, some or all parts have no keys; their outputs are NaN.
 class MergeByLseProblem {
  public:
   explicit MergeByLseProblem(const MergeByLseCase& c);
@@ -38,7 +38,7 @@ class MergeByLseProblem {
   [[nodiscard]] MergeByLseArgs args() const;
   [[nodiscard]] MergeByLseOptions options() const;
   [[nodiscard]] Snapshot TakeSnapshot() const;
-  /// Compares the outputs, within rounding (merge_by_lse_case.cc).
+  /// Compares the outputs with the reference, within rounding (merge_by_lse_case.cc).
   [[nodiscard]] ::testing::AssertionResult MatchesReference() const;
 
  private:

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// A merge of two parts of two rows of one column, whose arguments a test changes.
+/// A merge of two parts, each with two rows of one column. A test may change its arguments.
 struct SmallMerge {
   std::vector<float> lse = {0, 1, 2, -1}, parts = {1, 2, 3, 4}, out = {-7, -7}, lse_out = out;
   std::array<TensorView, 2> lses, outs;
@@ -115,8 +115,8 @@ TEST(MergeByLse, BitsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
-// Attention over a set of keys that is cut into parts, one of them empty for some rows, is the uncut attention. Each
-// output and lse carries the rounding of softmax over 60 keys, which 200 units of f32 cover.
+// If attention is computed over parts of the keys, and a part has no keys for some rows, the merge equals the attention
+// over all keys. 200 units of f32 cover the rounding of a softmax over 60 keys.
 TEST(MergeByLse, OfACutKeySetIsTheUncutAttention) {
   constexpr int64_t kRows = 40, kKeys = 60, kSize = 16;
   std::vector<float> q(kRows * kSize), k(kKeys * kSize), v(k.size());
@@ -126,7 +126,7 @@ TEST(MergeByLse, OfACutKeySetIsTheUncutAttention) {
     v[x] = static_cast<float>(RandomNormal(1, Tag::kV, {x}));
   }
   const auto attend = [&](int64_t begin, int64_t end, std::vector<float>& out, std::vector<float>& lse) {
-    // Query i keeps the keys up to i; a cut begins at `begin`, so its rule is a shifted band.
+    // Query i keeps the keys up to i. The keys of a part begin at `begin`, so the part's mask is a shifted band.
     AttentionArgs args;
     args.q = View(q, {1, 1, kRows, kSize});
     args.k = View(k.data() + begin * kSize, {1, 1, end - begin, kSize});

@@ -36,7 +36,7 @@ reference::PartialRow DrawRow(const MergeCase& c, Side side, int64_t row) {
 
 Layout ResultLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 
-/// Returns the tolerance of an output, which covers the errors of the factors and the rounding of the output.
+/// Returns an output's tolerance, which covers the errors of the factors and the rounding of the output.
 double OutTolerance(DType dtype, double prev, double cur, double want) {
   const double rounding = dtype == DType::kF32 ? 0
                                                : reference::UnitRoundoff(FormatOf(dtype)) * std::fabs(want) +

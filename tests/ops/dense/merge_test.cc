@@ -92,7 +92,7 @@ struct Owned {
   std::vector<std::byte> memory;
 };
 
-// A merge of random partial results. Some rows have no keys in one of the two, or in both.
+// A merge of two random partial results. Some rows have no keys in one of them, or in both.
 class MergeCase {
  public:
   explicit MergeCase(const MergeShape& s)

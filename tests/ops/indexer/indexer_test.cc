@@ -133,7 +133,7 @@ TEST(Indexer, PagesOfEverySize) {
   }
 }
 
-/// Returns a call with one head, D = 1, weight 1 and q = 1. The score of a key is its value, or 0 if the value is
+/// Returns a call with one head, D = 1 and q = 1. A key's score is `weight` times its value, or 0 if the value is
 /// negative.
 IndexerCall ScoresOf(const std::vector<double>& scores, int64_t slots, double weight = 1) {
   IndexerCase c{.heads = 1, .d = 1};

@@ -24,10 +24,10 @@ constexpr double kExpRelative = 4 * kUnit;
 /// u).
 constexpr double kExpMean = 0.4 * kUnit, kExpSixSigma = 8.7 * kUnit;
 
-/// Returns six standard deviations of the error of a sum of n f32 terms. `squares` is the sum of the terms' squares.
-/// Each addition is off by up to u = kUnit times its partial sum. The error is spread evenly, so its variance is a
-/// third of the square of that. The kernel chooses the order of additions. On average over all orders, the squares of
-/// the partial sums add up to at most (n + 1) / 2 (squares + sum^2).
+/// Returns six standard deviations of the error with which f32 adds n terms. `squares` is the sum of the terms'
+/// squares. Each addition is off by up to u = kUnit times its partial sum, spread evenly, so its variance is a third of
+/// the square of this limit. The kernel chooses the order of additions. On average over all orders, the squares of the
+/// partial sums add up to at most (n + 1) / 2 (squares + sum^2).
 double SixSigmaOfSum(int64_t n, double squares, double sum) {
   return 6 * kUnit * std::sqrt(static_cast<double>(n + 1) * (squares + sum * sum) / 6);
 }

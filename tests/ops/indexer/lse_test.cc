@@ -320,8 +320,9 @@ TEST(IndexerLse, MistakesAreNamedAndNothingIsWritten) {
   }
 }
 
-// If a row's maximum is off by e and its sum by the factor 1 + r, all ln y of the row are off by at most e + ln(1 + r).
-// The loss is off by the row's p' times that bound.
+// Returns how far the loss may be off because of the statistics. Let a row's maximum be off by at most e, and its sum
+// by at most r times itself. Then ln y of each key is off by at most e - ln(1 - r), and the row's loss by that times
+// the sum of max(p, 1e-8) over the row.
 double OffByStatistics(const reference::LossProblem& problem, const std::vector<ExpectedOutput>& allowed) {
   double bound = 0;
   const reference::Selection& s = problem.attention.selection;
@@ -339,7 +340,7 @@ double OffByStatistics(const reference::LossProblem& problem, const std::vector<
   return bound;
 }
 
-// With these statistics the dense loss matches the reference, which computes the statistics itself.
+// On statistics of LseCall, the dense loss matches a reference with the same statistics, and one that computes its own.
 TEST(IndexerLse, GivesTheDenseLossItsStatistics) {
   const auto check = [&](DType dtype, Layout layout) {
     LossCase c{.dense = true, .heads = 6, .heads_kv = 3};

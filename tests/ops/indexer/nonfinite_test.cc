@@ -40,7 +40,7 @@ std::vector<ExpectedOutput> WithoutTolerance(const reference::IndexerGradients& 
   return {{"dq", want.dq, {}}, {"dk", want.dk, {}}, {"dweights", want.dweights, {}}};
 }
 
-/// Runs both calls on every level and compares their outputs.
+/// On every level, expects NaN and inf of `call` exactly where `expected` has them, and elsewhere the bits of `finite`.
 template <typename Call>
 void ExpectSpread(const Call& call, const std::vector<ExpectedOutput>& expected, const Call& finite) {
   for (const Isa isa : IsaLevels()) {

@@ -61,7 +61,7 @@ reference::Problem GatheredProblem(const reference::SparseProblem& p) {
   return dense;
 }
 
-/// Returns a problem in which every sequence is a batch element. It has all keys of the sequence, a mask and a bias.
+/// Returns a problem in which every sequence is a batch element, with all its keys, a mask and a bias.
 reference::Problem MaskedProblem(const reference::SparseProblem& p) {
   const reference::Selection& s = p.selection;
   reference::Problem dense = DenseOf(p);

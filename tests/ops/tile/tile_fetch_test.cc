@@ -177,7 +177,7 @@ TEST(TileFetch, ListsRopePartsOfTheBackward) {
   EXPECT_EQ(Listed(fetch), want);
 }
 
-// In this layout a head's rows are not contiguous, so each row is a run of its own.
+// In BSND a head's rows are not contiguous, so each row is a run of its own.
 TEST(TileFetch, HasRoomForTheLargestTileOfTheBackward) {
   constexpr int64_t kRows = tiling::kMaxBlockQ, kKeys = tiling::kMaxColumnKeys;
   BindCall forward({.layout = Layout::kBSND, .sq = kRows, .sk = kKeys, .d = 64, .dv = 64});

@@ -71,7 +71,7 @@ void ExpectEveryRowOnce(const RankCall& call, const RankPlan& plan) {
 TEST(RankPlan, EveryRowIsComputedOnceWithTheKeysThatItKeeps) {
   const auto check = [](Strategy strategy, Cut cut, int ranks, const Mask& mask, bool packed) {
     Sizes sizes{.lengths = {{37, 41}, {0, 3}, {18, 0}, {9, 30}}, .heads = 6, .heads_kv = 3, .mask = mask};
-    if (!packed) sizes.lengths = {{37, 41}, {37, 41}};  // padded elements have one length
+    if (!packed) sizes.lengths = {{37, 41}, {37, 41}};  // without packing, all sequences have one length
     const RankCall call = MakeCall(sizes, packed, cut, ranks, strategy, 4);
     ExpectEveryRowOnce(call, MakeRankPlan(call));
   };
@@ -324,8 +324,7 @@ TEST(RankPlan, ACutOfRowsThatAreSummedAtOnceIsACutOfItsOwn) {
   Sizes sizes;
   sizes.lengths = {{200, 200}, {700, 700}};
   const auto as_one_process = [&](bool backward, Strategy strategy, int64_t summed_rows) {
-    RankCall call =
-        MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // the cut is at row 384, row 184 of its sequence
+    RankCall call = MakeCall(sizes, true, Cut::kContiguous, 2, strategy);  // row 384 is row 184 of its sequence
     call.backward = backward;
     call.summed_rows = summed_rows;
     return MakeRankPlan(call).as_one_process;
@@ -391,7 +390,7 @@ TEST(RankPlan, RanksComputeCopiesWhereTheirRowsChange) {
   EXPECT_THAT(plan.q.Of(0), testing::ElementsAre(PlacedRows{{129, 256}, 0}, PlacedRows{{0, 129}, 127}));
   EXPECT_TRUE(ComputesCopies(call, plan, 0));
   EXPECT_FALSE(ComputesCopies(call, plan, 1));
-  // The bytes hold q and dq, out and its gradient, and two statistics, for all heads.
+  // The bytes are those of q and dq, out and its gradient, and two statistics, for all heads.
   const AttentionProblem& problem = call.problem;
   const auto element = static_cast<int64_t>(SizeOf(problem.dtype)), statistic = static_cast<int64_t>(sizeof(float));
   const int64_t of_row = problem.heads * (element * (2 * problem.d + 2 * problem.dv) + 2 * statistic);

@@ -39,7 +39,7 @@ BackwardCase CaseOf(bool sums) {
   return c;
 }
 
-/// The status and the output elements of a rank.
+/// How a call ended on one rank: its status, its output elements, and the wanted ones.
 struct Ended {
   Status status;
   std::vector<float> outputs, wanted;

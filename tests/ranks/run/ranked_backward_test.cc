@@ -219,7 +219,7 @@ TEST_P(RankedBackward, MovesTheBytesOfThePlan) {
     c.forward.pse = pse;
     if (pse == PseForm::kRow) c.forward.pse_type = reference::PseType::kAddThenScale;
     const BackwardProblem problem(c);
-    const int64_t gathered = 2 * c.forward.heads * 4;  // a rank gets dsink from two ranks and sends it to them
+    const int64_t gathered = 2 * c.forward.heads * 4;  // a rank gets dsink from two ranks and sends its own to both
     const auto check = [&](Cut cut, Strategy strategy) {
       ThreadRanks all(3);
       const RanksRun run = RunRanks(problem, ShardsOf(c, cut, strategy), all, 3, GetParam());

@@ -53,7 +53,7 @@ TEST_P(RankedForwardBias, TakesOneRowOfABiasForAllQueriesWithBothStrategies) {
   }
 }
 
-// A rank with one row of its own passes a bias of one row, even if the other ranks pass biases of more rows.
+// A rank that holds one row passes a bias of one row, even if the other ranks pass more rows.
 TEST_P(RankedForwardBias, ReadsOneRowOfABiasAsTheOtherRanksDo) {
   for (const PseForm pse : {PseForm::kFull, PseForm::kRow}) {
     ForwardCase c = BiasedCase(pse, MaskForm::kNone);

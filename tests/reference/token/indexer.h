@@ -49,7 +49,7 @@ struct IndexerGradients {
 void AddScoreGradient(const IndexerProblem& problem, int64_t token, int64_t key, double d_score,
                       IndexerGradients* gradients);
 
-/// Computes the gradients of the sum of values * d_values over the entries of the lists. d_values is [tokens, slots].
+/// Computes the gradients of sum(values * d_values) over the lists' entries. d_values is [tokens, slots].
 [[nodiscard]] IndexerGradients IndexerBackward(const IndexerProblem& problem, const std::vector<double>& d_values);
 
 }  // namespace reference

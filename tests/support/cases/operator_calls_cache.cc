@@ -1,4 +1,4 @@
-// Small calls of the operators that merge by lse or move rows of caches.
+// Makes small calls of the operators that merge by lse, and of those that scatter or gather rows of caches.
 #include <array>
 #include <span>
 

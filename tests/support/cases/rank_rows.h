@@ -36,7 +36,7 @@ class RankTensors {
   /// Returns a copy of the rank's rows of `whole` along `axis`. If the data of `whole` is null, the copy's data is null
   /// too.
   TensorView Part(const TensorView& whole, int axis, bool queries);
-  /// Returns a copy of the elements of `whole` at these indices of `axis`.
+  /// Copies the elements of `whole` at these indices along `axis`, and returns the copy.
   TensorView Part(const TensorView& whole, int axis, std::vector<int64_t> indices);
   MutableTensorView Part(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);
   /// Returns memory for the rank's rows of an output. Return() copies them to `whole`.

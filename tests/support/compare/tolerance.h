@@ -26,9 +26,9 @@ namespace fa::test {
 ///   smallest number for a subnormal p. Rounding the output adds U |O|.
 class ForwardTolerance {
  public:
-  /// @param operand_unit  the unit roundoff with which operands of both products may be rounded; 0: they are not. A
-  /// sum of D products of total magnitude A is then off by 4 operand_unit sqrt(sum of squares), where the root is
-  /// taken as 1.5 A / sqrt(D), as random numbers have it. For D < 3 it is A.
+  /// @param operand_unit  the unit roundoff if operands of both products may be rounded, otherwise 0. If the magnitudes
+  ///                      of D products add up to A, their sum is then off by 4 operand_unit sqrt(sum of squares). The
+  ///                      root is taken as 1.5 A / sqrt(D), as random numbers have it, and as A for D < 3.
   ForwardTolerance(const reference::Problem& problem, const reference::ForwardResult& exact, DType dtype,
                    double operand_unit = 0);
 

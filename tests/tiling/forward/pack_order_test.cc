@@ -196,8 +196,8 @@ TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
 }
 
-// If workers need not wait for slots of other workers, the efficiency of running the ranges is nearly the balance of
-// the loads.
+// If workers need not wait for other workers' slots, running the ranges is nearly as efficient as the loads are
+// balanced.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   const auto check = [&](int workers, int64_t heads, bool causal) {
     const ForwardPlan plan =

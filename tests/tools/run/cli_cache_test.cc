@@ -1,4 +1,4 @@
-// fa run merge-lse, scatter and gather, and their plans.
+// Tests `fa run` and `fa plan` for merge-lse, scatter and gather.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

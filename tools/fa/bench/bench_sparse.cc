@@ -1,5 +1,5 @@
-// The benchmarks fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss and
-// dense-indexer-kl-loss.
+// fa bench sparse-forward, sparse-backward, indexer, indexer-backward, indexer-kl-loss, dense-indexer-kl-loss: times
+// these operators.
 
 #include <memory>
 

@@ -18,7 +18,7 @@ void FillRandom(Tensor& tensor, uint64_t seed);
 /// Returns a table with the shape of `table` that names every page once. The order is random, and the same in every
 /// run.
 [[nodiscard]] Tensor RandomPages(const TensorView& table);
-/// Returns the rows of one head of a dense tensor of that layout.
+/// Returns one head's rows in a dense tensor of this layout.
 [[nodiscard]] check::HeadRows RowsOf(const Tensor& tensor, Layout layout, const TensorSizes& sizes, int64_t batch,
                                      int64_t head);
 

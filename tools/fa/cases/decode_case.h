@@ -22,13 +22,13 @@ void AddDecodeCaseFlags(CLI::App& command, DecodeCaseFlags& flags);
 /// A decode call. `args` points into this object, which therefore cannot be copied.
 class DecodeCase {
  public:
-  /// Makes tensors with placeholders for data, which are enough to plan. With a compressed --dtype queries are bf16.
+  /// Makes tensors without contents, which are enough to plan. If --dtype is a compressed type, queries are bf16.
   /// Throws UsageError, Failure.
   explicit DecodeCase(const DecodeCaseFlags& flags);
   DecodeCase(const DecodeCase&) = delete;
   DecodeCase& operator=(const DecodeCase&) = delete;
 
-  std::optional<DType> compressed;  ///< the type of compressed keys and values
+  std::optional<DType> compressed;  ///< the type of keys and values if they are compressed
   ForwardCase forward;              ///< the same call on dense keys of the query's type
   int64_t block_size;
   DecodeAttentionArgs args;

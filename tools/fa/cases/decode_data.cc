@@ -11,7 +11,7 @@
 namespace fa::tool {
 namespace {
 
-/// Returns the number of a code of a compressed type. A code of 4 bits is its lower half.
+/// Returns the number that a code of a compressed type stands for. A code of 4 bits is the lower half of `code`.
 float NumberOf(DType type, uint8_t code) {
   if (type == DType::kI8) return static_cast<int8_t>(code);
   if (type == DType::kI4x8) return static_cast<float>((code & 15) ^ 8) - 8;
@@ -36,7 +36,7 @@ DecodeData::DecodeData(const DecodeCase& decode) : case_(decode), dense_(decode.
   v_ = Rearranged(dense_.value(), case_.args.v[0], case_.forward.dv);
 }
 
-/// Lists the numbers of the codes, which bf16 holds exactly: the largest that random data needs, and no NaN.
+/// Lists codes with their numbers, which bf16 holds exactly. Numbers above 16 and NaN are left out.
 void DecodeData::MakeCodes() {
   const DType type = *case_.compressed;
   unit_ = type == DType::kI8 ? 1.0f / 32 : type == DType::kI4x8 ? 0.5f : 1.0f;
@@ -62,8 +62,8 @@ float DecodeData::Compress(float number, std::byte* row, int64_t column) const {
   return nearest->first;
 }
 
-/// Returns the rows of a dense tensor in the form that the call takes. With compressed keys, the dense rows become the
-/// numbers that the compressed rows represent.
+/// Returns the rows of `dense` in the form that the call takes. If keys are compressed, replaces the elements of
+/// `dense` by the numbers that the codes stand for.
 Tensor DecodeData::Rearranged(Tensor& dense, const TensorView& like, int64_t d) const {
   const ForwardCase& forward = case_.forward;
   const TensorSizes sizes{.batch = forward.batch, .seq = forward.sk, .heads = forward.heads_kv, .d = d};

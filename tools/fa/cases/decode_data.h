@@ -31,16 +31,17 @@ class DecodeData {
 
  private:
   void MakeCodes();
-  /// Stores the nearest code of a number, and returns the number that it stands for.
+  /// Stores the code whose number is nearest, and returns that number.
   [[nodiscard]] float Compress(float number, std::byte* row, int64_t column) const;
   [[nodiscard]] Tensor Rearranged(Tensor& dense, const TensorView& like, int64_t d) const;
 
   const DecodeCase& case_;
   ForwardData dense_;
   Tensor table_, scale_;
-  std::vector<std::pair<float, uint8_t>> codes_;  // the numbers that compressed elements may have, ascending
-  float unit_ = 1;                                // the scale of compressed elements
-  Tensor k_, v_;  // keys and values in pages or compressed; if empty, the call takes dense_'s
+  std::vector<std::pair<float, uint8_t>> codes_;  // the numbers and codes of compressed elements, ascending
+  float unit_ = 1;                                // the scale of all compressed elements
+  // Keys and values in pages or compressed. If empty, the call takes those of dense_.
+  Tensor k_, v_;
   TensorView k_view_, v_view_;
 };
 

@@ -47,8 +47,7 @@ class ForwardData {
   Tensor q_, k_, v_, out_;
 };
 
-/// Returns all rows of queries or keys, which are `length` per sequence. In TND the rows of all sequences count
-/// together.
+/// Returns one interval with all rows of queries or of keys: [0, length), or in TND [0, batch * length).
 [[nodiscard]] std::vector<SequenceShards::Interval> AllRows(const ForwardCase& forward, int64_t length);
 
 /// Returns whether the case's rule and dense mask let query row `row` see the key.

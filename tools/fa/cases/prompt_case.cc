@@ -3,8 +3,8 @@
 namespace fa::tool {
 namespace {
 
-// Random bytes have a standard deviation of 74, and products of D pairs of them one of 74^2 sqrt(D). With the default
-// scale of 1/sqrt(D), scores have one of 74^2.
+// A random byte has a standard deviation of 74, so a sum of D products of two bytes has 74^2 sqrt(D). With the default
+// scale of 1/sqrt(D), a score has 74^2.
 constexpr float kDeq1 = 1.0F / (74 * 74), kQuant1 = 127, kDeq2 = 1.0F / (127 * 74);
 
 TensorView Scale(const float* value) { return {value, DType::kF32, {1}, {}}; }

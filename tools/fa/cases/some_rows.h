@@ -11,7 +11,7 @@ namespace fa::tool {
 
 /// The rows of a tensor that one rank holds. All sequences of the tensor have equally many rows.
 struct HeldRows {
-  // The rows in each sequence, or if packed, in all sequences together.
+  // The numbers of the rows within each sequence, or if packed, within all sequences together.
   const std::vector<SequenceShards::Interval>& intervals;
   int64_t batch = 0, heads = 0;
   int64_t length = 0;  ///< rows of a sequence

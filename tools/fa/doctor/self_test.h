@@ -19,8 +19,7 @@ struct SelfTestResult {
   std::string peak = {};                ///< the level's arithmetic unit for the type: "bf16 tile products"
   double peak_gflops = 0;               ///< the unit's rate on the same threads, measured around the best call
   std::optional<double> fraction = {};  ///< gflops / peak_gflops; nothing if no round was quiet (bracketed_rounds.h)
-  bool above_peak = false;              ///< calls were faster than the unit and no round was quiet, so the rates are
-                                        ///< doubtful
+  bool above_peak = false;              ///< calls beat the unit and no round was quiet, so the rates are doubtful
   std::string wrong = {};               ///< what is wrong, or why nothing was tested; the errors and rates are then 0
 };
 

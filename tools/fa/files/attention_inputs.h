@@ -46,7 +46,7 @@ void AddNumberFlags(CLI::App& command, Options& options, const Only&... only) {
 /// Adds the flags that change scores and are no numbers: --query-rope, --key-rope, masks, --pse with its type, --sink.
 /// @param pse_types  the help text of --pse-type
 void AddScoreFlags(CLI::App& command, AttentionFlags& flags, const char* pse_types);
-/// Adds all flags.
+/// Adds every flag of AttentionFlags.
 void AddAttentionFlags(CLI::App& command, AttentionFlags& flags);
 
 /// The call that the flags and files describe. `args` points into this object, which therefore cannot be copied.

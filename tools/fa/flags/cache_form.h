@@ -7,7 +7,7 @@
 
 namespace fa::tool {
 
-/// Returns the form that "BnBsND", "BnNBsD" or "NZ" names; "" stands for the first. Throws UsageError naming --form.
+/// Returns the form with the name "BnBsND", "BnNBsD" or "NZ"; "" means the first. Throws UsageError that names --form.
 [[nodiscard]] CacheForm ParseCacheForm(const std::string& text);
 
 }  // namespace fa::tool

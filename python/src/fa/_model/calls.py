@@ -1,4 +1,4 @@
-"""Counts the calls of `fa` by each module of a model."""
+"""Counts, for each module of a model, its calls of `fa`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _calls: weakref.WeakKeyDictionary[Module, int] = weakref.WeakKeyDictionary()
 
 
 def count(module: Any) -> None:
-    """Counts one call of a module. Calls in compiled models are not counted."""
+    """Counts one call of `fa` by a module. Calls inside compiled code are not counted."""
     if isinstance(module, Module) and not torch.compiler.is_compiling():
         _calls[module] = _calls.get(module, 0) + 1
 
@@ -26,7 +26,7 @@ def report(model: Module) -> str:
     """Returns which attention modules of `model` have run on `fa` so far: one line per class, with modules and calls.
 
     Modules whose class name contains "Attention" and that never called `fa` have lines of their own. Calls inside
-    torch.compile are not counted: run the model once without torch.compile. Raises TypeError for anything but a
+    compiled code are not counted, so run the model once without torch.compile. Raises TypeError for anything but a
     module.
     """
     if not isinstance(model, Module):

@@ -1,10 +1,10 @@
 """Masks of transformers as intervals: which keys each row looks at, in O(rows) memory.
 
-transformers describes a mask by a function of indices, made of nested closures, and by a padding mask. Most functions
-that it makes itself (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per
-row. The ends of these intervals do not decrease from row to row. Contiguous padding preserves both properties. Such
-masks become int32 [B, 1, Sq, 2]. All other masks become the mask that transformers makes for "sdpa": bool
-[B, 1, Sq, Sk]. Layers get either form inside a `ModelMask`, which stands for eager's mask.
+transformers describes a mask by a function of indices, made of nested closures, and by a padding mask. Most of its own
+functions (causal, windows, chunks, packed sequences, blocks, both directions) keep one interval of keys per row, whose
+begin and end do not decrease from row to row. This stays true if padding has no gaps. A mask of such intervals becomes
+int32 [B, 1, Sq, 2]. Any other mask becomes the mask that transformers makes for "sdpa", bool [B, 1, Sq, Sk]. Layers get
+either form inside a `ModelMask`, which acts as eager's mask.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .ops import causal_rows, rows_inside
 
 
 class Unlisted(Exception):
-    """Raised for a mask that is not known to keep one interval of keys per row."""
+    """Raised for a mask that may keep more than one interval of keys per row."""
 
 
 class Size(NamedTuple):
-    """The sizes of a mask, and the positions of its first row and first key in the whole sequence."""
+    """The sizes of a mask, and the positions that its first row and its first key have in the whole sequence."""
 
     batch: int
     rows: int
@@ -37,7 +37,7 @@ class Size(NamedTuple):
 
 
 class _Interval(NamedTuple):
-    """Each row keeps the keys first <= j <= last, in positions of the whole sequence. Both tensors are [B|1, Sq]."""
+    """Row i keeps the keys first[i] <= j <= last[i], as positions in the whole sequence. Both are [B|1, Sq]."""
 
     first: Tensor
     last: Tensor
@@ -50,7 +50,7 @@ class _Interval(NamedTuple):
 
 
 def _codes() -> dict[Any, str]:
-    """Returns the names of the kinds of transformers' mask functions, by their code objects."""
+    """Returns the kinds of transformers' mask functions, by code object: {code: name of the kind}."""
     utils = masking_utils
     makers = {
         "window": utils.sliding_window_overlay(1),
@@ -71,8 +71,7 @@ _CODES = _codes()
 
 
 def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
-    """Returns the kind of a mask function, and the variables that its closure holds. Raises Unlisted for another
-    function."""
+    """Returns the kind of a mask function, and the variables in its closure. Raises Unlisted for any other function."""
     code = getattr(function, "__code__", None)
     kind = _CODES.get(code)
     if kind is None:
@@ -82,11 +81,11 @@ def parts_of(function: Callable) -> tuple[str, dict[str, Any]]:
 
 
 def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -> _Interval:
-    """Returns the interval that `function` keeps for each row. The rows stand at `place` [1, Sq] in the tensors and at
-    `position` [B|1, Sq] in their own sequence."""
+    """Returns the interval of keys that `function` keeps for each row. A row is at `place` [1, Sq] in the tensors and
+    at `position` [B|1, Sq] in its own packed sequence."""
     kind, held = parts_of(function)
     every = _Interval(torch.full_like(place, size.kv_offset), torch.full_like(place, size.kv_offset + size.keys - 1))
-    back = place - position  # added to a position, this gives a place
+    back = place - position  # position + back is a place
     match kind:
         case "all":
             return every
@@ -114,8 +113,7 @@ def _interval(function: Callable, size: Size, place: Tensor, position: Tensor) -
 
 
 def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the first and last place of a run of equal `names` [B, S]: the run around each entry of `place`
-    [1, Sq]."""
+    """Returns the first and the last place of the run of equal `names` [B, S] that contains each `place` [1, Sq]."""
     steps = torch.arange(names.shape[1], device=names.device)
     changes = torch.ones_like(names, dtype=torch.bool)
     changes[:, 1:] = names[:, 1:] != names[:, :-1]
@@ -127,9 +125,8 @@ def _runs(names: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, position: Tensor) -> _Interval:
-    """Returns for each row the interval of a rule (the first part) joined with the block that the row is in (the second
-    part). Raises Unlisted for other parts, for a block that is not one run of positions, and for a block that lies
-    apart from the rule's interval."""
+    """Returns, for each row, a rule's interval (the first part) joined with the row's block (the second part). Raises
+    Unlisted for any other parts, for a block that is not one run of positions, and for a gap between the two."""
     base, *blocks = parts
     if len(blocks) != 1:
         raise Unlisted
@@ -155,8 +152,8 @@ def _with_blocks(parts: tuple[Callable, ...], size: Size, place: Tensor, positio
 
 
 def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """Returns the [begin, end) of each row, int32 [B, 1, Sq, 2], counted from the first key of the tensors. padding is
-    bool [B, Sk], True for a token.
+    """Returns the keys [begin, end) that each row keeps, int32 [B, 1, Sq, 2], counted from the first key of the
+    tensors. padding is bool [B, Sk], True for a token.
 
     Raises:
         Unlisted: a row may keep more than one interval, or its interval begins or ends before the interval of a row
@@ -178,8 +175,8 @@ def listed_rows(function: Callable, size: Size, padding: Tensor | None) -> Tenso
 
 
 def _go_forward(begins: Tensor, ends: Tensor) -> bool:
-    """Whether begins and ends never decrease from row to row. A row without keys counts as an empty interval at the end
-    of the row above."""
+    """Returns whether begins and ends never decrease from row to row. A row without keys counts as an empty interval at
+    the largest end so far."""
     if begins.shape[1] == 1:
         return True
     empty = begins >= ends
@@ -188,13 +185,13 @@ def _go_forward(begins: Tensor, ends: Tensor) -> bool:
     return bool(((begins.diff(dim=1) >= 0) & (ends.diff(dim=1) >= 0)).all())
 
 
-_BRANCHES = 64  # steps per round of the search below: 4 rounds find one of 2^24 keys
+_BRANCHES = 64  # 4 rounds of a search with 64 branches find one of 2^24 keys
 
 
 def traced_rows(function: Callable, size: Size, padding: Tensor | None) -> Tensor:
-    """Returns the intervals of `listed_rows` for compiled models, without reading closures or contents. It searches the
-    ends of the interval around each row's own place by evaluating the function. This needs a mask with one interval per
-    row, which every mask that transformers makes itself has."""
+    """Returns what `listed_rows` returns, but without reading closures or the values of tensors, so that a model can be
+    compiled. For each row, it evaluates the function to search the ends of the interval around the row's own place. So
+    the mask must keep one interval per row, as all of transformers' own masks do."""
     if function is masking_utils.causal_mask_function:
         rows = causal_rows(size.rows, size.keys, size.q_offset - size.kv_offset)
         rows = rows.expand(size.batch, 1, size.rows, 2)
@@ -237,13 +234,13 @@ def mask_of_model(
     dtype: torch.dtype = torch.float32,
     **others: Any,
 ) -> ModelMask | None:
-    """Makes the mask of a model; this function is registered as "fa". It takes the arguments of eager_mask and
-    sdpa_mask.
+    """Makes the mask of a model. transformers calls this function for the attention "fa", with the arguments of
+    eager_mask.
 
     Returns:
         With `allow_is_bidirectional_skip`, None if rows look both ways without padding. With `allow_is_causal_skip`,
-        None if a single row looks at all keys. Otherwise a mask that stands for eager's mask [B, 1, Sq, Sk] of `dtype`.
-        It holds each row's interval of keys, or a bool per pair if rows keep no intervals.
+        None if a single row looks at all keys. Otherwise a ModelMask [B, 1, Sq, Sk] of `dtype`, which acts as eager's
+        mask. It stores one interval of keys per row, or a bool per pair if a row may keep more than one interval.
     """
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:

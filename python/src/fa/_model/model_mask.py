@@ -1,9 +1,9 @@
-"""A mask of a model that holds a rule and stands for eager's mask.
+"""A mask that a model gets in place of eager's mask. It stores which keys each row looks at, not the scores.
 
 `ModelMask` has the shape, type and contents of the mask that transformers makes for "eager": [B, 1, Sq, Sk], 0 where a
-row looks at a key and finfo.min where it does not. Inside, it holds each row's interval of keys, in O(Sq) memory, or a
-bool per pair. Attention by `fa` reads these directly. A model that cuts rows, batch elements or trailing keys gets
-another ModelMask. Every other operation gets eager's tensor, made at that moment, and returns plain tensors.
+row looks at a key and finfo.min where it does not. Inside, it stores one interval of keys per row, in O(Sq) memory, or
+a bool per pair. Attention by `fa` reads these directly. If a model cuts rows, batch elements or trailing keys from the
+mask, it gets another ModelMask. For any other operation, eager's tensor is computed, and the result is a plain tensor.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _WRITTEN = "invalid argument: attention_mask: {} changes a mask of fa.transforme
 
 
 class ModelMask(Tensor):
-    """[B, H, Sq, Sk] in the type of the model's scores.
+    """A mask [B, H, Sq, Sk] in the type of the model's scores.
 
-    `held` is int32 [B, 1, Sq, 2] or bool [B, 1, Sq, Sk]. As int32, row i looks at keys held[..., 0] <= j <
-    held[..., 1], and both ends do not decrease with i. As bool, True = look at the key.
+    `held` is int32 [B, 1, Sq, 2] or bool [B, 1, Sq, Sk]. As int32, row i looks at keys held[..., 0] <= j < held[...,
+    1], and both ends do not decrease with i. As bool, True = look at the key.
     """
 
     held: Tensor
@@ -39,7 +39,7 @@ class ModelMask(Tensor):
         self.held = held
 
     def scores(self) -> Tensor:
-        """Returns the tensor that eager attention would get."""
+        """Returns the tensor that eager attention would add to the scores."""
         kept, zero = self.held, torch.zeros((), dtype=self.dtype, device=self.held.device)
         if kept.dtype != torch.bool:
             kept = pairs_of_rows(kept, self.shape[3])
@@ -88,7 +88,7 @@ class ModelMask(Tensor):
 
 
 def pairs_of_rows(rows: Tensor, keys: int) -> Tensor:
-    """Returns bool [..., Sq, keys], True for the keys in each row's interval; rows is [..., Sq, 2]."""
+    """Returns bool [..., Sq, keys], True for the keys in each row's interval in `rows` [..., Sq, 2]."""
     places = torch.arange(keys, device=rows.device)
     return (rows[..., :1] <= places) & (places < rows[..., 1:])
 
@@ -98,14 +98,14 @@ def _scores(value: Any) -> Any:
 
 
 def _keys(held: Tensor, before: int, keys: int) -> Tensor:
-    """Cuts `held`, which describes `before` keys, to the first `keys` of them."""
+    """Returns `held`, which describes `before` keys, for the first `keys` of these keys."""
     if keys == before:
         return held
     return held[..., :keys] if held.dtype == torch.bool else held.clamp(max=keys)
 
 
 def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> ModelMask | None:
-    """Applies `function` to the rule that `mask` holds. Returns None if the result is no rule."""
+    """Applies `function` to `held` of the mask. Returns None if a ModelMask cannot represent the result."""
     if not isinstance(mask, ModelMask):
         return None
     (_, heads, _, keys), dtype = mask.shape, mask.dtype
@@ -122,8 +122,8 @@ def _as_rule(function: Any, mask: Any, *arguments: Any, **keywords: Any) -> Mode
 
 
 def _expanded(mask: ModelMask, shape: list[int], implicit: bool = False) -> ModelMask | None:
-    """Returns the mask expanded to `shape`. Returns None if the number of keys changes, because a rule cannot repeat
-    one key's value for all keys."""
+    """Returns the mask expanded to `shape`. Returns None if this changes the number of keys, because `held` cannot
+    repeat the value of one key for all keys."""
     _, heads, _, keys = mask.shape
     if len(shape) != 4 or shape[3] not in (-1, keys) or (heads != 1 and shape[1] not in (-1, heads)):
         return None
@@ -148,7 +148,7 @@ def _cut(
 
 
 def _check_unchanged(function: Any, arguments: tuple, keywords: dict[str, Any]) -> None:
-    """Raises ValueError if `function` would write into a ModelMask."""
+    """Raises ValueError if `function` writes into a ModelMask."""
     for place, (argument, written) in enumerate(written_arguments(function)):
         value = arguments[place] if place < len(arguments) else keywords.get(argument.name)
         if written and any(isinstance(leaf, ModelMask) for leaf in tree_leaves(value)):

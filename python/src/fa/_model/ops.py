@@ -1,4 +1,5 @@
-"""The attention of a model's layer as PyTorch operators: masks as one interval of keys per row, softcap, sinks, biases.
+"""PyTorch operators for the attention of a model's layer, with one interval of keys per row, lists of keys, softcap,
+sinks and biases.
 
 `fa::model_attention` takes query, key and value as [B, N, S, D] in any strides and writes [B, Sq, N, Dv], the order in
 which a layer uses the output. `fa::rows_inside` cuts intervals to the keys that a padding mask keeps.
@@ -22,7 +23,7 @@ from .._torch.padding import kept_interval
 from .._torch.shapes import inverted
 from . import selection
 
-# The library's argument names, and the names of fa.transformers.
+# Argument names: {the library's name: the name in fa.transformers}.
 NAMES = {
     "q": "query",
     "k": "key",
@@ -38,7 +39,7 @@ NAMES = {
 
 
 class ModelCall(NamedTuple):
-    """The arguments of a layer's call except query, key and value, in the order of the operators' arguments."""
+    """All arguments of model_attention except query, key and value, in the operator's order."""
 
     rows: Optional[Tensor] = None
     """int32 [B|1, 1, Sq, 2]: row i looks at keys rows[..., 0] <= j < rows[..., 1]. Both ends do not decrease with i."""
@@ -64,7 +65,7 @@ class ModelCall(NamedTuple):
     keep_prob: float = 1.0
 
     def options(self, query: Tensor) -> _fa.AttentionOptions:
-        """Returns the options of the dense engine."""
+        """Returns the options of _fa.forward."""
         seed, offset = (None, 0) if self.dropout_state is None else self.dropout_state.tolist()
         given = {
             "layout": "BNSD",
@@ -78,7 +79,7 @@ class ModelCall(NamedTuple):
         return made(_fa.AttentionOptions, given, NAMES)
 
     def decode_options(self, layout: str, mask: Mask) -> _fa.DecodeAttentionOptions:
-        """Returns the options of the engine of few rows."""
+        """Returns the options of _fa.decode."""
         return made(_fa.DecodeAttentionOptions, {"layout": layout, "mask": mask, **self._of_scores()}, NAMES)
 
     def _of_scores(self) -> dict[str, Any]:
@@ -117,7 +118,8 @@ def _of_rows(rows: Tensor, query: Tensor) -> Tensor:
 
 
 def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple[Tensor | None, ...]:
-    """Returns the inputs in the order that `engine.attend` takes."""
+    """Returns the tensors that `engine.attend` takes, in its order. The mask drops the keys that call.lists leaves
+    out."""
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
     if call.lists is not None:
         others = selection.unlisted(call.lists, call.block, key.shape[2])
@@ -147,7 +149,7 @@ def _joined_heads(parts: list[Tensor]) -> Tensor:
 
 
 def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
-    """Computes the call of heads that share their lists."""
+    """Computes a call in which all heads share one list per row."""
     rows = query.shape[2]
     if call.dropout_state is not None:
         return _of_pairs(query, key, value, call)
@@ -160,7 +162,7 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Ten
 
 
 def _cut(call: ModelCall, slab: slice) -> ModelCall:
-    """Returns the call of some query rows."""
+    """Returns the call for the query rows in `slab`."""
     of_rows = {name: getattr(call, name) for name in ("rows", "dense_mask", "pse", "lists")}
     return call._replace(**{name: t[:, :, slab] for name, t in of_rows.items() if t is not None})
 
@@ -176,7 +178,7 @@ def _of_pairs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Ten
 
 
 def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
-    """Computes the call with the kernels of few rows, which read a cache in place."""
+    """Computes the call by _fa.decode, which reads a cache in place."""
     batch, heads, rows, _ = query.shape
     lengths, mask = [], _EVERY_KEY
     if call.rows is not None:
@@ -199,7 +201,7 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tenso
 
 def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
     call = ModelCall(*rest)
-    # The gradients lie in memory as a layer's projections do: [B, S, N, D].
+    # The gradients lie in memory as [B, S, N, D], the order of a layer's projections.
     of_heads = (t.new_empty(t.transpose(1, 2).shape).transpose(1, 2) for t in (query, key, value))
     dpse = call.pse.new_empty(call.pse.shape) if need_dpse else query.new_empty(0)
     dsink = call.sink.new_empty(call.sink.shape) if need_dsink else query.new_empty(0)
@@ -214,7 +216,7 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need
     derivative=autograd.none("second derivative"),
 )
 def attention_of_layer_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *rest):
-    """Returns dq, dk, dv, dpse and dsink. Gradients that are not asked for have no elements."""
+    """Returns dq, dk, dv, dpse and dsink. dpse and dsink have no elements if they are not needed."""
     results, d_out = (out.transpose(1, 2), softmax_max, softmax_sum), d_out.transpose(1, 2)
     parts = []
     for q, kv, call in selection.groups(ModelCall(*rest), query.shape[1], key.shape[1]):
@@ -243,7 +245,8 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def attention_of_layer(query, key, value, *arguments):
-    """Returns out [B,Sq,N,Dv], and softmax_max and softmax_sum [B,N,Sq]."""
+    """Returns out [B,Sq,N,Dv], and softmax_max and softmax_sum [B,N,Sq]. Without call.statistics, the last two are
+    empty."""
     call = ModelCall(*arguments)
     if not call.statistics:
         none = (query.new_empty(0, dtype=torch.float32) for _ in range(2))
@@ -270,8 +273,8 @@ def causal_rows(rows: int, keys: int, first: int | Tensor = 0, window: int | Non
 
 
 def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, window: int | None) -> Tensor:
-    """Returns each row's interval of keys in its own sequence, int32 [1, 1, Sq, 2]. A sequence's last query stands at
-    its last key."""
+    """Returns the interval of keys that each row looks at in its own packed sequence, int32 [1, 1, Sq, 2]. The last
+    query of a sequence is at its last key."""
     place = torch.arange(rows, device=ends_q.device)
     sequence = torch.searchsorted(ends_q, place, right=True).clamp(max=ends_q.shape[0] - 1)
     first, end = ends_k[sequence - 1], ends_k[sequence]
@@ -289,8 +292,8 @@ def rows_of_sequences(ends_q: Tensor, ends_k: Tensor, rows: int, causal: bool, w
     fake=lambda rows, padding: rows.new_empty((padding.shape[0], *rows.shape[1:])),
 )
 def rows_inside(rows, padding):
-    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys that `padding`, bool [B, Sk], keeps. Raises ValueError if the
-    kept keys of a batch element have a gap."""
+    """Cuts `rows`, int32 [B|1, 1, Sq, 2], to the keys that `padding`, bool [B, Sk], keeps. Raises ValueError if padding
+    has a gap between the kept keys of a batch element."""
     begins, ends, whole = kept_interval(padding)
     if not bool(whole.all()):
         raise ValueError(
@@ -302,5 +305,5 @@ def rows_inside(rows, padding):
 
 
 def inside(rows: Tensor, begins: Tensor, ends: Tensor) -> Tensor:
-    """Cuts the intervals [begin, end) in `rows` [..., 2] to [begins, ends)."""
+    """Cuts each interval in `rows` [..., 2] to [begins, ends)."""
     return torch.stack((torch.maximum(rows[..., 0], begins), torch.minimum(rows[..., 1], ends)), -1)

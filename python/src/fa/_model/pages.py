@@ -1,9 +1,9 @@
-"""Continuous batching of transformers: a batch of requests whose keys lie in pages (PagedAttentionCache).
+"""Continuous batching of transformers: a batch of requests whose keys lie in the pages of a PagedAttentionCache.
 
-Layers of full attention are decoded on the pages in place. The new tokens are written first. A page is found through
-the indices by which transformers would have gathered it. Layers with a window keep a ring of tokens, which transformers
-gathers (no more than a window of each request). Prompts without a past have their keys at hand. Such layers and such
-prompts are computed as packed sequences.
+For layers of full attention, the new keys are written into the pages, and decode then reads all keys in place. The
+indices with which transformers would gather the keys say where the pages are. For layers with a window, transformers
+gathers the keys, at most a window per request. For prompts without earlier tokens, the keys are the layer's own. In
+these two cases, requests are computed as packed sequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .ops import NAMES, ModelCall, model_attention, rows_of_sequences
 
 
 class _Requests(NamedTuple):
-    """The requests of a batch that are computed in one call: all requests with one row, or a single other request."""
+    """Requests of a batch that one call computes: all requests with one row, or one request with more rows."""
 
     rows: Tensor | slice
     """The requests' rows among the batch's tokens."""
@@ -57,8 +57,8 @@ def _requests(read_index: Tensor, ends_q: list[int], ends_k: list[int], page: in
 
 
 def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dict[str, Any]) -> list[_Requests]:
-    """Returns the requests of a batch. They are kept with the cache, because all layers of a kind share the lists that
-    describe a batch."""
+    """Returns the requests of a batch. They are stored in the cache, because layers of one kind share the lists that
+    describe the batch."""
     indices = keywords["read_index"]
     known = getattr(cache, "_fa_requests", None)
     if known is None or known[0] is not indices:
@@ -72,7 +72,7 @@ def _requests_of_batch(cache: PagedAttentionCache, allocator: Any, keywords: dic
 def _decode_pages(
     query: Tensor, k_pages: Tensor, v_pages: Tensor, requests: list[_Requests], call: ModelCall
 ) -> Tensor:
-    """Computes attention [1, S, N, Dv] of query [1, N, S, D] over pages [pages, page, Nkv, D]."""
+    """Computes attention [1, S, N, Dv] of query [1, N, S, D] over pages [pages, page size, Nkv, D]."""
     tokens = query[0].transpose(0, 1)
     out = query.new_zeros((*tokens.shape[:2], v_pages.shape[3]))
     for group in requests:
@@ -104,12 +104,12 @@ def attend_pages(
     call: ModelCall,
     keywords: dict[str, Any],
 ) -> Tensor:
-    """Computes attention [1, S, N, Dv] of the tokens of all requests. Their keys and values [1, Nkv, S, D] are written
-    into the cache.
+    """Writes the new keys and values [1, Nkv, S, D] of all requests into the cache, and computes the attention [1, S,
+    N, Dv] of their tokens.
 
     Args:
-        call: the options of scores, and a sink.
-        keywords: the description of the batch by transformers: read_index, write_index, cu_seq_lens_q, cu_seq_lens_k.
+        call: a ModelCall with scale, softcap and sink.
+        keywords: read_index, write_index, cu_seq_lens_q and cu_seq_lens_k, by which transformers describes the batch.
     """
     allocator = cache.layer_to_allocator[layer]
     if allocator.layer_type == FULL_ATTENTION and keywords["read_index"][allocator.index].numel() > 0:
@@ -126,8 +126,8 @@ def attend_pages(
 
 
 def accept(name: str) -> None:
-    """Lets generate_batch and similar methods take models with the attention `name`. Like flash attention, this
-    attention needs no masks in these methods."""
+    """Makes generate_batch and similar methods accept models with the attention `name`. As with flash attention, these
+    methods then make no masks."""
     switch = ContinuousBatchingManager.switch_to_cb_friendly_attn
 
     @functools.wraps(switch)

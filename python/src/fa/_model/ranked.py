@@ -1,8 +1,8 @@
-"""Attention of transformers' models over the ranks of a process group: the functions that stand for "sdpa" and "fa".
+"""Attention of transformers' models over the ranks of a process group: the functions that replace "sdpa" and "fa".
 
-A mask that transformers describes is here a rule of the whole sequence: j - i lies within a band. It travels through
-the model as int64 [1, 1, 1, 2]: how far before and behind its row a key may stand. A mask of four dimensions that the
-caller made has this rank's rows and the keys of all ranks.
+A mask that transformers describes must be a band of the whole sequence here: row i looks at key j if j - i is in a
+range. It passes through the model as int64 [1, 1, 1, 2]: how far before and after its row a key may be. A mask of four
+dimensions that the caller made has this rank's rows and the keys of all ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _NAMES = NAMES | {"q": "query", "k": "key", "v": "value", "sink": "s_aux", "mask
 
 
 def replace(undo: contextlib.ExitStack) -> None:
-    """Registers the functions below and a check of positions. `undo` puts the previous functions back."""
+    """Registers the functions of this module and a check of positions with transformers. `undo` restores what was
+    there."""
     before = masking_utils._preprocess_mask_arguments
     undo.callback(setattr, masking_utils, "_preprocess_mask_arguments", before)
     masking_utils._preprocess_mask_arguments = _with_checked_positions(before)
@@ -64,8 +65,8 @@ def attention_forward(
     cache: Any = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Computes the attention of a layer for this rank's rows [B, N, S, D], as transformers calls it. Returns
-    [B, S, N, Dv] and None for the weights."""
+    """Computes the attention of a layer for this rank's rows [B, N, S, D], with the arguments that transformers passes.
+    Returns [B, S, N, Dv], and None in place of weights."""
     settings = current()
 
     def prepare() -> tuple[Ranks, Attention]:
@@ -118,8 +119,8 @@ def mask_of_model(
     attention_mask: Tensor | None = None,
     **others: Any,
 ) -> Tensor:
-    """Makes the mask of a model, with the arguments of transformers' sdpa_mask. Raises ValueError on all ranks for a
-    mask that is no band of the whole sequence."""
+    """Makes the mask of a model, with the arguments of transformers' sdpa_mask. If the mask is no band of the whole
+    sequence, raises ValueError on all ranks."""
     settings = current()
     group = settings["group"]
 
@@ -155,7 +156,7 @@ def _whole(agreed: Agreed) -> int:
 
 
 def _band(function: Callable, whole: int) -> tuple[int, int]:
-    """Returns how far before and behind its row a key of a sequence of `whole` rows may stand."""
+    """Returns how far before and after its row a key may be, in a sequence of `whole` rows."""
     kind, closure = parts_of(function)
     match kind:
         case "all":
@@ -178,8 +179,8 @@ def _band(function: Callable, whole: int) -> tuple[int, int]:
 
 
 def _with_checked_positions(before: Callable) -> Callable:
-    """Makes `before` ignore positions. transformers takes rows that are not neighbours in the whole sequence for packed
-    sequences. Over ranks such rows belong to one sequence, which is checked here."""
+    """Returns a function that checks position_ids and then calls `before` without them. transformers would see packed
+    sequences in rows that are no neighbours in the whole sequence."""
 
     @functools.wraps(before)
     def preprocess(config, inputs_embeds, attention_mask, past_key_values, position_ids, *others, **keywords):
@@ -192,7 +193,7 @@ def _with_checked_positions(before: Callable) -> Callable:
 
 
 def _check_positions(given: Tensor, rows: int) -> None:
-    """Raises ValueError on all ranks unless every rank has the positions of its rows."""
+    """Raises ValueError on all ranks unless each rank's position_ids are the positions of its rows."""
     settings = current()
     group = settings["group"]
 

@@ -1,7 +1,8 @@
-"""Lists of keys per query row, as some models select them: as a mask of pairs, or as keys gathered for few rows.
+"""Attention in which each query row looks only at a list of keys, because the model has selected them. The lists become
+a mask of pairs, or, for few rows, the listed keys are gathered.
 
-`lists` is an integer tensor [B, H, Sq, K]. If `block` is 0, an entry names a key. If it is not, an entry names a block
-of so many keys, and a negative entry names none. Order and repetitions of entries change nothing.
+`lists` is an integer tensor [B, H, Sq, K]. If `block` is 0, an entry names a key. Otherwise an entry names a block of
+`block` keys, and a negative entry names nothing. The order and repetition of entries change nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_PAIRS = 1 << 22  # the most pairs of a mask: its bytes stay in the cache between their making and their reading
-_ROWS = 128  # tiles of the engine have so many rows
-FEW_ROWS = 16  # the most query rows that the kernels of few rows compute; other kernels give other bits
+_PAIRS = 1 << 22  # the most pairs of a mask, so that it stays in the CPU's cache until it is read
+_ROWS = 128  # rows of a tile in the library
+FEW_ROWS = 16  # more query rows are computed by other kernels, which give other bits
 
 
 def check_sizes(query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None) -> None:
     """Raises ValueError for sizes that slices by heads, or gathered keys, would hide."""
-    sizes = [(f"{name}.shape[0]", t.shape[0], "query.shape[0]", query.shape[0]) for name, t in (("key", key), ("value", value))]
+    batch = query.shape[0]
+    sizes = [(f"{name}.shape[0]", t.shape[0], "query.shape[0]", batch) for name, t in (("key", key), ("value", value))]
     sizes += [(f"value.shape[{i}]", value.shape[i], f"key.shape[{i}]", key.shape[i]) for i in (1, 2)]
     if sink is not None:
         sizes.append(("s_aux.shape[0]", sink.shape[0], "query.shape[1]", query.shape[1]))
@@ -29,7 +31,7 @@ def check_sizes(query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None) 
 
 
 def check_lists(lists: Tensor, block: int, keys: int) -> None:
-    """Raises ValueError for an entry that names a key or block which does not exist."""
+    """Raises ValueError for an entry that names a key or a block that does not exist."""
     if lists.numel() == 0:
         return
     name, least, number = ("block_indices", -1, _blocks(block, keys)) if block else ("indices", 0, keys)
@@ -39,7 +41,7 @@ def check_lists(lists: Tensor, block: int, keys: int) -> None:
 
 
 def unlisted(lists: Tensor, block: int, keys: int) -> Tensor:
-    """Returns bool [B, H, Sq, keys], True for a key that is not listed."""
+    """Returns bool [B, H, Sq, keys], True for each key that is in no entry of the row's list."""
     number = _blocks(block, keys) if block else keys
     dropped = lists.new_ones((*lists.shape[:3], number + 1), dtype=torch.bool)
     for of_rows, places in zip(dropped.split(_ROWS, 2), lists.split(_ROWS, 2), strict=True):
@@ -50,7 +52,7 @@ def unlisted(lists: Tensor, block: int, keys: int) -> Tensor:
 
 
 def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice, Any]]:
-    """Cuts a call into calls whose heads share their lists: heads of query, heads of key and value, and the call."""
+    """Divides a call into calls whose heads share their lists. Yields (heads of query, heads of key, the call)."""
     number = 1 if call.lists is None else call.lists.shape[1]
     if number == 1:
         yield slice(None), slice(None), call
@@ -66,13 +68,14 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
                 dense_mask=mask if mask is None or mask.shape[1] == 1 else mask[:, q],
                 pse=None if call.pse is None else call.pse[:, q],
                 sink=None if call.sink is None else call.sink[q],
-                dropout_state=None if state is None else state + torch.tensor([group, 0]),  # another seed
+                dropout_state=None if state is None else state + torch.tensor([group, 0]),  # a seed per group
             ),
         )
 
 
 def slabs(batch: int, rows: int, keys: int) -> Iterator[slice]:
-    """Cuts query rows such that a mask of their pairs is small. No slab is one of few rows, unless all rows are few."""
+    """Divides query rows into slabs, so that the mask of a slab has few pairs. A rest of few rows
+    belongs to the slab before it."""
     step = max(_PAIRS // max(batch * keys, 1) // _ROWS, 1) * _ROWS
     begin = 0
     while begin < rows:
@@ -82,14 +85,14 @@ def slabs(batch: int, rows: int, keys: int) -> Iterator[slice]:
 
 
 def is_short(call: Any, query: Tensor, key: Tensor) -> bool:
-    """Whether the listed keys of all rows together are less than a quarter of the keys. Gathering reads and writes a
-    listed key before attention reads it. With more of them one pass over all keys is faster (measured on Zen 4)."""
+    """Returns whether the rows together list fewer than a quarter of all keys. Gathering reads and writes each listed
+    key before attention reads it. With longer lists, one pass over all keys is faster (measured on Zen 4)."""
     return 4 * query.shape[2] * call.lists.shape[3] * max(call.block, 1) < key.shape[2]
 
 
 def gathered(query: Tensor, key: Tensor, value: Tensor, call: Any) -> tuple[Tensor, Tensor, Tensor, Any]:
-    """Returns query, key, value and call in which every row is a sequence of its own, whose keys are the listed ones.
-    `call` is a ModelCall with one list for all heads."""
+    """Returns query, key, value and call for a batch in which each row is a sequence of its own, whose keys are the
+    listed ones. `call` is a ModelCall with one list for all heads."""
     batch, _, rows, _ = query.shape
     places, seen = _places(call.lists[:, 0], call.block, key.shape[2])
     if call.rows is not None:
@@ -112,7 +115,8 @@ def _blocks(block: int, keys: int) -> int:
 
 
 def _places(lists: Tensor, block: int, keys: int) -> tuple[Tensor, Tensor]:
-    """Returns the listed keys of each row in ascending order, int64 [B, Sq, L], and which of these count."""
+    """Returns the listed keys of each row in ascending order, int64 [B, Sq, L], and bool [B, Sq, L], False for
+    repetitions and for entries that name no key."""
     named = lists.long().sort(-1).values
     seen = named >= 0
     seen[..., 1:] &= named[..., 1:] != named[..., :-1]
@@ -123,21 +127,21 @@ def _places(lists: Tensor, block: int, keys: int) -> tuple[Tensor, Tensor]:
 
 
 def _of_pairs(tensor: Tensor, places: Tensor) -> Tensor:
-    """Returns the elements [B, H, Sq, L] of a tensor [B|1, H, Sq, Sk]."""
+    """Returns the elements of a tensor [B|1, H, Sq, Sk] at the keys in `places`, as [B, H, Sq, L]."""
     (batch, rows, listed), heads = places.shape, tensor.shape[1]
     return tensor.expand(batch, -1, -1, -1).gather(-1, places[:, None].expand(batch, heads, rows, listed))
 
 
 def _rows_apart(tensor: Tensor) -> Tensor:
-    """Returns [B, N, Sq, D] as [B Sq, N, 1, D]."""
+    """Returns a tensor [B, N, Sq, D] as [B Sq, N, 1, D], with one batch element per row."""
     return tensor.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
 
 def _listed(tensor: Tensor, places: Tensor) -> Tensor:
-    """Returns the rows of tensor [B, N, Sk, D] that places [B, Sq, L] name, as [B Sq, N, L, D]."""
+    """Returns the rows of a tensor [B, N, Sk, D] at the keys in `places` [B, Sq, L], as [B Sq, N, L, D]."""
     _, heads, _, size = tensor.shape
     result = tensor.new_empty(*places.shape, heads, size)
     for of_sequence, chosen, out in zip(tensor.transpose(1, 2), places, result, strict=True):
         for row, out_of_row in zip(chosen, out, strict=True):
-            torch.index_select(of_sequence, 0, row, out=out_of_row)  # much faster than along another dimension
+            torch.index_select(of_sequence, 0, row, out=out_of_row)  # fast, because the dimension is 0
     return result.flatten(0, 1).transpose(1, 2)

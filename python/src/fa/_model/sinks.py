@@ -1,4 +1,5 @@
-"""Sinks of rows: one more logit per row, with value 0. A key behind the others has it as its bias."""
+"""Sinks that differ from row to row. The sink of a row is the score of one more key, whose value is 0. This key is
+added to the keys, and the sinks are its biases."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def with_sinks(
     dense_mask: Tensor | None,
     bias: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Returns key, value, mask and bias with the key of the sinks. At most one of rows and dense_mask is given.
+    """Returns key, value, mask and bias with one more key for the sinks. The mask is made of rows or of dense_mask, at
+    most one of which is given.
 
     Raises:
         ValueError: sinks are not floating [B, N, Sq, 1].

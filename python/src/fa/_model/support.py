@@ -1,4 +1,4 @@
-"""Checks which models, and which of their keywords, attention by `fa` can serve."""
+"""Checks which models, and which keywords of their layers, `fa` supports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .calls import has_called
 
 _logger = logging.get_logger("transformers.fa")
 
-# Keywords that an attention function gets and that do not change its result.
+# Keywords that transformers passes to an attention function, but that do not change its result.
 HARMLESS = frozenset(
     {
         "cache_position",
@@ -35,13 +35,13 @@ HARMLESS = frozenset(
 )
 
 
-# The arguments of an attention function that may not be None.
+# The arguments of attention_forward that may not be None.
 REQUIRED = frozenset({"query", "key", "value", "dropout"})
 
 
 def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
-    """Raises ValueError for an unknown keyword whose tensor has the shape of something that selects keys or changes
-    scores."""
+    """Raises ValueError for an unknown keyword that is a tensor of three or more dimensions, because it may select keys
+    or change scores."""
     for name, value in keywords.items():
         if name not in HARMLESS and isinstance(value, Tensor) and value.dim() >= 3:
             text = f'"fa" does not know the keyword {name} of {type(module).__name__}; it may change the result.'
@@ -49,7 +49,7 @@ def check_keywords(module: Module, keywords: dict[str, Any]) -> None:
 
 
 def check_batching(lists: Tensor | None, sinks: Tensor | None) -> None:
-    """Raises ValueError for arguments that continuous batching does not serve."""
+    """Raises ValueError for arguments that are not supported with continuous batching."""
     for given, what in ((lists, "sparse selection"), (sinks, "sinks of rows")):
         if given is not None:
             raise ValueError(f'"fa" serves no {what} in continuous batching')
@@ -58,11 +58,11 @@ def check_batching(lists: Tensor | None, sinks: Tensor | None) -> None:
 def selection_of(
     module: Module, query: Tensor, key: Tensor, indices: Tensor | None, block_indices: Tensor | None
 ) -> tuple[Tensor | None, int]:
-    """Returns lists [B, H, Sq, K] of keys or of blocks, and the size of a block, or 0 for lists of keys. H divides N. It
-    divides Nkv, or is a multiple of it.
+    """Returns lists [B, H, Sq, K] of keys and 0, or lists of blocks and the size of a block. H divides N, and H divides
+    Nkv or is a multiple of Nkv.
 
     Raises:
-        ValueError: an argument has another shape or type, both are given, or the module has no size of blocks.
+        ValueError: an argument has another shape or type, both are given, or the module has no block size.
     """
     if indices is not None and block_indices is not None:
         raise ValueError("invalid argument: block_indices: given together with indices, want one of them")
@@ -91,7 +91,8 @@ def _check_lists(name: str, lists: Tensor, sizes: list[int]) -> None:
 
 
 def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Raises TypeError for a number or a tensor that is something else. All but REQUIRED may be None."""
+    """Raises TypeError for an argument in `numbers` that is no number, or one in `tensors` that is no tensor. Only
+    those in REQUIRED may not be None."""
     for name, value in (numbers | tensors).items():
         fits = hasattr(value, "__float__") if name in numbers else isinstance(value, Tensor)
         if not (fits or (value is None and name not in REQUIRED)):
@@ -107,12 +108,12 @@ def check_dimensions(**tensors: Tensor) -> None:
 
 
 def check_model(model: PreTrainedModel, name: str) -> None:
-    """Raises ValueError for a model with attention code of its own. A model that then calls no attention function gets
-    a warning after its first forward."""
+    """Raises ValueError for a model that has its own attention code. If a model passes this check but calls no
+    attention function, it gets a warning after its first forward."""
     kind = type(model)
     if kind._supports_sdpa or kind._supports_attention_backend:
-        # transformers finds in the model's source whether attention can be chosen. The source is missing for models
-        # defined in a notebook. The parts of a composite model are asked one by one.
+        # transformers reads the model's source to find whether its attention can be chosen. A model defined in a
+        # notebook has no source. For a composite model, transformers calls this check for each part.
         whole = kind.__module__.startswith("transformers.models.") and not model.config.sub_configs
         own = whole and not kind._can_set_attn_implementation()
         why = "its attention functions are not chosen by name" if own else None
@@ -127,12 +128,12 @@ def check_model(model: PreTrainedModel, name: str) -> None:
     forward_hooks(model).setdefault(_HOOK, _warn_unless_called)
 
 
-_HOOK = -1  # an id of a hook that PyTorch itself never gives
+_HOOK = -1  # PyTorch itself gives no hook this id
 
 
 def _warn_unless_called(model: PreTrainedModel, *_: Any) -> None:
-    """Warns after a model's first forward if the model never called `fa`. Compiled models and their parts count no
-    calls, so they get no warning."""
+    """Warns after a model's first forward if the model has not called `fa`. Calls in compiled code are not counted, so
+    compiled models and models with compiled parts get no warning."""
     if torch.compiler.is_compiling():
         return
     forward_hooks(model).pop(_HOOK, None)
@@ -142,7 +143,7 @@ def _warn_unless_called(model: PreTrainedModel, *_: Any) -> None:
 
 
 def refuse_others(name: str) -> None:
-    """Makes transformers call `check_model` wherever a model is given the attention `name`."""
+    """Makes transformers call `check_model` whenever a model gets the attention `name`."""
     correct, switch = PreTrainedModel.get_correct_attn_implementation, PreTrainedModel.set_attn_implementation
     if hasattr(correct, "__wrapped__"):
         return
@@ -157,14 +158,13 @@ def refuse_others(name: str) -> None:
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         asked = attn_implementation.get("", "") if isinstance(attn_implementation, dict) else attn_implementation
         if (asked or "").removeprefix("paged|") == name and not self._can_set_attn_implementation():
-            check_model(self, name)  # transformers leaves such a model as it is, without the check above
+            check_model(self, name)  # transformers itself would only leave the model as it is
         configs = [module.config for module in self.modules() if isinstance(module, PreTrainedModel)]
         before = [config._attn_implementation for config in configs]
         try:
             return switch(self, attn_implementation, *arguments, **keywords)
         except ValueError:
-            # A part may be refused after other parts have been switched. Then all parts get back the attention that
-            # they had.
+            # A part may be refused after others have been switched. All parts then get their former attention back.
             for config, attention in zip(configs, before, strict=True):
                 config._attn_implementation_internal = attention
             raise

@@ -1,4 +1,4 @@
-"""torch_npu's functions that merge results by lse, and that move rows into paged caches and out of them."""
+"""torch_npu's functions that merge results by their lse, and those that move rows into paged caches and out of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SCENES = "is not served (compressed heads: scenes 3, 4 and 5)"
 def npu_attention_update(
     lse: Sequence[Tensor], local_out: Sequence[Tensor], update_type: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Merges partial results of attention over disjoint sets of keys by their lse.
+    """Merges partial results of attention, each over one of several disjoint sets of keys, by their lse.
 
     Args:
         lse: float32 [M] for every part. An infinite lse marks a row for which the part has no keys.
         local_out: [M,D] for every part; float32, bfloat16 or float16.
-        update_type: 1 returns the lse of the merged result too, 0 returns None in its place.
+        update_type: with 1 the lse of the merged result is returned too, with 0 None in its place.
 
     Returns:
         out, [M,D] of local_out's type, summed in float32 and rounded once, and lse, float32 [M]. A row without keys has
@@ -81,18 +81,18 @@ def npu_scatter_pa_kv_cache(
     seq_lens: Tensor | None = None,
     cache_mode: str | None = "PA_NZ",
 ) -> None:
-    """Writes rows of keys and values into paged caches, in place. All places are checked before anything is written.
+    """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
     Args:
         key, value: [T,N,D] and [T,N,Dv], of any type with elements of 1, 2, 4 or 8 bytes. An empty value leaves
             value_cache alone.
         key_cache, value_cache: with cache_mode "Norm" [pages,rows,N,D]; with "PA_NZ" [pages,N,D/L,rows,L] or
             [pages,N*D/L,rows,L], where L is any divisor of D. None means "Norm".
-        slot_mapping: int32 or int64 [T], page * page size + row. A negative place skips its row; of rows with one place
-            the last remains.
+        slot_mapping: int32 or int64 [T], page * page size + row. A negative place skips its row. If several rows have
+            the same place, the last of them is stored.
 
     Raises:
-        ValueError: an argument is wrong, or is one of compressed heads.
+        ValueError: an argument is wrong, or compress_lens, compress_seq_offsets or seq_lens is given.
     """
     _check_scene(key, compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens)
     has_value = value.numel() > 0
@@ -113,7 +113,7 @@ def npu_scatter_pa_kv_cache_functional(
     seq_lens: Tensor | None = None,
     cache_mode: str | None = "PA_NZ",
 ) -> tuple[Tensor, Tensor]:
-    """Returns what `npu_scatter_pa_kv_cache` makes of copies of key_cache and value_cache, for rows [T,N,D].
+    """Calls `npu_scatter_pa_kv_cache` for rows [T,N,D] with copies of the two caches, and returns the copies.
 
     Raises:
         ValueError: as `npu_scatter_pa_kv_cache`.
@@ -134,7 +134,7 @@ def npu_scatter_pa_cache(
     seq_lens: Tensor | None = None,
     key_cache: Tensor,
 ) -> Tensor:
-    """Writes rows of keys [T,N,D] into a paged cache [pages,rows,N,D], in place, and returns it.
+    """Writes rows of keys [T,N,D] into the paged cache key_cache [pages,rows,N,D], in place, and returns key_cache.
 
     Raises:
         ValueError: as `npu_scatter_pa_kv_cache`.
@@ -174,13 +174,14 @@ def npu_gather_pa_kv_cache(
     Args:
         key_cache, value_cache: [pages,rows,N,D] if key has three dimensions, [pages,N*D/L,rows,L] if it has two.
         block_tables: int32 or int64 [B,n], the pages of each sequence.
-        seq_lens: int32 or int64 [B], the rows of each sequence; with is_seq_lens_cumsum [B+1], from 0 on.
+        seq_lens: int32 or int64 [B], the number of rows of each sequence; with is_seq_lens_cumsum their prefix sums
+            [B+1], which begin with 0.
         key, value: [T,N,D] and [T,N,Dv], or [T,N*D] and [T,N*Dv]. Rows past T are dropped; rows past the last sequence
             stay as they are. A row is 0 where the table ends or names no page.
-        seq_offset: int32 or int64 [B], rows to leave out in front, a multiple of the page size.
+        seq_offset: int32 or int64 [B], how many rows to skip at each sequence's beginning, a multiple of the page size.
 
     Raises:
-        ValueError: an argument is wrong. Nothing was written.
+        ValueError: an argument is wrong. Nothing has been written then.
     """
     form = "NZ" if key.dim() == 2 else "BnBsND"
     with own_names({"block_table": "block_tables"}):
@@ -200,7 +201,7 @@ def npu_gather_pa_kv_cache_functional(
     seq_offset: Tensor | None = None,
     is_seq_lens_cumsum: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Returns what `npu_gather_pa_kv_cache` makes of copies of key and value, [T,N,D] or [T,N*D].
+    """Calls `npu_gather_pa_kv_cache` with copies of key and value, [T,N,D] or [T,N*D], and returns the copies.
 
     Raises:
         ValueError: as `npu_gather_pa_kv_cache`.
@@ -212,7 +213,7 @@ def npu_gather_pa_kv_cache_functional(
 
 
 def _check_selection(**tensors: tuple[Tensor, tuple[int | None, ...]]) -> None:
-    """Checks shapes. None stands for any size."""
+    """Raises ValueError for a tensor that does not have the shape given with it, in which None stands for any size."""
     for name, (tensor, shape) in tensors.items():
         wanted = all(want in (None, size) for size, want in zip(tensor.shape, shape, strict=False))
         if tensor.dim() != len(shape) or not wanted:
@@ -235,26 +236,26 @@ def npu_gather_selection_kv_cache(
     *,
     selection_topk_block_size: int = 64,
 ) -> Tensor:
-    """Copies the selected blocks of keys of every query into pages of its own, in the order of its list.
+    """Copies the blocks of keys that each query has selected into the query's own pages, in the order of its list.
 
     Args:
-        selection_k_rope, selection_kv_cache: [pages,rows,R] and [pages,rows,C], written in place. An empty rope is left
-            alone.
+        selection_k_rope, selection_kv_cache: [pages,rows,R] and [pages,rows,C], written in place. Empty ropes are not
+            copied.
         selection_kv_block_table: int32 [B*S*H,n], the pages of each query.
-        selection_kv_block_status: int32 [B,S,H,K+1] or [B*S,H,K+1], written: the block ids of the selection, -1, and
-            last the number of rows. Blocks that are there already are copied again.
-        selection_topk_indices: int32 [B,S,H,K] or [B*S,H,K]. The first negative entry ends a list, an entry past the
+        selection_kv_block_status: int32 [B,S,H,K+1] or [B*S,H,K+1], written in place: the block ids that were copied,
+            then -1, and in the last entry the number of rows. Blocks that the pages already have are copied again.
+        selection_topk_indices: int32 [B,S,H,K] or [B*S,H,K]. A list ends at its first negative entry. An entry past the
             last block is skipped.
         full_k_rope, full_kv_cache, full_kv_block_table: [pages,rows,R], [pages,rows,C] and int32 [B,n].
         full_kv_actual_seq, full_q_actual_seq: int32 [B]. Query s sees full_kv_actual_seq - (full_q_actual_seq - 1 - s)
-            keys; queries past the length get none.
-        selection_topk_block_size: keys of a block.
+            keys; queries from full_q_actual_seq on see none.
+        selection_topk_block_size: the number of keys in a block.
 
     Returns:
-        The number of rows of each query, int32 [B*S*H].
+        The number of rows copied for each query, int32 [B*S*H].
 
     Raises:
-        ValueError: an argument is wrong. Nothing was written.
+        ValueError: an argument is wrong. Nothing has been written then.
     """
     if selection_topk_block_size < 1:
         raise ValueError(f"invalid argument: selection_topk_block_size={selection_topk_block_size}, want >= 1")
@@ -303,7 +304,8 @@ def npu_gather_selection_kv_cache_functional(
     *,
     selection_topk_block_size: int = 64,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns copies of the first four tensors as `npu_gather_selection_kv_cache` leaves them, and its result [B*S*H].
+    """Calls `npu_gather_selection_kv_cache` with copies of the first four tensors. Returns the copies and its result
+    [B*S*H].
 
     Raises:
         ValueError: as `npu_gather_selection_kv_cache`.

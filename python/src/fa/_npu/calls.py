@@ -1,4 +1,4 @@
-"""Translates torch_npu's arguments to those of the library's operators."""
+"""Translates the arguments of torch_npu's functions for training into those of the library's operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._torch.operators import tensors_of
 
 Forward = tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]
 
-# The library's argument names, and torch_npu's.
+# Argument names: {the library's name: torch_npu's name}.
 TENSOR_NAMES = {"q": "query", "k": "key", "v": "value", "q_rope": "query_rope", "k_rope": "key_rope"}
 NAMES = TENSOR_NAMES | {
     "dense_mask": "atten_mask",
@@ -63,8 +63,8 @@ GRAD_V1_NAMES = V1_NAMES | _GRAD
 
 
 def checked(function: Callable) -> Callable:
-    """Returns the function with a check of its tensors, texts and numbers by their annotations. The check raises
-    TypeError that names the first wrong argument."""
+    """Returns the function with a check in front. The check compares tensors, texts and numbers with their annotations,
+    and raises TypeError for the first argument that does not fit."""
     kinds = {
         "Tensor": (Tensor,),
         "Tensor | None": (Tensor, type(None)),
@@ -91,14 +91,14 @@ def checked(function: Callable) -> Callable:
 
 
 def as_newest(given: dict) -> dict:
-    """Adds the newest version's names to the arguments of an older version, and returns the arguments."""
+    """Adds pre_tokens and next_tokens, the newest version's names, to the arguments of an older version."""
     given["pre_tokens"], given["next_tokens"] = given["pre_tockens"], given["next_tockens"]
     return given
 
 
 def _without_padding(sums: list[int]) -> list[int]:
-    """Turns zeros after the last sum into sequences without rows, as the device does. Such zeros fill up a list of
-    fixed size."""
+    """Replaces zeros after the last sum by that sum, which makes them sequences without rows, as on the device.
+    Programs fill a list of fixed size with such zeros."""
     used = len(sums)
     while used > 0 and sums[used - 1] == 0:
         used -= 1
@@ -106,8 +106,8 @@ def _without_padding(sums: list[int]) -> list[int]:
 
 
 def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
-    """Returns the call for the arguments of npu_fusion_attention_v2, or of its gradient. Older versions lack some
-    arguments."""
+    """Returns the Call for the arguments of npu_fusion_attention_v2 or of its gradient. Arguments that only newer
+    versions have may be missing."""
     prefix, cu_q, cu_kv = (integers(given[name], name) for name in ("prefix", "actual_seq_qlen", "actual_seq_kvlen"))
     head_num, input_layout, softmax_layout = given["head_num"], given["input_layout"], given["softmax_layout"]
     sparse_mode, pse_type, mask = given["sparse_mode"], given.get("pse_type", 1), given["atten_mask"]
@@ -120,10 +120,10 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
         raise ValueError(f"invalid argument: head_num={head_num}, want >= 1")
     if not 0 <= sparse_mode <= 8:
         raise ValueError(f"invalid argument: sparse_mode={sparse_mode}, want 0..8")
-    if mask is None:  # without a mask the device computes all pairs in training, whatever the mode
+    if mask is None:  # as on the device in training: all pairs, in every mode
         sparse_mode, prefix = 0, []
     drop_mask, q_start, kv_start = given.get("dropout_mask"), given.get("q_start_idx"), given.get("kv_start_idx")
-    starts = kv_start and pse_type >= 2  # without kv_start_idx the device ignores q_start_idx too
+    starts = kv_start and pse_type >= 2  # the device ignores q_start_idx without kv_start_idx
     return Call(
         query_rope=given.get("query_rope"),
         key_rope=given.get("key_rope"),
@@ -150,7 +150,7 @@ def npu_call(given: dict, dropout_state: Tensor | None) -> Call:
 
 
 def _pse(pse: Tensor | None, layout: str, pse_type: int) -> Tensor | None:
-    """Flattens the biases that TND takes in any shape."""
+    """Flattens a bias of layout TND, which may have any shape, unless it is compressed or has slopes."""
     compressed = pse is not None and pse.dim() == 4 and pse.shape[2] == 1024
     return pse if pse is None or layout != "TND" or pse_type >= 2 or compressed else pse.reshape(-1)
 
@@ -173,8 +173,8 @@ def _numels(call: Call, query: Tensor, key: Tensor) -> int:
 
 
 def pairs(call: Call, query: Tensor, sq: int, sk: int) -> int:
-    """Returns the number of pairs of a query and a key in all heads. Sequences have `sq` queries and `sk` keys, except
-    in TND. A dropout mask has one bit per pair."""
+    """Returns the number of pairs of a query and a key, summed over heads and batch, each with one bit in a dropout
+    mask. Every sequence has `sq` queries and `sk` keys, except in TND."""
     if call.layout == "TND":
         ends = zip([0, *call.cu_q], [0, *call.cu_kv], call.cu_q, call.cu_kv, strict=False)
         return call.heads * sum((q_end - q_begin) * (k_end - k_begin) for q_begin, k_begin, q_end, k_end in ends)
@@ -185,7 +185,7 @@ _TENSORS = tensors_of(Call)
 
 
 def _attend(given: dict, state: Tensor | None, names: dict[str, str]) -> tuple[Call, tuple[Tensor, ...]]:
-    """Returns the call, and attention_out, softmax_max, softmax_sum and softmax_out."""
+    """Returns (call, (attention_out, softmax_max, softmax_sum, softmax_out))."""
     inputs = given["query"], given["key"], given["value"]
     with own_names(names):
         call = npu_call(given, state)
@@ -194,7 +194,7 @@ def _attend(given: dict, state: Tensor | None, names: dict[str, str]) -> tuple[C
 
 
 def forward(given: dict, names: dict[str, str]) -> Forward:
-    """Runs npu_fusion_attention_v2 with these arguments. Errors use `names`."""
+    """Computes npu_fusion_attention_v2 with these arguments. Errors name arguments as `names` says."""
     query, key, seed, offset, state = given["query"], given["key"], given["seed"], given["offset"], None
     if given["keep_prob"] == 1:
         seed = offset = 0
@@ -207,7 +207,7 @@ def forward(given: dict, names: dict[str, str]) -> Forward:
 
 
 def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]:
-    """Works like `forward`, but seed and offset are tensors, and the seed comes from PyTorch's generator."""
+    """Works like `forward`, but returns seed and offset as tensors. If there is dropout, it always draws a seed."""
     seed, offset = (torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(2))
     state = None
     if given["keep_prob"] != 1:
@@ -217,8 +217,8 @@ def forward_on_tensors(given: dict, names: dict[str, str]) -> tuple[Tensor, ...]
 
 
 def _state_of(given: dict) -> Tensor | None:
-    """Returns the dropout state of a gradient's arguments, whose seed and offset are integers or tensors. Raises
-    ValueError if there is dropout, but no seed or offset."""
+    """Returns the dropout state for a gradient, from seed and offset as integers or tensors. Raises ValueError if there
+    is dropout and one of them is missing or is not one int64."""
     seed, offset = given["seed"], given["offset"]
     if given["keep_prob"] == 1:
         return None
@@ -232,7 +232,7 @@ def _state_of(given: dict) -> Tensor | None:
 
 
 def backward(given: dict, names: dict[str, str]) -> tuple[Tensor | None, ...]:
-    """Runs npu_fusion_attention_grad_v2 with these arguments. Errors use `names`."""
+    """Computes npu_fusion_attention_grad_v2 with these arguments. Errors name arguments as `names` says."""
     results = ("attention_in", "dy", "softmax_max", "softmax_sum")
     for name in results:
         if given[name] is None:

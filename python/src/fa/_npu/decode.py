@@ -1,4 +1,4 @@
-"""torch_npu's functions of inference over caches."""
+"""torch_npu's functions for inference over caches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
 
-# The library's argument names, and torch_npu's.
+# Argument names: {the library's name: torch_npu's name}.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
 _FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
 _INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
@@ -63,7 +63,7 @@ def npu_incre_flash_attention(
     block_size: int = 0,
     inner_precise: int = 1,
 ) -> Tensor:
-    """Computes attention of one query per sequence over a cache, which is read in place. There is no gradient.
+    """Computes attention of one query row per sequence over a cache, which is read in place. There is no gradient.
 
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
@@ -76,8 +76,8 @@ def npu_incre_flash_attention(
             it.
         antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values: [2], or per column.
         quant_scale2, quant_offset2: scales and offsets of an int8 output.
-        dequant_scale1, quant_scale1, dequant_scale2: scales of int8 queries, one element each. They are
-            `npu_prompt_flash_attention`'s deq_scale1, quant_scale1, deq_scale2.
+        dequant_scale1, quant_scale1, dequant_scale2: scales that int8 queries need, one element each.
+            `npu_prompt_flash_attention` calls them deq_scale1, quant_scale1 and deq_scale2.
         kv_padding_size: refused.
 
     Raises:
@@ -95,7 +95,7 @@ def npu_incre_flash_attention(
 def _antiquant(
     key: Tensor | None, value: Tensor | None, key_mode: int, value_mode: int, names: tuple[str, ...]
 ) -> tuple[Tensor | None, bool]:
-    """Returns one tensor with the scales (or offsets) of keys and values, and whether each key has its own.
+    """Returns one tensor with the scales (or offsets) of keys and values, and whether there is one per key.
 
     Args:
         names: the names of key, value, key_mode, value_mode in errors.
@@ -173,17 +173,17 @@ def npu_fused_infer_attention_score(
         key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages, which are read in place:
             [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit
             num_key_value_heads and block_size in this order are [blocks,block size,Nkv,D].
-        atten_mask: as in `npu_prompt_flash_attention`. For single queries it is [B,S], [B,1,S] or [B,1,1,S], for TND
-            [longest query sequence,S].
-        sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps to pre_tokens and
-            next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it. Single queries
-            need no mask, except in TND or with split heads: modes 2 and 3 then keep every key, mode 4 its band, and
-            mode 0 has no band.
+        atten_mask: as in `npu_prompt_flash_attention`. For single queries it is [B,S], [B,1,S] or [B,1,1,S]. For TND it
+            is [rows,S] with the rows of the longest query sequence.
+        sparse_mode: modes 0 and 1 compute all pairs without atten_mask. With it, mode 0 also keeps only the band of
+            pre_tokens and next_tokens. Modes 2, 3 and 4 take the atten_mask [2048,2048] and are refused without it.
+            Single queries need no mask, except in TND or with query_rope. For them modes 2 and 3 keep every key, mode 4
+            keeps its band, and mode 0 has no band.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For TND they are inclusive prefix sums, except for keys in pages, which have lengths.
         antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values. key_antiquant_scale, ... give
             them separately. Mode 0 is per tensor or column, mode 1 per token.
-        query_rope, key_rope: the second parts of split heads, in the form of query and key, also in pages. Scores are
+        query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T. Keys are read in place.
         query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
             key_rope_antiquant_scale: refused.
@@ -267,7 +267,7 @@ def npu_fused_infer_attention_score_v2(
     dequant_scale_key_rope_dtype: int | None = None,
     out_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes `npu_fused_infer_attention_score` with sinks, and with renamed arguments.
+    """Computes `npu_fused_infer_attention_score` under other argument names, and with sinks.
 
     Args:
         learnable_sink: [N], the score of a virtual key whose value is 0.
@@ -316,7 +316,7 @@ def _npu_paged_attention(
     out: Tensor,
     workspace: Tensor | None = None,
 ) -> None:
-    """Writes attention of one query per sequence over its pages into `out`.
+    """Computes attention of one query row per sequence over the sequence's pages, and writes it into `out`.
 
     Args:
         query: [B,N,D]; float32, bfloat16 or float16.
@@ -335,7 +335,7 @@ def _npu_paged_attention(
             raise ValueError(f"invalid argument: {name}.shape={list(pages.shape)}, {want}")
     if query.dim() != 3:
         raise ValueError(f"invalid argument: query.shape={list(query.shape)}, want [B, N, D]")
-    # The pages are passed with their heads first. That is the order that `attend` tries first, whatever the sizes are.
+    # The pages are passed with their heads first, because `attend` tries this order first, whatever the sizes are.
     call = Inference(
         query.unsqueeze(1),
         key_cache.transpose(1, 2),

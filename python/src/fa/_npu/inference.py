@@ -1,5 +1,4 @@
-"""torch_npu's attention of inference, computed by the library's operators. This module chooses a call's operator, its
-mask and its lengths."""
+"""torch_npu's functions for inference. This module chooses a call's operator, mask and lengths."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ MAX_TOKENS = 2147483647
 _LAYOUTS = ("BSH", "BSND", "BNSD", "BNSD_BSND", "TND")
 _HEADS_AXIS = {"BNSD": 1, "BNSD_BSND": 1, "BSND": 2, "TND": 1}
 _ROWS_AXIS = {"BNSD": 2, "BNSD_BSND": 2, "BSND": 1, "BSH": 1}
-# A call of at most this many rows is computed as a decode. With more rows the kernels of a prompt are faster. They
-# compute every call that a prompt takes.
+# A call with at most this many rows is computed by the decode operator. For more rows the prompt operator is faster, so
+# it computes the call unless only decode takes its arguments.
 _FEW_ROWS = 16
 
 
 class Inference(NamedTuple):
-    """The arguments of a call. `names` has their names in the called function."""
+    """The arguments of a function for inference. `names` maps members to the function's names where they differ."""
 
     query: Tensor
     key: Tensor
@@ -63,8 +62,8 @@ class Inference(NamedTuple):
 
     @classmethod
     def of(cls, given: dict[str, Any], names: dict[str, str], **own: Any) -> Inference:
-        """Returns the call of a function's arguments. `names` are {member: argument} where the names differ. The
-        members `own` are not read from the arguments."""
+        """Makes an Inference from a function's arguments. `names` are {member: argument} where the names differ. `own`
+        gives the members that are not read from the arguments."""
         own["names"] = names
         members = (name for name in cls._fields if names.get(name, name) in given and name not in own)
         call = cls(**own, **{name: given[names.get(name, name)] for name in members})
@@ -75,15 +74,15 @@ class Inference(NamedTuple):
 
 
 def refuse_given(why: str, **arguments: Any) -> None:
-    """Raises ValueError for the first argument that is not None."""
+    """Raises ValueError, which says `why`, for the first argument that is not None."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want none: {why}")
 
 
 def attend(call: Inference) -> tuple[Tensor, Tensor]:
-    """Returns the output and lse, [B, N, Sq, 1], TND [T, N, 1]. Without return_lse, lse has no elements. The backward
-    of both raises NotImplementedError."""
+    """Returns the output and the lse, [B, N, Sq, 1], TND [T, N, 1]. Without return_lse, the lse has no elements. The
+    backward of both results raises NotImplementedError."""
     _check(call)
     given = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor)}
     results = _attend(call._replace(**{name: tensor.detach() for name, tensor in given.items()}))
@@ -93,7 +92,8 @@ def attend(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 class _WithoutGradient(torch.autograd.Function):
-    """Makes two results depend on the inputs, but without a derivative."""
+    """Returns two results unchanged. For autograd they depend on the inputs, but their backward raises
+    NotImplementedError."""
 
     @staticmethod
     def forward(ctx, out, lse, *_):
@@ -123,8 +123,7 @@ def _attend(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _check(call: Inference) -> None:
-    """Checks arguments that the library's operators do not check, or for which their errors have no name of torch_npu.
-    """
+    """Checks arguments that the library does not check, or for which its errors could not use torch_npu's names."""
     if call.layout not in _LAYOUTS:
         raise call.refuse("layout", f'="{call.layout}", want {", ".join(_LAYOUTS)}')
     if call.heads <= 0:
@@ -151,7 +150,7 @@ def _check(call: Inference) -> None:
 
 
 def _check_heads_kv(call: Inference) -> None:
-    """Checks the number of heads of keys that are not in pages."""
+    """Checks the number of key heads if the keys are not in pages."""
     key = call.key.shape
     if call.layout == "BSH":
         size = call.query.shape[-1] // call.heads
@@ -165,9 +164,9 @@ def _check_heads_kv(call: Inference) -> None:
 
 
 def _oriented_pages(call: Inference) -> Inference:
-    """Returns the call with pages in the order of its layout. Pages of four dimensions are [pages, Nkv, page size, D],
-    the device's order, if that fits the number of heads and block_size. Otherwise they are
-    [pages, page size, Nkv, D]."""
+    """Returns the call with the dimensions of its pages in the layout's order. Pages of four dimensions are read as
+    [pages, Nkv, page size, D], the device's order, if this fits the number of heads and block_size. Otherwise they are
+    read as [pages, page size, Nkv, D]."""
     key, heads = call.key.shape, call.heads_kv or call.heads
     if len(key) == 3:
         if call.block_size not in (0, key[1]):
@@ -187,7 +186,7 @@ def _oriented_pages(call: Inference) -> Inference:
 
 
 def _with_heads(call: Inference) -> Inference:
-    """Returns a call of layout BSH as one of layout BSND."""
+    """Turns a call of layout BSH into one of layout BSND."""
     for name, part in (("q", call.query), ("q_rope", call.query_rope)):
         if part is not None and (part.dim() != 3 or part.shape[-1] % call.heads != 0):
             raise call.refuse(name, f".shape={list(part.shape)}, want [B, S, {call.heads} * D]")
@@ -195,13 +194,13 @@ def _with_heads(call: Inference) -> Inference:
 
 
 def _of_queries(call: Inference, change: Callable[[Tensor], Tensor]) -> Inference:
-    """Returns the call with `change` applied to both parts of its queries."""
+    """Returns the call with `change` applied to its query and query_rope."""
     rope = None if call.query_rope is None else change(call.query_rope)
     return call._replace(query=change(call.query), query_rope=rope)
 
 
 def _check_int8(call: Inference) -> None:
-    """Refuses arguments that only float queries take."""
+    """Raises ValueError for arguments that are not allowed with int8 queries."""
     given = {"q_rope": call.query_rope is not None, "sink": call.sink is not None, "return_lse": call.return_lse}
     for name in given:
         if given[name]:
@@ -212,7 +211,7 @@ _verified: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # checke
 
 
 def _check_triangle(call: Inference) -> None:
-    """Raises ValueError unless the mask of modes 2, 3 and 4 is the compressed one."""
+    """Raises ValueError unless the mask is the compressed one: [2048, 2048], ones strictly above the diagonal."""
     mask = call.dense_mask
     if tuple(mask.shape[-2:]) != (2048, 2048) or mask.numel() != 2048 * 2048:
         raise call.refuse("dense_mask", f".shape={list(mask.shape)}, want [2048,2048] (sparse_mode {call.sparse_mode})")
@@ -234,9 +233,9 @@ class _Masking(NamedTuple):
 
 
 def _masking(call: Inference, rows: int, batch: int, packed: bool) -> _Masking:
-    """Returns the mask of a decode. As on the device, a single row sees every key in modes 2 and 3. Such a row needs no
-    mask in modes 2, 3 and 4, unless it is packed or its heads are split. A mask of two dimensions is [B, S] for a
-    single row that is not packed, otherwise [Sq, S]."""
+    """Returns the rule and the mask of a decode. As on the device, a single row sees every key in modes 2 and 3. It
+    needs no mask in modes 2, 3 and 4, unless it is packed or has a query_rope. A mask of two dimensions is [B, S] for a
+    single row that is not packed, and [Sq, S] otherwise."""
     mask, mode = call.dense_mask, call.sparse_mode
     single = rows == 1 and not packed and call.query_rope is None
     if mode >= 2:
@@ -266,7 +265,7 @@ def _unlimited(tokens: int) -> int:
 
 
 def _decode(call: Inference, packed: bool = False) -> tuple[Tensor, Tensor]:
-    """Computes the call as a decode. With packed, the rows are those of packed sequences."""
+    """Computes the call by the decode operator. `packed` says that the rows are padded packed sequences."""
     rows_axis = _ROWS_AXIS[call.layout]
     rows = call.query.shape[rows_axis] if call.query.dim() > rows_axis else 1
     masking = _masking(call, rows, call.query.shape[0], packed)
@@ -325,15 +324,15 @@ def _prompt(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _checked_mode(call: Inference) -> int:
-    """Returns the sparse mode. A mode whose rule comes with a mask is refused without the mask, because the rule would
-    be lost."""
+    """Returns the sparse mode. Raises ValueError for a mode from 2 on without its mask, because the device would then
+    drop the mode's rule."""
     if call.sparse_mode >= 2 and call.dense_mask is None:
         raise call.refuse("dense_mask", f": missing, want [2048,2048] (sparse_mode {call.sparse_mode})")
     return call.sparse_mode
 
 
 def _packed(call: Inference) -> tuple[Tensor, Tensor]:
-    """Computes a call of layout TND, in which both lists of lengths are prefix sums."""
+    """Computes a call of layout TND, in which both lengths_q and lengths_kv are prefix sums."""
     for name in ("lengths_q", "lengths_kv"):
         if getattr(call, name) is None:
             raise call.refuse(name, ": missing, want prefix sums (layout TND)")
@@ -349,7 +348,7 @@ def _packed(call: Inference) -> tuple[Tensor, Tensor]:
         heads=call.heads,
         scale=call.scale,
         sparse_mode=_checked_mode(call),
-        pse_type=1 if call.pse is None else 0,  # pse is added to scaled scores
+        pse_type=1 if call.pse is None else 0,  # pse is added after scaling
         query_rope=call.query_rope,
         key_rope=call.key_rope,
         pse=call.pse,
@@ -369,8 +368,8 @@ def _packed(call: Inference) -> tuple[Tensor, Tensor]:
 
 
 def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
-    """Computes a call of layout TND over pages. Lengths of queries are prefix sums, lengths of keys are not. There are
-    few queries, so they are padded."""
+    """Computes a call of layout TND over pages. lengths_q are prefix sums, lengths_kv are lengths. The sequences are
+    padded to equal numbers of queries, which are few."""
     if call.lengths_q is None:
         raise call.refuse("lengths_q", ": missing, want prefix sums (layout TND)")
     if call.query.dim() != 3:

@@ -1,6 +1,6 @@
-"""The names that a script for the NPU looks up outside of torch_npu: `.npu()`, `torch.npu` and the device "npu".
+"""What a script for the NPU uses outside of the package torch_npu: `.npu()`, `torch.npu` and the device "npu".
 
-All of them mean the CPU: tensors stay where they are, and `fa.torch_npu` computes.
+All of these mean the CPU here: tensors stay where they are, and `fa.torch_npu` computes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .._pytorch import function_modes, pop_function_mode, push_function_mode
 
 
 class _CpuForNpu(TorchFunctionMode):
-    """Passes "cpu" to PyTorch's functions for each argument that is "npu" or "npu:N"."""
+    """While this mode is active, PyTorch's functions get "cpu" for each argument that is "npu" or "npu:N"."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -27,12 +27,12 @@ class _CpuForNpu(TorchFunctionMode):
         given = kwargs or {}
         named, options = tuple(map(_cpu_for_npu, args)), {name: _cpu_for_npu(value) for name, value in given.items()}
         if func is torch.device and (named, options) != (args, given):
-            return torch.device("cpu")  # without the index of torch.device("npu", 0): tensors on the CPU have none
+            return torch.device("cpu")  # tensors on the CPU have no index
         return func(*named, **options)
 
 
 _mode = _CpuForNpu()
-_undo: ExitStack | None = None  # set while installed
+_undo: ExitStack | None = None  # not None while installed
 
 
 def install(force: bool = False) -> None:

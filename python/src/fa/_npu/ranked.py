@@ -1,4 +1,4 @@
-"""torch_npu's attention over the ranks of a process group."""
+"""torch_npu's npu_fusion_attention over the ranks of a process group."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def npu_fusion_attention(
     backward.
 
     Args:
-        query, key, value: this rank's rows. TND is cut along the packed axis, also within sequences.
-        pse, atten_mask: rows of this rank against all keys. A tensor that holds for all queries is passed whole. So are
-            TND's atten_mask and the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8. TND's pse has this rank's
-            rows, one sequence after another. If pse has one row, its gradient on every rank is the sum over all rows.
-            If all ranks hold 1024 rows, a pse of 1024 rows is each rank's own; otherwise it is the compressed form,
-            which has no gradient.
-        dropout_mask: not taken.
-        pre_tockens, next_tockens, prefix, actual_seq_qlen, actual_seq_kvlen: numbers of the whole sequences.
+        query, key, value: this rank's rows. For TND the packed rows are cut, so a cut may lie inside a sequence.
+        pse, atten_mask: this rank's rows, each with all keys. A tensor that holds for all queries is passed whole. So
+            are the atten_mask of TND and the compressed masks of sparse_mode 2, 3, 4, 6, 7 and 8. TND's pse has this
+            rank's rows, one sequence after another. If pse has one row, its gradient on every rank is the sum over all
+            rows. If all ranks hold 1024 rows, a pse of 1024 rows is each rank's own; otherwise it is the compressed
+            form, which has no gradient.
+        dropout_mask: refused.
+        pre_tockens, next_tockens, prefix, actual_seq_qlen, actual_seq_kvlen: numbers that refer to the whole sequences.
         softmax_layout: for TND "TND" or "same_as_input", [T,N,8], because a rank's rows are no whole sequences.
         sink: all sinks, on every rank. The gradient on every rank is the sum over all rows.
-        seed, offset: 0 and 0 draw a seed on rank 0.
+        seed, offset: if both are 0, rank 0 draws a seed for all ranks.
         group, cut, strategy: as in scaled_dot_product_attention.
 
     Returns:

@@ -1,4 +1,4 @@
-"""torch_npu's sparse attention, lightning indexer and its losses."""
+"""torch_npu's functions for sparse attention, the lightning indexer and the indexer's losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .calls import TENSOR_NAMES, checked
 
 _MAX_TOKENS = 9223372036854775807
 
-# The library's argument names, and torch_npu's.
+# Argument names: {the library's name: torch_npu's name}.
 _NAMES = TENSOR_NAMES | {
     "q_index": "query_index",
     "k_index": "key_index",
@@ -32,7 +32,7 @@ _LOSS_NAMES = _GRAD_NAMES | {"lengths_kv": "actual_seq_klen"}
 
 
 def _check_layouts(layout_query: str, layout_kv: str, name_kv: str, block_table: Tensor | None) -> str:
-    """Returns the layout of queries. Keys must have the same layout, or lie in pages."""
+    """Returns the layout of the queries. Raises ValueError unless keys have it too, or PA_BSND with a block_table."""
     layout = _check_layout("layout_query", layout_query)
     want = layout if block_table is None else "PA_BSND"
     if layout_kv.upper() != want:
@@ -60,7 +60,8 @@ def _check_sinks(sinks: Tensor | None, query: Tensor) -> None:
 
 
 def _own_value(key: Tensor, value: Tensor | None) -> Tensor | None:
-    """Returns the value, or None if it is the key, whose gradient then contains the value's."""
+    """Returns None if `value` is None, is the key, or has the key's memory and no gradient. dk then contains the
+    value's gradient. Otherwise returns `value`."""
     if value is None or value is key:
         return None
     same = value.data_ptr() == key.data_ptr() and value.shape == key.shape and value.stride() == key.stride()
@@ -94,17 +95,17 @@ def npu_sparse_flash_attention(
     return_softmax_lse: bool = False,
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes sparse attention: every query token attends to the keys of its own list.
+    """Computes sparse attention: each query token attends to the keys in its own list.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
         key, value: [B,S2,1,D], or in layout_kv "PA_BSND" pages [blocks,block size,1,D]. value may be key or None.
-        sparse_indices: int32 [B,S1,1,K]: blocks of sparse_block_size keys, up to the first -1.
+        sparse_indices: int32 [B,S1,1,K], numbers of blocks of sparse_block_size keys. A list ends at its first -1.
         actual_seq_lengths_query, actual_seq_lengths_kv: int32 or int64, how many rows are in use. For TND they are
             inclusive prefix sums.
         sparse_mode: 3 lets token t see the keys below keys - queries + t + 1, and 0 lets it see any key.
         pre_tokens, next_tokens: not used.
-        attention_mode: 2; 0 means the same.
+        attention_mode: 2, or 0, which means the same.
         sinks: float32 [N], the score of a virtual key whose value is 0. It has a gradient.
 
     Returns:
@@ -157,10 +158,10 @@ def npu_sparse_flash_attention_grad(
     next_tokens: int = _MAX_TOKENS,
     attention_mode: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`. A gradient without an
-    argument is None. Without a value, dk contains the value's gradient too. Statistics that include sinks give the
-    gradients of a call with sinks; autograd gives the gradient of the sinks. d_out and out are [B, S1, N, Dv], TND
-    [T, N, Dv]."""
+    """Computes the gradients dq, dk, dv, dq_rope, dk_rope of `npu_sparse_flash_attention`. The gradient of an absent
+    argument is None. Without a value, dk contains the value's gradient too. Softmax statistics that include sinks give
+    the gradients of a call with sinks. Only autograd gives the gradient of the sinks. d_out and out are [B, S1, N, Dv],
+    TND [T, N, Dv]."""
     _check_attention(attention_mode)
     call = SparseCall(
         query_rope=query_rope,
@@ -200,10 +201,11 @@ def npu_lightning_indexer(
     next_tokens: int = _MAX_TOKENS,
     return_value: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Chooses for each query token the keys with the largest sums over heads of weights * relu(query . key).
+    """Chooses the keys with the largest scores for each query token.
 
-    The keys come by descending score, keys of equal scores by ascending number. Unused entries are -1, their values
-    -inf. The values have a gradient.
+    A key's score is the sum of weights * relu(query . key) over the heads. The keys are in the order of descending
+    scores; if scores are equal, the lower number comes first. Unused entries are -1, their scores -inf. The scores have
+    a gradient.
 
     Args:
         query: [B,S1,N,D] in layout_query "BSND", [T,N,D] in "TND"; float32, bfloat16, float16.
@@ -251,7 +253,7 @@ def npu_lightning_indexer_grad(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes the gradients d_query, d_key, d_weights of the values of `npu_lightning_indexer`.
+    """Computes d_query, d_key and d_weights of `npu_lightning_indexer` from dy, the gradient of its sparse_values.
 
     Args:
         dy: gradient of sparse_values, [B,S1,1,K] or [B,S1,K], type of query or float32.
@@ -287,9 +289,9 @@ def npu_dense_lightning_indexer_softmax_lse(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor]:
-    """Computes the softmax statistics of `npu_lightning_indexer`'s scores over every key below the limit.
+    """Computes the softmax maximum and sum of `npu_lightning_indexer`'s scores over all keys that sparse_mode allows.
 
-    `npu_dense_lightning_indexer_grad_kl_loss` takes them.
+    They are arguments of `npu_dense_lightning_indexer_grad_kl_loss`.
 
     Returns:
         softmax_max_index and softmax_sum_index, float32 [B,1,S1], TND [1,T]; 0 and 0 for a row without keys.
@@ -331,7 +333,7 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     pre_tokens: int = _MAX_TOKENS,
     next_tokens: int = _MAX_TOKENS,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes `npu_sparse_lightning_indexer_grad_kl_loss` over every key below the limit.
+    """Computes `npu_sparse_lightning_indexer_grad_kl_loss` over all keys that sparse_mode allows.
 
     Args:
         query, key: [B,S1,N,D] and [B,S2,Nkv,D].
@@ -386,15 +388,16 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     next_tokens: int = _MAX_TOKENS,
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes the KL loss between the mean of the heads' probabilities over the selection and the indexer's softmax
-    over it.
+    """Computes the KL loss that trains the indexer. It compares the attention's probabilities of the selected keys,
+    averaged over the heads, with the softmax of the indexer's scores of these keys.
 
     Args:
         query, key, sparse_indices, softmax_max, softmax_sum, scale_value: arguments and results of
             `npu_sparse_flash_attention`.
         query_index, key_index, weights: arguments of `npu_lightning_indexer`: [B, S1, N, D], [B, S2, 1, D],
             [B, S1, N].
-        sinks: the sinks of the attention, or None. The statistics include them, so they are only checked.
+        sinks: the sinks of the attention, or None. Their type and shape are checked. Their values are not read, because
+            softmax_max and softmax_sum include them.
 
     Returns:
         d_query_index, d_key_index, d_weights and the loss (float32, one element), summed over tokens.

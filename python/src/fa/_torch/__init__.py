@@ -1,4 +1,4 @@
-"""PyTorch's side of `fa.torch`: operators, shapes, derivatives, and calls past the dispatcher."""
+"""The parts of `fa.torch`: operators, shapes, derivatives, and calls that bypass PyTorch's dispatcher."""
 
 from .threads import share_openmp_threads
 

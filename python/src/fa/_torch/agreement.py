@@ -1,5 +1,5 @@
-"""The exchange between the ranks of a process group before a call over all of them. An error of one rank is raised on
-every rank, and so is an error about values that differ between ranks."""
+"""What the ranks of a process group exchange before a call that they compute together. An error of one rank is raised
+on every rank. So is an error about values that differ between ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._fa import ranked_call_tags
 from .._pytorch import default_group
 
 _NUMBERS = 4  # the most numbers that a rank may add to its record
-# The range of message tags for calls. Programs use smaller tags, and MPICH has no larger ones.
+# The range of message tags for calls. Programs use smaller tags, and MPICH refuses larger ones.
 _FIRST_TAG, _LAST_TAG = 1 << 27, 1 << 28
 _CALL_TAGS = ranked_call_tags()
 _KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError)}
@@ -26,7 +26,7 @@ _next_calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 class Proposal(NamedTuple):
-    """A rank's contribution to a call."""
+    """What one rank contributes to the agreement on a call."""
 
     prepared: Any
     """The prepared call, which stays on this rank."""
@@ -45,8 +45,8 @@ class Agreed(NamedTuple):
 
 
 def process_group(group: Any) -> dist.ProcessGroup:
-    """Returns a ProcessGroup: `group` itself, the group of a DeviceMesh of one dimension, or for None the default
-    group. Raises TypeError for another object, or if this process is not in the group."""
+    """Returns the ProcessGroup that `group` means: itself, the group of a DeviceMesh of one dimension, or for None the
+    default group. Raises TypeError for another object, or if this process is not in the group."""
     if group is None:
         return default_group()
     if hasattr(group, "get_group"):
@@ -57,22 +57,23 @@ def process_group(group: Any) -> dist.ProcessGroup:
 
 
 def gather(group: dist.ProcessGroup, mine: Tensor) -> list[Tensor]:
-    """Returns the tensors of all ranks, each of the shape and type of `mine`. All ranks must call this function."""
+    """Returns `mine` of every rank. Its shape and type must be equal everywhere, and all ranks must call this
+    function."""
     parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(group.size())]
     group.allgather([parts], [mine.contiguous()]).wait()
     return parts
 
 
 def agree(group: dist.ProcessGroup, call: str, prepare: Callable[[], Proposal]) -> Agreed:
-    """Calls `prepare` and compares its results with the results of the other ranks. All ranks must call this function.
+    """Calls `prepare` on every rank, and compares the facts that it returns. All ranks must call this function.
 
     Args:
-        call: the name of the called function, which is one of the facts.
-        prepare: does everything in the call that can fail on one rank alone. Its exception is raised on every rank.
+        call: the name of the called function, which must be the same on all ranks.
+        prepare: does everything in the call that may fail on one rank alone. Its exception is raised on every rank.
 
     Raises:
-        The exception of `prepare` on the lowest rank where it fails, with that rank in the text. ValueError: facts
-        differ.
+        The exception of `prepare` on the lowest rank where it fails, with the rank's number in the text. ValueError:
+        the facts differ between ranks.
     """
     error, prepared, facts, numbers = None, None, {}, ()
     try:
@@ -94,7 +95,8 @@ _FAILED, _DIGEST, _LENGTH, _NUMBER, _RECORD = range(5)
 
 
 class _Told:
-    """A rank's message: a record of fixed size and, if another rank needs it, the text of its failure and facts."""
+    """What a rank sends to the others: a record of fixed size and, if another rank needs them, its failure and
+    facts."""
 
     def __init__(self, error: Exception | None, facts: dict[str, str], numbers: Sequence[int]) -> None:
         failure = None
@@ -112,7 +114,7 @@ class _Told:
         return torch.tensor(record, dtype=torch.int64, device="cpu")
 
     def others(self, group: dist.ProcessGroup, longest: int) -> list[tuple[tuple | None, dict[str, str]]]:
-        """Returns every rank's failure and facts."""
+        """Returns (failure, facts) of every rank."""
         mine = torch.zeros(longest, dtype=torch.uint8, device="cpu")
         mine[: len(self.text)] = torch.frombuffer(bytearray(self.text), dtype=torch.uint8)
         return [pickle.loads(part.numpy().tobytes()) for part in gather(group, mine)]
@@ -131,7 +133,7 @@ def _raise_first(told: list[tuple[tuple | None, dict[str, str]]], mine: Exceptio
 
 
 def _of_rank(rank: int, kind: str, text: str, parts: tuple | None) -> Exception:
-    """Returns the error of `rank`, with the rank's number at the beginning of its text."""
+    """Returns the error of `rank`, with the rank's number in front of its text."""
     prefix = parts[0] if parts else "invalid argument: "
     prefix = prefix if text.startswith(prefix) else ""
     error = _KINDS[kind](f"{prefix}rank {rank}: {text[len(prefix) :]}")

@@ -1,8 +1,8 @@
 """Attention under torch.vmap: the vmapped dimension becomes part of the batch, and one call computes all samples.
 
-Some arguments do not fit into a batch. A sink belongs to heads, so with a sink the dimension becomes part of the heads.
-Packed sequences and compressed masks are computed sample by sample. Every sample drops the pairs of its own dropout
-state: the bits of all samples go into one mask.
+A sink has one number per head, so with a sink the vmapped dimension becomes part of the heads instead. Calls with
+packed sequences or compressed masks are computed sample by sample. Each sample draws its dropout mask from its own
+state, and one mask holds the bits of all samples.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from .call import BATCH_AXIS, Call
 from .dropout import dropout_bits, packed, unpacked
 from .vmap import Fold, one_by_one
 
-_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # 2 in the other layouts
+_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # 2 in any other layout
 _OUT_HEAD_AXIS = {"BNSD": 1}
 
 
 def _rank(tensor: Tensor, dim: int | None) -> int:
-    """Returns the number of dimensions of one sample."""
+    """Returns how many dimensions one sample of `tensor` has."""
     return tensor.dim() - (dim is not None)
 
 
 def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
-    """Reorders bits [samples, bytes], in which each sample has the bits of [blocks, pairs], to the bits of [blocks,
-    samples, pairs]."""
+    """Reorders the bits of a dropout mask. `bits` [samples, bytes] has the bits of [blocks, pairs] per sample. The
+    result has the bits of [blocks, samples, pairs]."""
     samples = bits.shape[0]
     if blocks == 1 and pairs % 8 == 0:
         return bits.reshape(-1)
@@ -34,7 +34,7 @@ def _folded_bits(bits: Tensor, blocks: int, pairs: int) -> Tensor:
 
 
 class _AttentionFold:
-    """How a call of attention is folded: into the heads if the call has a sink, else into the batch."""
+    """Folds the samples of a call into its heads if it has a sink, and into its batch otherwise."""
 
     def __init__(self, size: int, query: Tensor, key: Tensor, dims: tuple, call: Call, call_dims: Call) -> None:
         self.call, self.dims, self.fold = call, call_dims, Fold(size)
@@ -59,7 +59,7 @@ class _AttentionFold:
     @staticmethod
     def possible(call: Call, dims: Call) -> bool:
         own_mask = dims.dense_mask is not None and _rank(call.dense_mask, dims.dense_mask) == 2
-        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)  # such a mask is compressed
+        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)  # the mask of each sample is compressed
 
     def tensors(self, tensors: tuple, dims: tuple, axis: int) -> tuple:
         return tuple(self.fold.fold(t, dim, axis) for t, dim in zip(tensors, dims, strict=True))
@@ -117,8 +117,8 @@ class _AttentionFold:
         return _folded_bits(bits, blocks, self.batch * self.pairs // blocks)
 
     def unfolded_dpse(self, dpse: Tensor) -> Tensor:
-        """Returns the gradient of pse in the shape of each sample's pse, summed over the batch elements that shared
-        it."""
+        """Returns the gradient of pse with one entry per sample. If a sample's batch elements share its pse, their
+        gradients are summed."""
         pse, dim = self.call.pse, self.dims.pse
         slopes = _rank(pse, dim) == 1
         if self.by_head:
@@ -141,7 +141,7 @@ def fold_attention(operator, info, in_dims, *arguments):
     return tuple(how.fold.unfold(t, axis) for t, axis in zip(results, axes, strict=True)), axes
 
 
-_TENSORS_OF_BACKWARD = 7  # query, key, value, out, d_out, softmax_max, softmax_sum; then need_dpse, need_dsink
+_TENSORS_OF_BACKWARD = 7  # need_dpse and need_dsink follow these tensors
 
 
 def fold_attention_backward(operator, info, in_dims, *arguments):

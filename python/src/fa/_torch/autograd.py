@@ -1,9 +1,10 @@
-"""Derivatives of the custom operators, for every way in which PyTorch asks for them. These ways are backward (also by
-several threads on one graph), torch.func.grad and vjp, create_graph, and forward mode, which is refused.
+"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several threads
+on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
 
-torch.library.register_autograd serves backward alone. torch.func refuses its formulas. Forward mode ignores them and
-drops the tangents. Two threads that walk one graph change the same context. So a derivative here is what PyTorch's own
-operators have: a kernel of the dispatch key Autograd, on which torch.func builds.
+torch.library.register_autograd would serve backward alone. torch.func refuses its derivatives, forward mode ignores
+them and drops the tangents, and two threads that run backward on one graph would change the same context. So these
+operators get what PyTorch's own operators have, a kernel for the dispatch key Autograd. torch.func builds on such
+kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .._pytorch import (
     with_forward_mode,
 )
 
-Derivative = Callable[[Any], Callable]  # makes the kernel of an operator
+Derivative = Callable[[Any], Callable]  # operator -> its Autograd kernel
 SetupContext = Callable[[Any, tuple, Any], None]  # (ctx, inputs, output)
 Backward = Callable[..., tuple]  # (ctx, needs_input_grad, *gradients of the outputs) -> one gradient per input
 
@@ -35,8 +36,7 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
 
     Args:
         setup_context: saves on ctx what backward needs, and marks outputs that have no gradient.
-        backward: is called if anything depends on an output that has a gradient. The gradients of other outputs are
-            None.
+        backward: is called if at least one output has a gradient. It gets None for the gradient of any other output.
     """
 
     def derivative(operator):
@@ -45,8 +45,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return operator.redispatch(keyset & after_autograd, *arguments)
 
         def forward(ctx, keyset, *arguments):
-            # PyTorch calls this function with gradients switched off. Under torch.func, the call serves the innermost
-            # transform. The outer transforms must find gradients and forward mode as they switched them on.
+            # PyTorch calls this function with gradients switched off. Under torch.func, this call is for the innermost
+            # transform. The outer transforms need gradients and forward mode switched on.
             if transforms_are_active():
                 with torch.enable_grad(), with_forward_mode(True):
                     output = below(keyset, arguments)
@@ -72,7 +72,7 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return below(keyset, arguments)
             if not transforms_are_active():
                 return formula.apply(keyset, *arguments)
-            # A transform has chosen its level, and calls the kernel for this level alone.
+            # The transform that calls this kernel has chosen its level. The formula must apply to this level alone.
             with on_one_level():
                 return super(torch.autograd.Function, formula).apply(keyset, *arguments)
 
@@ -82,12 +82,12 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
 
 
 def none(what: str) -> Derivative:
-    """Returns a derivative whose backward raises NotImplementedError, which says that there is no `what`."""
+    """Returns a derivative whose backward raises NotImplementedError: "there is no WHAT"."""
     return lambda operator: reverse(lambda *_: None, _refusal(operator, f"there is no {what}"))(operator)
 
 
 def constant(operator: Any) -> Callable:
-    """Returns the derivative of an operator whose results are constants to autograd."""
+    """Returns the derivative of an operator whose results are constants to autograd, so they need no gradient."""
 
     def setup_context(ctx, inputs, output):
         ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
@@ -96,8 +96,8 @@ def constant(operator: Any) -> Callable:
 
 
 def none_of_lists(operator: Any) -> Callable:
-    """Returns the derivative of an operator that takes lists of tensors. It raises NotImplementedError wherever
-    autograd would record the operator. The formulas above do not look into lists."""
+    """Returns the derivative of an operator that takes lists of tensors. It raises NotImplementedError where autograd
+    would record the operator, because `reverse` cannot handle tensors in lists."""
 
     def kernel(keyset, *arguments):
         tensors = [t for a in arguments for t in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(t, Tensor)]
@@ -121,9 +121,9 @@ def of_attention(
     """Returns the derivative of an operator (query, key, value, *call) -> (out, *statistics).
 
     Args:
-        call: the tuple of the operator's further arguments, of which the first are `tensors`.
-        backward: (query, key, value, out, d_out, *statistics, whether each of `asked` is wanted, *call) gives dq, dk,
-            dv and the gradients of `others`.
+        call: the tuple class of the operator's further arguments. Its first `tensors` members are tensors.
+        backward: the operator that takes (query, key, value, out, d_out, *statistics, a bool per name in `asked`,
+            *call). It returns dq, dk, dv and the gradients of `others`.
     """
     inputs = 3 + tensors
 

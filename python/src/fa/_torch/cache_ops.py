@@ -1,4 +1,4 @@
-"""PyTorch's operators that merge results by lse, and that move rows into paged caches and out of them."""
+"""PyTorch operators that merge partial results by their lse, and that move rows into paged caches and out of them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .._errors import argument_error
 from . import autograd
 from .operators import operator
 
-# Types of the library by the size of an element. The bytes of types that the library does not have are moved as these.
+# For each size of an element, a type that the library has. Tensors of a type that it lacks are moved as this type.
 _BY_SIZE = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64}
 _OWN = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int32, torch.int64)
 
 
 def stored(name: str, tensor: Tensor | None, like_name: str = "", like: Tensor | None = None) -> Tensor | None:
-    """Returns the tensor with a type of the library whose elements have the same size. Raises ValueError if its type is
-    not the type of `like`, or if there is no such type."""
+    """Returns the tensor, as a type of the library whose elements have the same size if the library lacks its type.
+    Raises ValueError if its type differs from the type of `like`, or if no type of the library has that size."""
     if tensor is None:
         return None
     if like is not None and tensor.dtype != like.dtype:
@@ -43,7 +43,7 @@ def _merged(lse: list[Tensor], local_out: list[Tensor], need_lse: bool) -> tuple
     derivative=autograd.none_of_lists,
 )
 def merge_by_lse(lse, local_out, need_lse):
-    """Returns the output and, with need_lse, the lse, +inf for a row without keys."""
+    """Returns the output and, with need_lse, the lse, which is +inf for a row without keys."""
     out, lse_out = _merged(lse, local_out, need_lse)
     arrays = {"out": out, "lse_out": lse_out if need_lse else None, "lse": list(lse), "local_out": list(local_out)}
     compute(_fa.merge_by_lse, arrays, True, chosen_context(None, out))
@@ -56,7 +56,7 @@ def merge_by_lse(lse, local_out, need_lse):
     fake=lambda *_: None,
 )
 def scatter(key, value, slot_mapping, key_cache, value_cache, form):
-    """Writes rows into the caches."""
+    """Writes the rows of key and value into the caches, at the places in slot_mapping."""
     caches = stored("key_cache", key_cache, "key", key), stored("value_cache", value_cache, "value", value)
     scatter_rows(stored("key", key), stored("value", value), slot_mapping, *caches, form=form)
 
@@ -67,7 +67,7 @@ def scatter(key, value, slot_mapping, key_cache, value_cache, form):
     fake=lambda *_: None,
 )
 def gather(key_cache, value_cache, block_table, seq_lens, seq_offset, key, value, form, cumulative):
-    """Writes the rows of all sequences to key and value."""
+    """Writes the rows of all sequences into key and value."""
     arrays = {
         "key_cache": stored("key_cache", key_cache),
         "value_cache": stored("value_cache", value_cache),
@@ -89,14 +89,14 @@ def gather(key_cache, value_cache, block_table, seq_lens, seq_offset, key, value
 def gather_selection(
     k_rope, kv_cache, table, status, indices, full_k_rope, full_kv, full_table, kv_lengths, q_lengths, block_size
 ):
-    """Copies the selected blocks of every query into its pages, and returns how many rows each query has."""
+    """Copies the blocks that each query has selected into the query's pages. Returns each query's number of rows."""
     lists = indices.reshape(table.shape[0], -1).long()  # [B·S·H, K]
     batch, heads = full_table.shape[0], indices.shape[-2]
     queries = lists.shape[0] // max(batch * heads, 1)
     b = torch.arange(batch).repeat_interleave(queries * heads)
     s = torch.arange(queries).repeat_interleave(heads).repeat(batch)
     keys = torch.where(s < q_lengths[b], kv_lengths[b] - (q_lengths[b] - 1 - s), 0).clamp(min=0).long()
-    listed = (lists >= 0).long().cumprod(1).bool()  # entries after the first negative one do not exist
+    listed = (lists >= 0).long().cumprod(1).bool()  # a list ends at its first negative entry
     kept = listed & (lists * block_size < keys[:, None])
     place = kept.long().cumsum(1) - 1
     row = torch.arange(block_size)
@@ -130,8 +130,8 @@ def _rows(cache: Tensor) -> Tensor:
 
 
 def _slots(name: str, table: Tensor, lists: Tensor, rows: Tensor, cache: tuple[int, ...]) -> Tensor:
-    """Returns the slots of rows whose pages stand in these lists of a table. Raises ValueError for a page that the
-    table or the cache does not have."""
+    """Returns the places of `rows` in a cache, as page * page size + row. The pages of row i are in table[lists[i]].
+    Raises ValueError for a page that the table or the cache does not have."""
     pages, page_size = cache[:2]
     column = rows // max(page_size, 1)
     if column.numel() > 0 and int(column.max()) >= table.shape[1]:

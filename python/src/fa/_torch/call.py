@@ -1,6 +1,6 @@
-"""The arguments of an attention call in the device's vocabulary of masks (`sparse_mode`), which has all that `fa.torch`
-and `fa.torch_npu` need. sparse_mode 2 and 3 without a mask are the causal rules, anchored top-left and bottom-right.
-"""
+"""The arguments of an attention call, with masks as torch_npu's sparse_mode, which can express all masks that
+`fa.torch` and `fa.torch_npu` need. Without a mask in memory, sparse_mode 2 and 3 are the causal rules, aligned top-left
+and bottom-right."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .._fa import Mask
 
 UNSIGNED_64 = (1 << 64) - 1
 
-# Rules for the keys that a row looks at, as sparse_mode values of a call without a mask.
+# The sparse modes that say, in a call without a mask in memory, which keys a row looks at.
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
-BATCH_AXIS = {"SBH": 1}  # 0 in the other layouts
+BATCH_AXIS = {"SBH": 1}  # 0 in any other layout
 
 
 class Call(NamedTuple):
-    """The arguments of an attention call except query, key and value, in the order of the operators' arguments."""
+    """All arguments of an attention operator except query, key and value, in the operator's order."""
 
     query_rope: Optional[Tensor] = None
     key_rope: Optional[Tensor] = None
     pse: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None
     drop_mask: Optional[Tensor] = None
-    dropout_state: Optional[Tensor] = None  # int64 [2]: seed, offset
+    dropout_state: Optional[Tensor] = None  # int64 [2]: (seed, offset)
     sink: Optional[Tensor] = None
     layout: str = "BNSD"
     heads: int = 0
@@ -46,18 +46,18 @@ class Call(NamedTuple):
 
     @classmethod
     def of_rule(cls, rule: int, layout: str, scale: float | None, **others: Any) -> Call:
-        """Makes the call of a rule, which is one of the constants above. A mask in memory, if given, also applies. The
-        tensors give the number of heads, and pse is added to scaled scores."""
+        """Makes a call in which `rule`, one of the constants above, says which keys a row looks at. A dense_mask
+        applies in addition. The operator takes the number of heads from the tensors, and adds pse after scaling."""
         pse_type = 1 if others.get("pse") is None else 0
         if rule == CAUSAL_TOP_LEFT and others.get("dense_mask") is not None:
-            # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 takes a band in addition to the
-            # mask.
+            # With a mask in memory, mode 2 wants the device's compressed mask. Mode 0 with this band has the same rule
+            # and takes any mask.
             others |= {"pre_tokens": (1 << 31) - 1, "next_tokens": 0}
             rule = 0
         return cls(layout=layout, scale=scale, sparse_mode=rule, pse_type=pse_type, **others)
 
     def keywords(self) -> dict[str, Any]:
-        """Returns the keywords of `fa.flash_attention` for this call."""
+        """Returns this call as keywords of `fa.flash_attention`."""
         given = self._asdict()
         del given["sparse_mode"], given["pre_tokens"], given["next_tokens"], given["prefix"], given["statistics"]
         rule = self.sparse_mode, self.pre_tokens, self.next_tokens, self.prefix

@@ -1,4 +1,4 @@
-"""Decode attention of PyTorch tensors: as a custom operator, and in plain eager calls past the dispatcher."""
+"""Decode attention of PyTorch tensors: a custom operator, and plain eager calls that bypass the dispatcher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNLIMITED = 2**63 - 1
 
 
 class DecodeCall(NamedTuple):
-    """The arguments of a decode except query, keys and values, in the order of the operator's arguments."""
+    """All arguments of the operator except query, keys and values, in the operator's order."""
 
     lengths_q: Optional[Tensor] = None  # int32 or int64 [B] or [1]
     lengths_kv: Optional[Tensor] = None
@@ -43,7 +43,7 @@ class DecodeCall(NamedTuple):
     layout: str = "BNSD"
     heads: int = 0
     scale: Optional[float] = None
-    rule: str = "none"  # the name of the method of Mask that makes the mask
+    rule: str = "none"  # which method of Mask makes the mask
     pre: int = 0  # pre and next are the arguments of a band
     next: int = 0
     softcap: float = 0.0
@@ -61,10 +61,10 @@ class DecodeCall(NamedTuple):
 
 
 _TENSORS = DecodeCall._fields[2:14]
-# These members have the names of the function's arguments.
+# Members whose names are those of decode_attention's arguments.
 _ALIKE = frozenset(DecodeCall._fields[2:])
 
-# The members that are options, from layout on. _NUMBERS are options whose names are the same in the library.
+# The members that are options. _NUMBERS are those whose names are the same in the library.
 _OPTIONS = slice(DecodeCall._fields.index("layout"), DecodeCall._fields.index("return_lse"))
 _NUMBERS = DecodeCall._fields[DecodeCall._fields.index("next") + 1 : _OPTIONS.stop]
 
@@ -91,7 +91,7 @@ def _one_or_all(tensors: Sequence[Tensor]) -> Tensor | list[Tensor]:
     derivative=autograd.none_of_lists,
 )
 def decode_operator(query, key, value, *arguments):
-    """Returns the output and lse, which has no elements without return_lse. There is no gradient."""
+    """Returns the output and the lse, which has no elements without return_lse. There is no gradient."""
     call = DecodeCall(*arguments)
     given = call._asdict()
     del given["rule"], given["pre"], given["next"]
@@ -109,7 +109,7 @@ def _options(layout, heads, scale, rule, pre, next_, *numbers) -> _fa.DecodeAtte
 
 
 def _directly(query, key, value, lengths_q, lengths_kv, call: DecodeCall) -> tuple[Tensor, Tensor]:
-    """Computes the operator past the dispatcher, with lengths as the extension takes them."""
+    """Computes the operator without the dispatcher. Lengths are lists, as the extension takes them."""
     out, lse = _results(query, key, value, call)
     inputs = {"q": query, **call.tensors()}
     inputs["q_rope"] = inputs.pop("query_rope")
@@ -128,7 +128,7 @@ def attend_cached(
     lengths_kv: Tensor | Sequence[int] | None,
     call: DecodeCall,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the output and lse for arguments that are known to be tensors. `call` has no lengths."""
+    """Returns the output and the lse. The arguments must be known to be tensors, and `call` must have no lengths."""
     key, value = list(key), list(value)
     if possible(query, *key, *value, *call.key_rope, *call[2:14]):
         lengths = integers(lengths_q, "lengths_q"), integers(lengths_kv, "lengths_kv")
@@ -141,7 +141,7 @@ def _as_tensor(lengths: Tensor | Sequence[int] | None) -> Tensor | None:
     return lengths if lengths is None or isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.int64)
 
 
-# The library's argument names, and the function's.
+# Argument names: {the library's name: the name in decode_attention}.
 _NAMES = {
     "q": "query",
     "k": "key",
@@ -183,15 +183,15 @@ def decode_attention(
     quant_offset2: Tensor | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Computes `fa.decode_attention` as an operator of PyTorch: under torch.compile, torch.func.vmap and
-    inference_mode.
+    """Computes `fa.decode_attention` as an operator of PyTorch, so that torch.compile, torch.func.vmap and
+    inference_mode work.
 
     Args:
         lengths_kv, lengths_q: integers [B] or [1], as tensors or as sequences of ints.
-        is_causal: whether the last query in use sees the last key in use as its last, the query before it one key less,
-            and so on.
-        window: (left, right), how many keys before and after that last key a query looks at; -1 means all. With
-            is_causal, it looks at none after it.
+        is_causal: whether the last query in use looks at no key after the last key in use, the query before it at no
+            key after the last but one, and so on.
+        window: (left, right), how many keys a query looks at before and after that key; -1 means all. With is_causal,
+            right counts as 0.
         others: the arguments of `fa.decode_attention`.
 
     Returns:
@@ -220,8 +220,7 @@ def decode_attention(
 
 
 def _plainly(tensors: tuple, options: tuple, lengths_q: Any, lengths_kv: Any, return_lse: bool) -> Any:
-    """Computes decode_attention in one call of the extension. Returns None for arguments that this call does not take,
-    wrong ones among them."""
+    """Computes decode_attention in one call of the extension. Returns None if the call has other or wrong arguments."""
     if recorded(*tensors):
         return None
     try:
@@ -249,7 +248,7 @@ def _tensors(name: str, given: Tensor | Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, int]:
-    """Returns the rule's name and its arguments."""
+    """Returns which method of Mask makes the mask, and the method's two arguments."""
     left, right = (-1, -1) if window is None else window
     if left < -1 or right < -1:
         raise ValueError(f"invalid argument: window={(left, right)}, want (left, right) >= -1")
@@ -263,7 +262,7 @@ def _rule(is_causal: bool, window: tuple[int, int] | None) -> tuple[str, int, in
 
 
 def _check(query: Tensor, keys: list[Tensor], values: list[Tensor], call: DecodeCall) -> None:
-    """Checks what does not concern shapes or types."""
+    """Checks everything except shapes and types."""
     recorded = torch.is_grad_enabled()
     lists = (("key", keys), ("value", values), ("key_rope", call.key_rope))
     named = [(name if len(list_) == 1 else f"{name}[{i}]", t) for name, list_ in lists for i, t in enumerate(list_)]

@@ -1,9 +1,9 @@
-"""scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher: for calls that take
-microseconds.
+"""scaled_dot_product_attention of plain tensors in eager mode, without PyTorch's dispatcher. This makes tiny calls
+faster, which take microseconds.
 
-An operator passes the dispatcher twice, and its arguments pass Python's exchange protocol. Both cost several times what
-a tiny call computes. If anything but autograd's backward looks on (a transform, a mode, a tracer, a profiler, a
-subclass), the operator is called. Second derivatives call the operator too.
+An operator goes through the dispatcher twice, and its tensors go through DLPack's Python protocol. Both cost several
+times what a tiny call computes. The operator is still called where something other than autograd's backward observes
+calls (a transform, a mode, a tracer, a profiler, a subclass), and for second derivatives.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def attend_plainly(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor | None:
-    """Computes scaled_dot_product_attention of plain tensors [B, N, S, E] with the same B, and a mask, if nothing
-    observes the call. Returns None for other arguments, wrong ones among them, and where PyTorch would convert their
-    types."""
+    """Computes scaled_dot_product_attention of plain tensors [B, N, S, E] with equal B, if nothing observes the call.
+    Returns None if the call has other or wrong arguments, or if autocast is on."""
     if type(is_causal) is not bool or type(enable_gqa) is not bool or torch.is_autocast_enabled("cpu"):
         return None
     if attn_mask is not None:
@@ -56,14 +55,14 @@ def attend_plainly(
     context = _context.context_of_tensors()
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
-    except ValueError:  # the error has the library's names; the general path reports the caller's names
+    except ValueError:  # the general path reports the error by the caller's names
         return None
 
 
 def _attend_with_mask(query, key, value, attn_mask, scale, enable_gqa) -> Tensor | None:
-    """Computes attention with a mask in inference. Returns None if a gradient is recorded, because autograd must see
-    how the mask broadcasts. Returns None also for padding, and for a mask that is not contiguous: inverting an expanded
-    mask would write out every element."""
+    """Computes attention with a mask where no gradient is recorded. Returns None if a gradient is recorded, because
+    autograd must see how the mask broadcasts. Returns None for a mask of padding in a large call, which the operator
+    turns into a rule. Returns None for a mask that is not contiguous, because its inverse would take more memory."""
     if not is_plain(attn_mask) or not attn_mask.is_contiguous() or recorded(query, key, value, attn_mask):
         return None
     biased = attn_mask.dtype is not torch.bool
@@ -89,8 +88,8 @@ def attend_directly(
     scale: float | None,
     fused: bool,
 ) -> Tensor:
-    """Computes attention [B, N, L, Ev] from the arguments of fa::attention in layout BNSD. `shapes.fused` explains
-    fused."""
+    """Computes attention [B, N, L, Ev] from the arguments of fa::attention in layout BNSD. `fused` is the result of
+    `shapes.fused`."""
     if recorded(query, key, value, pse):
         return _Formula.apply(query, key, value, dense_mask, pse, rule, scale, fused)
     options, dense_mask = _of_mask(dense_mask, pse, rule, scale)
@@ -98,9 +97,9 @@ def attend_directly(
 
 
 def _of_mask(dense_mask: Tensor | None, pse: Tensor | None, rule: int, scale: float | None) -> tuple:
-    """Returns the options of a forward, and its mask, or None if the options hold the mask as a rule. The backward does
-    not use this function. The order in which it adds up dQ follows the rule, and would depend on the other sequences of
-    the batch."""
+    """Returns the options and the mask of a forward. If padding becomes a rule in the options, the mask is None. The
+    backward does not use this function: the order in which it adds up dQ depends on the rule, so the bits of a sequence
+    would depend on the other sequences in the batch."""
     mask = None if dense_mask is None else rule_of_padding(dense_mask, rule)
     if mask is None:
         return _options(pse is not None, rule, scale), dense_mask
@@ -114,7 +113,7 @@ def _options(biased: bool, rule: int, scale: float | None) -> _fa.AttentionOptio
 
 
 def _new_options(biased: bool, mask: Mask, scale: float | None) -> _fa.AttentionOptions:
-    """Makes the options. A bias is added after scaling."""
+    """Makes the options. A bias is added to the scaled scores."""
     given = {"layout": "BNSD", "scale": scale, "mask": mask, "pse_type": 0 if biased else 1}
     return made(_fa.AttentionOptions, given)
 
@@ -142,7 +141,7 @@ class _Formula(torch.autograd.Function):
 
 
 def _backward(d_out, tensors, rule, scale, fused, need_dpse) -> Iterable[Tensor]:
-    """Returns dq, dk, dv, and dpse if it is needed."""
+    """Returns dq, dk and dv, and with need_dpse also dpse."""
     if torch.is_grad_enabled() or not unwatched():
         return _by_operator(d_out, tensors, rule, scale, need_dpse)
     options = _options(tensors[4] is not None, rule, scale)

@@ -1,8 +1,8 @@
-"""Sharding of attention by batch and by heads: what torch.distributed's DTensors ask of the operators.
+"""How DTensors shard attention by batch and by heads. torch.distributed asks the operators for it.
 
-A shard of the batch, or of the heads with their keys' heads, is attention of its own: nothing is communicated. Where
-one head of keys serves all, every shard has it whole, and its gradient is a sum over the shards. Calls with dropout are
-computed whole by every rank: which pairs are dropped does not depend on the mesh.
+Attention of a shard of the batch, or of a shard of the heads with their keys' heads, needs no other shard, so nothing
+is communicated. If all heads share one key head, every shard has the whole key, and the key's gradient is a sum over
+the shards. With dropout, every rank computes the whole call, so that the mesh does not change which pairs are dropped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _WHOLE = Replicate()
 
 
 class _Way:
-    """One way to shard a call along a dimension of the mesh: placements of query and out (`main`), of the statistics,
-    of key and value (`key`), and of the tensors of Call."""
+    """One way to shard a call along a dimension of the mesh. It has the placements of query and out (`main`), of the
+    statistics, of key and value (`key`), and of the tensors in Call."""
 
     def __init__(
         self, call: Call, main: Placement, statistics: Placement, key: Placement, **tensors: Placement
@@ -34,15 +34,15 @@ class _Way:
         self.call = [tensors.get(name, _WHOLE) if hasattr(given[name], "ndim") else None for name in Call._fields]
 
     def gradient_of(self, name: str) -> Placement:
-        """Returns the placement of the gradient of an argument of Call: the sum over the shards if they share the
+        """Returns the placement of the gradient of an argument in Call: Partial(), a sum, if the shards share the
         argument."""
         placement = self.call[Call._fields.index(name)]
         return placement if placement is not _WHOLE or self.main is _WHOLE else Partial()
 
 
 def _splits_evenly(heads: int, mesh: tuple[int, ...]) -> bool:
-    """Whether every possible number of shards divides `heads`. The shards lie along one dimension of the mesh or
-    several. PyTorch takes no more shards than there are heads."""
+    """Returns whether every number of shards that the mesh allows, up to `heads`, divides `heads`. A number of shards
+    is the product of some of the mesh's sizes. PyTorch makes no more shards than there are heads."""
     counts = {1}
     for size in mesh:
         counts |= {size * count for count in counts}
@@ -64,7 +64,7 @@ def _ways(query: Any, key: Any, call: Call) -> Iterator[_Way]:
         whole = Shard(axis)
         yield _Way(call, whole, Shard(0), whole, query_rope=whole, key_rope=whole, **tensors)
     axis = _HEAD_AXIS.get(call.layout)
-    if axis is None or call.heads != 0:  # call.heads counts all heads, so the operator cannot take a shard of them
+    if axis is None or call.heads != 0:  # call.heads counts the heads of all shards
         return
     heads, heads_kv = query.shape[axis], key.shape[axis]
     if heads_kv not in (1, heads) and not _splits_evenly(heads_kv, query.mesh.shape):
@@ -98,8 +98,8 @@ def _backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse
 
 
 def _merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence):
-    """Returns the shardings by rows of tokens, by batch, and by heads that have an axis of their own. Blocks of
-    statistics by sequence stay whole."""
+    """Returns the ways to shard the merge: by rows of tokens, by batch, and by heads if these have their own axis.
+    Statistics by sequence are not sharded."""
     shards = {"SBH": ((1, 0), (0, 2)), "TND": ((0, 0), (1, 1))}[layout]
     ways = [(_WHOLE, _WHOLE), *((Shard(out), Shard(row)) for out, row in (() if by_sequence else shards))]
     sums = None if cu_q is None else _WHOLE

@@ -1,5 +1,4 @@
-"""DTensors among the arguments. Shardings are registered when the first DTensor is seen, because their modules take long
-to import."""
+"""Support of DTensors. The shardings are registered with the first DTensor, because importing them takes long."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from torch import Tensor
 
 
 def register_shardings(*arguments: Any) -> None:
-    """If one of the tensors is a DTensor, registers how the operators shard DTensors."""
+    """If an argument is a DTensor, registers how the operators shard DTensors."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if distributed is not None and any(isinstance(argument, distributed.DTensor) for argument in arguments):
         from . import distributed as _torch_distributed  # noqa: F401
 
 
 def as_everywhere(state: Tensor | None, query: Tensor) -> Tensor | None:
-    """Returns the state of dropout. If the query is a DTensor, every rank gets the state of rank 0."""
+    """Returns the dropout state for the query. If the query is a DTensor, the state is that of rank 0 on every rank."""
     distributed = sys.modules.get("torch.distributed.tensor")
     if state is None or distributed is None or not isinstance(query, distributed.DTensor):
         return state

@@ -1,4 +1,4 @@
-"""PyTorch's tensors on their way into the extension, past `fa`'s functions of arrays and PyTorch's dispatcher."""
+"""Calls the extension on PyTorch's tensors without `fa`'s functions on arrays and without PyTorch's dispatcher."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from .shapes import empty_like
 _PLAIN = (Tensor, torch.nn.Parameter)
 with torch.inference_mode():
     _MADE_IN_INFERENCE = torch.empty(0, device="cpu")
-# Tensors with other dispatch keys are wrappers, such as the tensors of is_grads_batched, or have no memory.
+# The sets of dispatch keys of plain tensors. Tensors with other keys have no memory, or wrap other tensors, such as
+# those of is_grads_batched.
 _PLAIN_KEYS = {dispatch_keys(tensor).raw_repr() for tensor in (torch.empty(0, device="cpu"), _MADE_IN_INFERENCE)}
-# False before PyTorch 2.10: then the extension reads tensors as capsules, and its functions of tensors return None.
+# False before PyTorch 2.10. The extension then reads DLPack capsules, and its functions on tensors return None.
 _READ_IN_PLACE = _fa.use_torch(
     _PLAIN, dispatch_keys, sorted(_PLAIN_KEYS), torch.empty_strided, torch.empty_like, torch.float32
 )
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether `tensor` is a tensor with memory of its own, and no wrapper."""
+    """Returns whether `tensor` is exactly a Tensor or a Parameter, with its own memory, and wraps no other tensor."""
     return type(tensor) in _PLAIN and dispatch_keys(tensor).raw_repr() in _PLAIN_KEYS
 
 
 def possible(*tensors: Tensor | None) -> bool:
-    """Whether a call of these tensors may go past the dispatcher."""
+    """Returns whether a call with these tensors may bypass the dispatcher."""
     if not unwatched():
         return False
     for tensor in tensors:
@@ -40,12 +41,12 @@ def possible(*tensors: Tensor | None) -> bool:
 
 
 def recorded(*tensors: Any) -> bool:
-    """Whether autograd records a computation with these tensors."""
+    """Returns whether autograd records what is computed from these tensors."""
     return torch.is_grad_enabled() and any_requires_grad(*tensors)
 
 
 class _Result:
-    """A result for which the extension may ask more than once. (A capsule can be taken only once.)"""
+    """Gives the extension a new capsule of a result each time it asks, because a capsule can be used only once."""
 
     __slots__ = ("tensor",)
 
@@ -57,7 +58,7 @@ class _Result:
 
 
 def _capsules(tensors: Tensor | list[Tensor]) -> Any:
-    """Makes DLPack capsules. This costs a tenth of Tensor.__dlpack__."""
+    """Makes DLPack capsules in a tenth of the time of Tensor.__dlpack__."""
     return [to_dlpack(tensor) for tensor in tensors] if isinstance(tensors, list) else to_dlpack(tensors)
 
 
@@ -69,7 +70,7 @@ def compute(
     lengths_q: Sequence[int] = (),
     lengths_kv: Sequence[int] = (),
 ) -> None:
-    """Calls a function of the extension on plain tensors."""
+    """Calls a function of the extension, such as _fa.forward, on plain tensors."""
     if _READ_IN_PLACE:
         arrays: dict[str, Any] = {**inputs, **results}
     else:
@@ -89,8 +90,8 @@ def attend(
     order: str,
     statistics: bool,
 ) -> Any:
-    """Computes attention in layout BNSD. Returns the output, or with statistics (output, softmax_max, softmax_sum).
-    `_fa.pyi` explains order."""
+    """Computes attention in layout BNSD. Returns the output, or with `statistics` (output, softmax_max, softmax_sum).
+    `_fa.pyi` explains `order`."""
     context = _context.context_of_tensors()
     given = query, key, value, dense_mask, pse, sink
     results = _fa.attend(*given, options, True, statistics, context, order)
@@ -116,7 +117,7 @@ def attend_backward(
     need_dpse: bool = False,
     need_dsink: bool = False,
 ) -> dict[str, Tensor]:
-    """Returns the gradients of `attend` by their names: dq, dk, dv, and if needed dpse and dsink.
+    """Returns the gradients of `attend` by name: dq, dk, dv, with need_dpse dpse, and with need_dsink dsink.
 
     Args:
         inputs: the inputs of `attend`. results: its output and statistics.
@@ -138,7 +139,7 @@ _RESULTS = ("out", "softmax_max", "softmax_sum")
 
 
 def _empty(shape: Sequence[int], like: Tensor, by_row: bool) -> Tensor:
-    """Allocates [B, N, S, D], which lies in memory as its shape says, or with by_row as [B, S, N, D]."""
+    """Allocates a tensor [B, N, S, D]. In memory it lies as [B, S, N, D] with by_row, and as its shape otherwise."""
     if not by_row:
         return like.new_empty(shape)
     batch, heads, rows, size = shape

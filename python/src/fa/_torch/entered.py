@@ -1,4 +1,4 @@
-"""Contexts that replace functions while they last, and that say so when a program forgets the `with`."""
+"""Context managers that replace functions while they are active. They warn if a program forgets the `with`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _P = ParamSpec("_P")
 
 
 class _Entered(contextlib.ContextDecorator, AbstractContextManager[None]):
-    """A context that warns if it is thrown away before anything entered it. It may be entered any number of times."""
+    """A context manager that gives a warning if it is destroyed without having been entered. It may be entered any
+    number of times."""
 
     def __init__(self, name: str, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._name, self._make = name, make
@@ -39,8 +40,8 @@ class _Entered(contextlib.ContextDecorator, AbstractContextManager[None]):
 
 
 def context(name: str) -> Callable[[Callable[_P, Iterator[None]]], Callable[_P, AbstractContextManager[None]]]:
-    """Works like contextlib.contextmanager for a function `name` that yields nothing. A call whose result nobody enters
-    gives a RuntimeWarning."""
+    """Works like contextlib.contextmanager for a function `name` that yields nothing. If nobody enters the result of a
+    call, it gives a RuntimeWarning."""
 
     def decorate(function: Callable[_P, Iterator[None]]) -> Callable[_P, AbstractContextManager[None]]:
         manager = contextlib.contextmanager(function)

@@ -1,6 +1,6 @@
-"""A multi_head_attention_forward for torch.nn.functional whose output comes from fa even if weights are wanted.
+"""A multi_head_attention_forward for torch.nn.functional whose output fa computes even if the caller wants weights.
 
-PyTorch's own function calls scaled_dot_product_attention only if no weights are wanted.
+PyTorch's own function calls scaled_dot_product_attention only if the caller wants no weights.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from .dropout import dropout_bits, new_state, unpacked
 from .sdpa import attend
 from .shapes import check_types
 
-replaced = F.multi_head_attention_forward  # the function that was in force before
+replaced = F.multi_head_attention_forward  # the function before replacement
 _PARAMETERS = inspect.signature(replaced).parameters.values()
 _NAMES = tuple(p.name for p in _PARAMETERS)
 _DEFAULTS = {p.name: p.default for p in _PARAMETERS if p.default is not p.empty}
 
 
 def multi_head_attention_forward(*arguments, **keywords) -> tuple[Tensor, Tensor | None]:
-    """Computes multi-head attention. The arguments and results are those of PyTorch's function. The results are the
-    output, [L, B, E] or without a batch [L, E], and the weights after dropout. Weights that are averaged over the heads
-    are [B, L, S], others [B, N, L, S]; without a batch both lack B. Weights of a row that looks at no key are 0."""
+    """Computes multi-head attention with the arguments and results of PyTorch's function: the output [L, B, E], or [L,
+    E] without a batch, and the weights after dropout. Weights averaged over the heads are [B, L, S], others [B, N, L,
+    S]; without a batch, both lack B. If a row looks at no key, its weights are 0."""
     given = {**_DEFAULTS, **dict(zip(_NAMES, arguments, strict=False)), **keywords}
     static = given.get("static_k") is not None or given.get("static_v") is not None
-    # Without a mask, is_causal is an error, which PyTorch's function reports.
+    # is_causal without a mask is an error, which PyTorch's function reports.
     causal_without_mask = given["is_causal"] and given["attn_mask"] is None
     overridden = torch.overrides.has_torch_function(tuple(given.values()))
     if not given["need_weights"] or static or causal_without_mask or overridden:
@@ -69,7 +69,7 @@ def _with_weights(
 
 
 def _merged_mask(query, key, num_heads, key_padding_mask, attn_mask) -> Tensor | None:
-    """Returns both masks as one mask that is added, [B|1, N|1, L|1, S]."""
+    """Returns key_padding_mask and attn_mask as one mask [B|1, N|1, L|1, S] that is added to the scores."""
     rows, batch, _ = query.shape
     keys = key.shape[0]
     padding = canonical_mask(
@@ -117,7 +117,7 @@ def _projected(
     add_zero_attn,
     **_,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Returns q, k and v [rows, B, E], and the number of keys that were added to the given ones."""
+    """Returns q, k and v as [rows, B, E], and how many keys bias_k and add_zero_attn have added to the given keys."""
     if query.shape[-1] != embed_dim_to_check:
         raise ValueError(f"invalid argument: query.shape[-1]={query.shape[-1]}, want {embed_dim_to_check}")
     if use_separate_proj_weight:
@@ -134,7 +134,7 @@ def _projected(
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None, state: Tensor | None, dropout_p: float) -> Tensor:
-    """Returns the weights of the output, [B, N, L, S] of query's type."""
+    """Returns the attention weights [B, N, L, S] in query's type."""
     scores = query.float() @ key.float().transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + mask

@@ -1,7 +1,7 @@
-"""scaled_dot_product_attention of nested tensors (jagged): each sequence sees its own keys, all in one call.
+"""scaled_dot_product_attention of jagged nested tensors. Each sequence looks at its own keys, all in one call.
 
-A nested tensor may have gaps between its sequences, for example after torch.nested.narrow. The operator takes packed
-sequences without gaps; a gap is passed as a sequence that has rows and no keys, or keys and no rows.
+A nested tensor may have gaps between its sequences, for example after torch.nested.narrow, but the operator takes
+packed sequences without gaps. So a gap becomes a sequence that has only rows or only keys.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def attend_nested(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor:
-    """Computes scaled_dot_product_attention of nested tensors [B, N, j, E] or [B, j, E], ragged in j, without a
-    mask."""
+    """Computes scaled_dot_product_attention of nested tensors [B, N, j, E] or [B, j, E], where j differs between
+    sequences. attn_mask must be None."""
     check_nested(query, key, value, attn_mask, rule)
     dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     q, k, v = (_rows(t) for t in (query, key, value))
@@ -56,7 +56,8 @@ def attend_nested(
 
 
 def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, rule: int) -> None:
-    """Raises ValueError for nested tensors that are not jagged with the same sequences, and for a mask."""
+    """Raises ValueError unless query, key and value are jagged tensors of fitting shapes, the sequences of key and
+    value are equally long, and there is no mask."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not tensor.is_nested or tensor.layout != torch.jagged:
             raise ValueError(f"invalid argument: {name}: want a nested tensor of layout torch.jagged, as the others")
@@ -76,7 +77,7 @@ def check_nested(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | 
 
 
 def _called(*arguments) -> Tensor:
-    """Returns the output, [T, N, Ev]. Errors use the axes of the caller's tensors."""
+    """Returns the output [T, N, Ev]. Errors use the axis numbers of the caller's tensors."""
     try:
         return jagged_attention(*arguments)[0]
     except ERRORS as error:
@@ -93,7 +94,7 @@ def _same_sequences(key: Tensor, value: Tensor) -> bool:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """Returns the rows [T, N, E] of all sequences and gaps."""
+    """Returns the rows of all sequences and gaps, [T, N, E]."""
     return tensor.transpose(1, 2).values() if tensor.dim() == 4 else tensor.values().unsqueeze(1)
 
 
@@ -105,7 +106,7 @@ def _with_heads(rows: Tensor, heads: int) -> Tensor:
 
 
 class _JaggedCall(NamedTuple):
-    """The arguments of a call except query, key and value, in the order of the operators' arguments."""
+    """The arguments of the operator jagged_attention except query, key and value, in the operator's order."""
 
     offsets_q: Tensor
     lengths_q: Optional[Tensor]
@@ -118,8 +119,8 @@ class _JaggedCall(NamedTuple):
 
 
 def _gaps_and_lengths(offsets: Tensor, lengths: Tensor | None, total: int) -> list[tuple[int, int]]:
-    """Returns for each sequence (the number of rows before it that belong to no sequence, the number of its own rows).
-    The last entry is (the number of rows after the last sequence, 0)."""
+    """Returns, for each sequence, (the number of rows between the sequence before it and it, the number of its own
+    rows). The last entry is (the number of rows after the last sequence, 0)."""
     begins, ends = offsets.tolist()[:-1], offsets.tolist()[1:]
     if lengths is not None:
         ends = [begin + length for begin, length in zip(begins, lengths.tolist(), strict=True)]
@@ -169,5 +170,5 @@ def _fake(query, key, value, *_):
     derivative=autograd.of_attention(_JaggedCall, tensors_of(_JaggedCall), jagged_attention_backward),
 )
 def jagged_attention(query, key, value, *arguments):
-    """Returns out, softmax_max and softmax_sum of tensors [T,N,D]. In gaps out is 0."""
+    """Returns out, softmax_max and softmax_sum for tensors [T,N,D]. out is 0 in gaps."""
     return attention(query, key, value, *_call(query, key, *arguments))

@@ -1,5 +1,5 @@
-"""PyTorch's operators of this package. One registration gives an operator its kernel, the shapes of its results, its
-rule under torch.vmap and its derivative."""
+"""Registers fa's operators with PyTorch. One registration gives an operator its kernel, the shapes of its results, its
+rule for torch.vmap and its derivative."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _TYPES = {
 
 
 def schema_of(call: type) -> str:
-    """Returns the schema of the operator's arguments that are the members of the tuple `call`."""
+    """Returns the part of an operator's schema that lists the members of the tuple class `call` as arguments."""
     return ", ".join(f"{_TYPES[kind]} {name}" for name, kind in typing.get_type_hints(call).items())
 
 
 @functools.cache
 def tensors_of(call: type) -> int:
-    """Returns the number of tensors with which the tuple `call` begins."""
+    """Returns how many of the first members of the tuple class `call` are tensors."""
     kinds = list(typing.get_type_hints(call).values())
     return next(i for i, kind in enumerate(kinds) if kind not in (Tensor, Optional[Tensor]))
 
@@ -47,12 +47,12 @@ def tensors_of(call: type) -> int:
 def operator(
     schema: str, *, fake: Callable, vmap: Rule = one_by_one, derivative: Derivative | None = None
 ) -> Callable[[Callable], Any]:
-    """Defines fa::NAME, and makes the decorated function its CPU kernel. (torch.library.custom_op would import
-    torch._dynamo in the first call, which takes a second.)
+    """Defines the operator fa::NAME of this schema, with the decorated function as its CPU kernel.
+    (torch.library.custom_op would import torch._dynamo in the first call, which takes a second.)
 
     Args:
-        fake: makes results without contents from the operator's arguments.
-        vmap: the rule that computes all samples: rule(operator, info, in_dims, *arguments).
+        fake: returns results that have shapes and types but no contents, from the operator's arguments.
+        vmap: the function that computes all samples under torch.vmap: rule(operator, info, in_dims, *arguments).
         derivative: None means that the inputs never require a gradient.
     """
     name = schema[: schema.index("(")]
@@ -79,20 +79,21 @@ def operator(
 
 
 def call(operator: Any, tensors: Sequence[Tensor | None], *arguments: Any) -> Any:
-    """Returns the operator's results. Where nothing watches or records, its kernel runs without PyTorch's dispatcher.
-    The dispatcher costs several times what a tiny call computes. `tensors` are the tensors among the arguments."""
+    """Returns the operator's results. `tensors` are the tensors among its arguments. If nothing observes or records the
+    call, the kernel runs without PyTorch's dispatcher, which costs several times what a tiny call computes."""
     if possible(*tensors) and not recorded(*tensors):
         return _KERNELS[operator](*arguments)
     return operator(*arguments)
 
 
 def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...]:
-    """Allocates gradients of the sources. A gradient without a source has no elements."""
+    """Allocates a gradient for each source. The gradient of an absent source has no elements."""
     return tuple(like.new_empty(0) if source is None else source.new_empty(source.shape) for source in sources)
 
 
 def _check_samples_are_written_apart(operator: Any, in_dims: tuple) -> None:
-    """Raises RuntimeError for a tensor that all samples would write, as PyTorch's own operators do under vmap."""
+    """Raises RuntimeError, as PyTorch's own operators do, if the operator writes into a tensor that all samples
+    share."""
     for (argument, written), dim in zip(written_arguments(operator), in_dims, strict=True):
         if written and dim is None:
             raise RuntimeError(f"vmap: {operator.name()} writes {argument.name} in place, which all samples share")

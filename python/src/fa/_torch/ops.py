@@ -1,4 +1,4 @@
-"""The dense operators of PyTorch: attention, merging partial results, and attention over a prompt."""
+"""PyTorch operators for dense attention, for merging partial results, and for attention over a prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .operators import operator, schema_of, tensors_of, without_contents
 from .vmap import Fold, one_by_one
 
 
-_COPIES = 8  # how often the device's statistics repeat a number
+_COPIES = 8  # the device stores each statistic 8 times
 
 
 def _expanded_statistics(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def _expanded_statistics(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def by_sequence(rows: Tensor, cu_q: list[int]) -> Tensor:
-    """Returns statistics [T,N,8] in the device's order: one block [N,Sq_b,8] per sequence, one after another."""
+    """Returns statistics [T,N,8] in the device's order. Each sequence b has a block [N,Sq_b,8], one after another."""
     blocks = torch.empty_like(rows)
     begin = 0
     for end in cu_q:
@@ -37,7 +37,7 @@ def by_sequence(rows: Tensor, cu_q: list[int]) -> Tensor:
 
 
 def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
-    """The reverse of `by_sequence`."""
+    """Returns statistics by sequence as [T,N,8], as the reverse of `by_sequence`."""
     blocks = blocks.contiguous()
     rows = torch.empty_like(blocks)
     begin = 0
@@ -50,8 +50,8 @@ def by_row(blocks: Tensor, cu_q: list[int]) -> Tensor:
 
 
 def _check_sums(sums: list[int], first: int, tokens: int) -> None:
-    """Raises ValueError unless `sums`, from place `first` on, are prefix sums of the lengths of packed sequences in
-    `tokens` rows. (Rows after the last sum belong to no sequence.)"""
+    """Raises ValueError unless sums[first:] continue the prefix sums of sequence lengths and end within `tokens` rows.
+    (Rows after the last sum belong to no sequence.)"""
     for i, end in enumerate(sums[first:], first):
         least = sums[i - 1] if i else 0
         if end < least:
@@ -62,7 +62,7 @@ def _check_sums(sums: list[int], first: int, tokens: int) -> None:
 
 
 def _check_by_sequence(out: Tensor, **statistics: Tensor) -> None:
-    """Raises ValueError unless the statistics by sequence of `out`, [T, N, D], are [T, N, 8]."""
+    """Raises ValueError unless these statistics of `out` [T, N, D], which lie by sequence, are [T, N, 8]."""
     want = [*out.shape[:2], _COPIES]
     for name, tensor in statistics.items():
         if list(tensor.shape) != want:
@@ -84,8 +84,8 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need
     derivative=autograd.none("second derivative"),
 )
 def attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, need_dpse, need_dsink, *arguments):
-    """Returns dq, dk, dv, dq_rope, dk_rope, dpse and dsink. A gradient without an argument, or not asked for, has no
-    elements."""
+    """Returns dq, dk, dv, dq_rope, dk_rope, dpse and dsink. The gradient of an absent argument has no elements, nor has
+    dpse without need_dpse or dsink without need_dsink."""
     call = Call(*arguments)
     if call.statistics == "by_sequence":
         _check_sums(call.cu_q, 0, query.shape[0])
@@ -126,8 +126,8 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def attention(query, key, value, *arguments):
-    """Returns out, softmax_max and softmax_sum. The statistics are [B,N,Sq] ("rows"), have 8 copies of a number
-    ("copies"), or lie "by_sequence"."""
+    """Returns out, softmax_max and softmax_sum. call.statistics chooses their form: "rows" is [B,N,Sq], "copies"
+    repeats each number 8 times, "by_sequence" is the device's order for packed sequences."""
     call = Call(*arguments)
     out, softmax_max, softmax_sum = _attention.flash_attention(query, key, value, **call.keywords())
     if call.statistics != "rows":
@@ -138,12 +138,12 @@ def attention(query, key, value, *arguments):
 
 
 def _copies(statistics: Tensor) -> Tensor:
-    """Returns the device's copies of every number. (Tensor.repeat takes more than twice as long for few numbers.)"""
+    """Returns each number 8 times, in a new last dimension. (For few numbers, Tensor.repeat takes twice as long.)"""
     return statistics.unsqueeze(-1).expand(*statistics.shape, _COPIES).contiguous()
 
 
 def _sums_after_0(cu_q: Tensor, tokens: int) -> list[int]:
-    """Checks prefix sums with a leading 0, and returns the sums after the 0."""
+    """Checks prefix sums that begin with 0, and returns the sums after this 0."""
     if cu_q.dim() != 1 or cu_q.shape[0] == 0:
         raise argument_error(ValueError, "cu_q", f"={list(cu_q.shape)}, want [sequences + 1]", member=".shape")
     if cu_q.is_floating_point() or cu_q.is_complex() or cu_q.dtype == torch.bool:
@@ -174,7 +174,7 @@ def _fold_merge(operator, info, in_dims, *arguments):
     derivative=autograd.none("gradient"),
 )
 def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout, by_sequence_):
-    """Returns out, softmax_max and softmax_sum. For statistics by sequence, `cu_q` has prefix sums with a leading 0."""
+    """Returns out, softmax_max and softmax_sum. For statistics by sequence, `cu_q` has prefix sums from 0 on."""
     statistics = prev_max, prev_sum, cur_max, cur_sum
     lengths = []
     if by_sequence_:
@@ -186,7 +186,7 @@ def merge(prev_out, prev_max, prev_sum, cur_out, cur_max, cur_sum, cu_q, layout,
 
 
 class PromptCall(NamedTuple):
-    """The arguments of a prompt call except query, key and value, in the order of the operator's arguments."""
+    """The arguments of the operator prompt_attention except query, key and value, in the operator's order."""
 
     pse: Optional[Tensor]
     dense_mask: Optional[Tensor]

@@ -1,5 +1,5 @@
-"""Turns padding masks, which are the same for all rows and heads, into one interval of keys per sequence. The engine
-then skips the other keys. From a mask in memory it would compute every pair."""
+"""Turns a padding mask, which is the same for all rows and heads, into one interval of keys per sequence. The engine
+then computes only the pairs inside the interval. With a mask in memory it would compute every pair."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# The least number of pairs for which an interval is made. Fewer pairs cost less than a new plan, because plans with
-# lists of keys are not kept.
+# With fewer pairs than this, a mask does not become intervals. A call with intervals makes a new plan each time,
+# because plans with lists of keys are not kept, and that would cost more than the pairs.
 _PAIRS = 1 << 22
 
 
 def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns where the kept places of each row of `padding`, bool [B, S], begin and end, and whether they have no gap.
-    Each result is [B]."""
+    """Returns, per row of `padding` (bool [B, S], True = kept), where the kept places begin, where they end, and
+    whether they have no gap. Each result is [B]."""
     places = torch.arange(1, padding.shape[1] + 1, device=padding.device)
     ends = (padding * places).amax(1)
     count = padding.sum(1)
@@ -27,22 +27,19 @@ def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def is_same_for_rows(mask: Tensor) -> bool:
-    """Whether a mask is boolean, and broadcast over rows and heads."""
+    """Returns whether the mask is bool and the same for all rows and heads by its strides or sizes."""
     sizes, steps = mask.shape[-3:-1], mask.stride()[-3:-1]
     return mask.dtype is torch.bool and all(size == 1 or step == 0 for size, step in zip(sizes, steps, strict=True))
 
 
 def is_large(query: Tensor, keys: int) -> bool:
-    """Whether a call of query, [B, N, L, E], has so many pairs that an interval of keys is faster than a mask."""
+    """Returns whether a call of query [B, N, L, E] has enough pairs that an interval of keys is faster than a mask."""
     return math.prod(query.shape[:3]) * keys >= _PAIRS
 
 
 def rule_of_padding(dropped: Tensor, rule: int) -> Mask | None:
-    """Returns the mask of the keys that `rule` keeps and `dropped` does not drop. Returns None if `dropped` is no
-    padding or has gaps, or if the call is small.
-
-    dropped: bool [B, N, L, S], True = drop.
-    """
+    """Returns a mask that keeps the keys that `rule` keeps and `dropped` (bool [B, N, L, S], True = drop) does not
+    drop. Returns None if `dropped` is no padding, if it has gaps, or if the call is small."""
     batch, _, rows, _ = dropped.shape
     if rule == CAUSAL_BOTTOM_RIGHT or not is_same_for_rows(dropped) or not is_large(dropped, dropped.shape[3]):
         return None

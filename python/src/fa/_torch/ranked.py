@@ -1,4 +1,4 @@
-"""Attention over the ranks of a process group: the library's call on each rank's own rows, with its derivative."""
+"""Attention over the ranks of a process group. Each rank calls the library on its own rows. Autograd is supported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .call import SEQUENCE_AXIS, UNSIGNED_64, Call
 
 Cut = str | Sequence[Sequence[tuple[int, int]]]
 
-# The library's names of the arguments that every function here has, and their names in Python.
+# Arguments that all functions of attention over ranks have: {the library's name: the name in Python}.
 NAMES = {
     "shards.cut": "cut",
     "shards.intervals": "cut",
@@ -33,12 +33,12 @@ NAMES = {
 }
 
 
-# Sparse modes whose mask in memory only repeats their rule.
+# The sparse modes in which a mask in memory only repeats the mode's rule.
 _COMPRESSED = (2, 3, 4, 6, 7, 8)
 
 
 class Ranks(NamedTuple):
-    """The ranks that compute together, and the rows that each of them holds."""
+    """The group of ranks that compute together, and how the rows of a sequence are divided among them."""
 
     group: dist.ProcessGroup
     cut: str
@@ -46,7 +46,7 @@ class Ranks(NamedTuple):
     strategy: str
 
     def shards(self, sq: int, sk: int) -> _fa.Shards:
-        """Returns the library's shards. Raises ValueError for an unknown cut or strategy."""
+        """Returns the library's description of the shards. Raises ValueError for an unknown cut or strategy."""
         return _fa.Shards(cut=self.cut, intervals=self.intervals, sq=sq, sk=sk, strategy=self.strategy)
 
     def facts(self) -> dict[str, Any]:
@@ -54,8 +54,8 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Ranks:
-    """Makes Ranks. cut is "zigzag", "contiguous", or a list of (begin, end) per rank. Raises ValueError or TypeError
-    for another cut."""
+    """Makes Ranks from a cut: "zigzag", "contiguous", or a list with the intervals (begin, end) of each rank. Raises
+    ValueError or TypeError for any other cut."""
     if isinstance(cut, str):
         name, intervals = cut, []
     else:
@@ -72,7 +72,7 @@ def ranks_of(group: dist.ProcessGroup, cut: Any, strategy: str = "auto") -> Rank
 
 
 class Attention(NamedTuple):
-    """A call on this rank's own rows."""
+    """The arguments of an attention call on this rank's rows."""
 
     query: Tensor
     key: Tensor
@@ -87,7 +87,7 @@ class Attention(NamedTuple):
     """Further values that must be equal on all ranks."""
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Returns the tensors that have a gradient."""
+        """Returns the tensors that may have a gradient."""
         call = self.call
         return self.query, self.key, self.value, call.query_rope, call.key_rope, call.pse, call.sink
 
@@ -117,15 +117,17 @@ def attend(
     renamed: Callable[[Exception], Exception],
     check: Callable[[int, int], None] = lambda sq, sk: None,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[int, int], tuple[int, int]]:
-    """Computes attention over all ranks, all of which must call this function.
+    """Computes attention over the ranks of the group. All ranks must call this function.
 
     Args:
-        prepare: returns this rank's arguments, or raises what is wrong with them.
-        renamed: returns an error of the library in the caller's terms.
-        check: gets what all ranks know, the numbers of rows of the whole call. It raises the same error on every rank.
+        prepare: returns this rank's arguments, or raises an error if they are wrong.
+        renamed: returns a given error of the library with the caller's argument names.
+        check: gets the numbers of rows of the whole query and key, and raises an error if they are wrong. Because all
+            ranks know these numbers, it raises the same error on every rank.
 
     Returns:
-        out, softmax_max, softmax_sum of own rows; the rows of the whole query and of the whole key; seed and offset.
+        out, softmax_max and softmax_sum of this rank's rows; (sq, sk), the numbers of rows of the whole query and key;
+        (seed, offset).
     """
 
     def propose() -> Proposal:
@@ -214,9 +216,8 @@ class _Ranked(torch.autograd.Function):
 
 
 class Traffic(NamedTuple):
-    """Bytes of tensors that the calls of this process have sent to other ranks and received from them. Sent and
-    received bytes are counted message by message. Planned bytes are what the plans of these calls predicted; both are
-    equal. A call that failed in the middle is in neither."""
+    """Bytes of tensors that the calls of this process have sent to and received from other ranks, counted message by
+    message, and the bytes that the plans of these calls predicted. Both are equal. A failed call is in neither."""
 
     sent_bytes: int = 0
     received_bytes: int = 0
@@ -249,7 +250,7 @@ def _run(ranked: Any, run: _Run, call: Call, first_tag: int) -> None:
 
 @contextlib.contextmanager
 def _told(renamed: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Raises the library's errors in the caller's terms, with their cause. Other errors pass unchanged."""
+    """Raises the library's errors with the caller's argument names, and keeps their cause. Others pass unchanged."""
     try:
         yield
     except ERRORS as error:

@@ -1,5 +1,5 @@
-"""Attention of whole models over the ranks of a process group. While a context lasts, the functions that PyTorch and
-transformers look up are replaced."""
+"""Attention of whole models over the ranks of a process group. While a context is active, it replaces the functions
+that PyTorch and transformers look up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from .entered import context
 
 _lock = threading.Lock()
-_settings: list[dict[str, Any]] = []  # the keywords of contexts that have been entered and not left
+_settings: list[dict[str, Any]] = []  # the keywords of each active context, the innermost last
 _undo: contextlib.ExitStack | None = None
 
 
@@ -29,7 +29,7 @@ def enabled(
     strategy: str,
 ) -> Iterator[None]:
     """Replaces PyTorch's function by `attention`, which also takes the keywords group, cut and strategy.
-    `replace_in_models` replaces what other packages look up."""
+    `replace_in_models` replaces the functions that other packages look up."""
     global _undo
     own = {"group": group, "cut": cut, "strategy": strategy}
     with _lock:
@@ -48,7 +48,7 @@ def enabled(
 
 
 def current() -> dict[str, Any]:
-    """Returns the keywords of the innermost context."""
+    """Returns the keywords of the innermost active context."""
     return _settings[-1]
 
 
@@ -71,8 +71,8 @@ def _put(undo: contextlib.ExitStack, module: Any, name: str, function: Callable)
 
 
 def _without_weights(before: Callable) -> Callable:
-    """Makes multi_head_attention_forward refuse calls that want weights. In such calls `before` would compute attention
-    of own rows alone."""
+    """Returns multi_head_attention_forward with an error for calls that want weights. `before` would compute such a
+    call's attention from this rank's rows alone."""
     signature = inspect.signature(before)
 
     @functools.wraps(before)
@@ -82,6 +82,6 @@ def _without_weights(before: Callable) -> Callable:
             raise ValueError("invalid argument: need_weights=True, want False: rows lie on several ranks")
         return before(*arguments, **keywords)
 
-    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # copied from a replacement
+    multi_head_attention_forward.__dict__.pop("__script_if_tracing_wrapper", None)  # copied by functools.wraps
 
     return multi_head_attention_forward

@@ -1,4 +1,4 @@
-"""PyTorch's functions and their replacements, while contexts of fa.torch.replace_scaled_dot_product_attention last."""
+"""Replaces PyTorch's functions while contexts of fa.torch.replace_scaled_dot_product_attention are active."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.overrides import has_torch_function
 from .._pytorch import is_jagged, register_script_builtin, script_builtins
 from . import modules
 
-_REFUSALS = (ValueError, TypeError)  # exceptions raised before anything is computed
+_REFUSALS = (ValueError, TypeError)  # raised before anything is computed
 
 
 class Replacement:
-    """Replaces PyTorch's functions. They are put back when the last of all contexts, in any thread, is left."""
+    """Replaces PyTorch's functions. They are restored when the last active context, in any thread, is left."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,8 @@ class Replacement:
                 script_builtins().pop(id(attention), None)
 
     def _choose(self) -> None:
-        """Puts the functions with or without fallback in force, unless other code has replaced them in turn."""
+        """Installs the functions with fallback if an active context wants it, and else those without. A function that
+        other code has replaced in the meantime stays."""
         functional = torch.nn.functional
         chosen = self._own[self._with_fallback > 0]
         names = "scaled_dot_product_attention", "multi_head_attention_forward"
@@ -70,8 +71,8 @@ replacement = Replacement()
 
 
 def _or_else(own: Callable, pytorchs: Callable) -> Callable:
-    """Returns a function that calls `own`, and `pytorchs` if `own` refuses the call. Classes that override PyTorch's
-    functions are given `own`."""
+    """Returns a function that calls `own`, or `pytorchs` if `own` refuses the call. If an argument's class overrides
+    PyTorch's functions, `own` alone is called."""
 
     @functools.wraps(own)
     def handing(*arguments, **keywords):
@@ -89,9 +90,8 @@ def _or_else(own: Callable, pytorchs: Callable) -> Callable:
 
 
 def _give_scripts(attention: Callable, multi_head_attention_forward: Callable, pytorchs: Callable) -> None:
-    """Makes torch.jit.script, which compiles the source of Python functions, find PyTorch's own functions behind the
-    replacements."""
+    """Makes torch.jit.script, which compiles source text, use PyTorch's own functions in place of the replacements."""
     register_script_builtin(attention, "aten::scaled_dot_product_attention")
-    # torch.jit.script_if_tracing marks in this way what to compile in place of a function.
+    # torch.jit.script_if_tracing uses these attributes to say what to compile in place of a function.
     own = {"__script_if_tracing_wrapper": True, "__original_fn": pytorchs}
     multi_head_attention_forward.__dict__.update(own)

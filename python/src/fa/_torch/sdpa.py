@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention, once its arguments are known to be tensors: shapes, types, and the operator's call."""
+"""scaled_dot_product_attention after a check that its arguments are tensors: shapes, types, and the operator."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Computes fa.torch.scaled_dot_product_attention. rule says which keys a row sees. dropout_state None means a new
-    state if dropout_p is not 0. It is drawn once the call is known to be accepted."""
+    """Computes fa.torch.scaled_dot_product_attention. `rule` says which keys a row looks at. If dropout_p is not 0 and
+    dropout_state is None, a state is drawn, but only after the call's arguments have been found right."""
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     check_types(query=query, key=key, value=value, attn_mask=attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
@@ -56,7 +56,7 @@ def attend(
     dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     if shapes.heads == 0 or value.shape[-1] == 0:
         return no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
-    if query.shape[-1] == 0:  # every product is 0
+    if query.shape[-1] == 0:  # all scores are 0
         query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
     if type(query) is not Tensor:
         register_shardings(query, key, value)
@@ -85,7 +85,7 @@ _NUMBERS = (int, float, np.number, torch.SymInt, torch.SymFloat, Tensor)
 
 
 def check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale) -> None:
-    """Checks that do not concern shapes or types."""
+    """Checks everything except shapes and types."""
     for name, tensor in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "attn_mask"):
             raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
@@ -101,8 +101,7 @@ def check_arguments(query, key, value, attn_mask, dropout_p, is_causal, scale) -
 
 
 def rule_of(mask: CausalBias, query: Tensor, key: Tensor) -> int:
-    """Returns the rule of `mask`, which has nothing in memory. Raises ValueError if its sizes are not the sizes of
-    query and key."""
+    """Returns the rule that `mask` stands for. Raises ValueError if its sizes are not those of query and key."""
     if mask.variant == CausalVariant.UPPER_LEFT or mask.seq_len_q == mask.seq_len_kv:
         return CAUSAL_TOP_LEFT
     want = [query.shape[-2], key.shape[-2]]
@@ -121,7 +120,7 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
             attn_mask, rule = None, rule_of(attn_mask, query, key)
         nested = any(t.is_nested for t in (query, key, value))
         kinds = (query, key, value, attn_mask)
-        if not nested:  # empty tensors, so nothing is copied
+        if not nested:  # new_empty(0) has no elements, so nothing is copied
             kinds = autocast(*(None if t is None else t.new_empty(0) for t in kinds))
         check_types(*kinds)
         if nested:
@@ -154,8 +153,7 @@ def _by_operator(query, key, value, rule, scale, as_query, **others) -> Tensor:
 def autocast(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Returns the tensors in the type of autocast, in which PyTorch's own function computes. A float32 mask keeps its
-    precision."""
+    """Returns the tensors in the type of autocast, as PyTorch's own function does. A float32 mask stays float32."""
     if not torch.is_autocast_enabled("cpu"):
         return query, key, value, attn_mask
     dtype = torch.get_autocast_dtype("cpu")

@@ -1,4 +1,4 @@
-"""Shapes and types of scaled_dot_product_attention: PyTorch's broadcasting, and the four dimensions of the operator."""
+"""Shapes and types of scaled_dot_product_attention: PyTorch's broadcasting, and the operator's four dimensions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class AttentionShapes(NamedTuple):
-    """The shapes to which inputs of any number of dimensions broadcast."""
+    """The shapes to which the inputs, with any number of dimensions, broadcast."""
 
     leading: tuple[int, ...]  # the dimensions before the heads
     heads: int
-    heads_kv: int  # heads of key and value as the operator takes them: a divisor of heads
+    heads_kv: int  # key heads for the operator: a divisor of heads
     rows: int
     keys: int
     rank: int  # the number of dimensions of the result
@@ -30,7 +30,7 @@ class AttentionShapes(NamedTuple):
 
     @property
     def scores(self) -> tuple[int, ...]:
-        """The shape of the scores, in as many dimensions as the result has."""
+        """Returns the shape of the scores, with as many dimensions as the result."""
         return (*self.leading, self.heads, self.rows, self.keys)[-self.rank :]
 
 
@@ -52,8 +52,8 @@ def check_types(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropped: bool, grouped: bool) -> bool:
-    """Whether PyTorch's fused kernel for CPUs would compute the call. Its output lies in memory as
-    torch.empty_like(query), and its gradients as [B, S, N, E]. Other outputs lie as their shape says."""
+    """Returns whether PyTorch would compute the call with its fused CPU kernel. Then the output lies in memory as
+    torch.empty_like(query), and gradients as [B, S, N, E]. Otherwise they lie in the order of their shapes."""
     if dropped or not query.dim() == key.dim() == value.dim() == 4:
         return False
     batch, heads, _, size = query.shape
@@ -68,24 +68,23 @@ def fused(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, d
 
 
 def fuses_with(attn_mask: Tensor) -> bool:
-    """Whether PyTorch's fused kernel takes the mask."""
+    """Returns whether PyTorch's fused kernel takes the mask."""
     return attn_mask.dim() in (2, 4) and not attn_mask.requires_grad
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Allocates a tensor like `tensor` in its order of dimensions. Only the innermost dimension stays last, because the
-    library writes rows."""
+    """Allocates a tensor whose dimensions lie in memory in the order of `tensor`, except that the innermost one is
+    last, because the library writes rows."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
-        if like.stride(-1) == 1:  # not 1 where rows overlap
+        if like.stride(-1) == 1:  # not 1 if rows overlap
             return like
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def keys_side_by_side(bias: Tensor) -> Tensor:
-    """Returns the bias, copied if its last dimension is not contiguous. T5's bias has its heads side by side, so every
-    head would read every cache line. Expanded dimensions stay expanded, unless each element has a gradient of its
-    own."""
+    """Returns the bias, copied if its last dimension is not contiguous. In T5's bias the heads are contiguous, so each
+    head would read every cache line. Broadcast dimensions stay broadcast unless the bias requires a gradient."""
     if bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return bias
     if bias.requires_grad:
@@ -100,7 +99,7 @@ def _listed(types) -> str:
 
 
 def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, grouped: bool) -> AttentionShapes:
-    """Returns the shapes of a call. Raises ValueError that names the argument that does not fit."""
+    """Returns the shapes of a call. An argument that does not fit raises ValueError, which names it."""
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) < 2:
             raise ValueError(f"invalid argument: {name}.shape={list(shape)}, want at least 2 dimensions")
@@ -108,7 +107,7 @@ def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, g
         raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
     if value[-2] != key[-2]:
         raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
-    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # by far the most calls
+    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # the usual call
         return AttentionShapes((query[0],), query[1], query[1], query[2], key[2], 4)
     heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
     leading = query[:-3]
@@ -123,7 +122,7 @@ def _heads(shape: torch.Size) -> int:
 
 
 def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[int, int]:
-    """Returns the number of heads, and of heads of keys and values, as the operator takes them."""
+    """Returns (heads, heads of keys and values) for the operator."""
     if grouped:
         for name, size in (("key", key), ("value", value)):
             if size != query and (size == 0 or query % size != 0):
@@ -138,7 +137,7 @@ def broadcast_heads(query: int, key: int, value: int, grouped: bool) -> tuple[in
 
 
 def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
-    """Works like torch.broadcast_shapes, which would import sympy."""
+    """Works like torch.broadcast_shapes. That function would import sympy."""
     rank = max(map(len, shapes))
     result = [1] * rank
     for name, shape in zip(("query", "key", "value"), shapes, strict=True):
@@ -151,7 +150,7 @@ def _broadcast_leading(*shapes: torch.Size) -> tuple[int, ...]:
 
 
 def as_bnsd(tensor: Tensor, shapes: AttentionShapes, heads: int) -> Tensor:
-    """Returns [..., N, S, D] as [B, heads, S, D], without a copy if its strides allow."""
+    """Returns a tensor [..., N, S, D] as [B, heads, S, D], without a copy if its strides allow it."""
     shape = tensor.shape
     if len(shape) == 4 and len(shapes.leading) == 1 and shape[0] == shapes.leading[0] and shape[1] == heads:
         return tensor
@@ -175,8 +174,8 @@ def check_broadcasts(mask: Tensor, shapes: AttentionShapes, name: str = "attn_ma
 
 
 def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> Tensor:
-    """Returns a mask as [B, N, L, S], or a float one as [B|1, N, L, S]. It is copied only if all keys of a row share
-    one element, or if there are several leading dimensions."""
+    """Returns a bool mask as [B, N, L, S], and a float mask as [B|1, N, L, S]. It is copied only if its last dimension
+    is broadcast, or if there are several leading dimensions."""
     check_broadcasts(mask, shapes, name)
     mask = mask[(None,) * (len(shapes.leading) + 3 - mask.dim())]
     if mask.shape[-1] != shapes.keys:
@@ -189,8 +188,8 @@ def as_bnls(mask: Tensor, shapes: AttentionShapes, name: str = "attn_mask") -> T
 
 
 def inverted(mask: Tensor) -> Tensor:
-    """Returns ~mask without more memory: dimensions along which the mask is broadcast stay broadcast, except the
-    innermost."""
+    """Returns ~mask. Broadcast dimensions stay broadcast, except the innermost, so that the result takes no more
+    memory."""
     steps = mask.stride()[:-1]
     if all(step != 0 for step in steps):
         return ~mask
@@ -198,8 +197,8 @@ def inverted(mask: Tensor) -> Tensor:
 
 
 def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> dict[str, Tensor]:
-    """Returns a mask of own rows against the keys of all ranks, as dense_mask or pse of a call over ranks. Errors call
-    the mask `name`."""
+    """Returns a mask of this rank's rows and all keys as the keyword dense_mask or pse of a call over ranks. Errors
+    call the mask `name`."""
     if mask is None:
         return {}
     if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):
@@ -210,14 +209,15 @@ def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> d
 
 
 def no_elements(shape: tuple[int, ...], query: Tensor, *others: Tensor | None) -> Tensor:
-    """Returns a result of `shape` without elements, of query's type. The gradients of inputs with elements are 0."""
+    """Returns a result of `shape`, which has no elements, in query's type. Through it, inputs with elements get
+    gradients of 0."""
     sources = (query, *(t for t in others if t is not None and t.is_floating_point()))
     nothing = sum(source.sum().to(query.dtype) * 0 for source in sources)
     return nothing.expand(shape).clone(memory_format=torch.contiguous_format)
 
 
 def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
-    """Returns [B, N, L, Ev] as [..., N, L, Ev], in the result's number of dimensions."""
+    """Returns an output [B, N, L, Ev] as [..., N, L, Ev], with as many dimensions as the result has."""
     if len(shapes.leading) == 1:
         return out
     if shapes.rank == 2:
@@ -225,7 +225,7 @@ def as_given(out: Tensor, shapes: AttentionShapes) -> Tensor:
     return out.reshape(*shapes.leading, *out.shape[1:])
 
 
-# The library's argument names, and the function's.
+# Argument names: {the library's name: the name in scaled_dot_product_attention}.
 _NAMES = {
     "q": "query",
     "k": "key",
@@ -238,8 +238,8 @@ _NAMES = {
 
 
 def own_arguments(error: Exception, last: int = 3, more: Mapping[str, str] = {}) -> Exception:
-    """Returns an error of the operator in the caller's terms. The operator's dimension `last`, the size of heads, is
-    the caller's last dimension. `more` has the names of other arguments."""
+    """Returns the operator's error with the caller's argument names. Of query, key and value, the dimension `last` (the
+    head size) is named [-1]. `more` maps the names of further arguments."""
 
     def say(name: str, member: str, index: str) -> str:
         is_last = name in ("query", "key", "value") and member == ".shape" and index == f"[{last}]"

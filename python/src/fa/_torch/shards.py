@@ -1,5 +1,4 @@
-"""Rows of sequences that lie on the ranks of a process group: which rows a rank holds, and functions that cut and
-rejoin sequences."""
+"""Which rows of a sequence each rank of a process group holds, and functions that cut sequences and join them again."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from .ranked import NAMES, Cut, Ranks, ranks_of
 
 
 def positions(rows: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """Returns which of a sequence's `rows` rows this rank holds: int64 [rows held], in the order in which it holds
-    them.
+    """Returns the numbers of the rows that this rank holds of a sequence of `rows` rows: int64 [rows held].
 
-    The numbers are the positions of the rank's tokens, for rotary embeddings for example.
+    They come in the order in which the rank holds the rows. They are the positions of the rank's tokens, for example for
+    rotary embeddings.
     """
     group = process_group(group)
     return rows_held(rows, group, ranks_of(group, cut))
 
 
 def rows_held(rows: int, group: Any, ranks: Ranks) -> Tensor:
-    """Works like `positions`, for given ranks."""
+    """Works like `positions`, but takes the cut from `ranks`."""
     held = _intervals(rows, group, ranks)
     return torch.cat([torch.arange(*interval, device="cpu") for interval in [(0, 0), *held]])
 
@@ -37,8 +36,8 @@ def _intervals(rows: int, group: Any, ranks: Ranks, rank: int | None = None) -> 
 def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
     """Returns this rank's rows of a tensor that every rank has: the rows of `positions` along dimension `dim`.
 
-    A tensor [..., rows, ...] becomes [..., rows held, ...]. Nothing travels, and not every rank needs to call it. The
-    gradient of the rows of other ranks is 0.
+    A tensor [..., rows, ...] becomes [..., rows held, ...]. Nothing is communicated, and not every rank needs to call
+    it. The gradient of other ranks' rows is 0.
     """
     group = process_group(group)
     held = _intervals(whole.shape[dim], group, ranks_of(group, cut))
@@ -46,12 +45,12 @@ def shard(whole: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Te
 
 
 def unshard(own: Tensor, dim: int, group: Any = None, cut: Cut = "zigzag") -> Tensor:
-    """Returns the whole tensor on every rank, from `own`, this rank's rows of it. It is the reverse of `shard`.
+    """Returns the whole tensor on every rank. `own` are this rank's rows of it. It is the reverse of `shard`.
 
     A tensor [..., rows held, ...] becomes [..., rows, ...].
 
-    The gradient of `own` is the gradient of its rows. This requires that every rank computes the same with the whole
-    tensor.
+    The gradient of `own` is the part of the whole tensor's gradient that belongs to its rows. It is right only if every
+    rank computes the same from the whole tensor.
 
     Raises:
         ValueError: the ranks' shapes, types or numbers of rows do not fit each other.

@@ -1,5 +1,4 @@
-"""Sparse attention and the indexer as PyTorch's custom operators, with autograd and with kernels for tensors without
-contents."""
+"""Sparse attention, the indexer and its losses as PyTorch's custom operators, with autograd and fake tensors."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ def _lengths(lengths: Tensor | None) -> list[int] | None:
 
 
 class SparseCall(NamedTuple):
-    """The arguments of a sparse attention call except query, key and value, in the order of the operators'
-    arguments."""
+    """The arguments of the sparse attention operators except query, key and value, in the operators' order."""
 
     query_rope: Optional[Tensor]
     key_rope: Optional[Tensor]
@@ -36,14 +34,14 @@ class SparseCall(NamedTuple):
     sparse_mode: int
 
     def keywords(self) -> dict[str, Any]:
-        """Returns the arguments that forward and backward share."""
+        """Returns the keywords that both the forward and the backward take."""
         given = self._asdict()
         del given["sparse_indices"], given["block_table"]
         return given | {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
 
 
 def _of_sparse(first: int) -> Rule:
-    """Returns the rule of an operator whose arguments from place `first` on are SparseCall's."""
+    """Returns the vmap rule of an operator whose arguments from number `first` on are the members of SparseCall."""
     alone = (first + i for i, name in enumerate(SparseCall._fields) if name in ("block_table", "sink"))
     return by_batch(first + SparseCall._fields.index("layout"), tuple(alone))
 
@@ -61,7 +59,7 @@ def _fake_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arg
     derivative=autograd.none("second derivative"),
 )
 def sparse_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """Returns dq, dk, dv, dq_rope, dk_rope and dsink. A gradient without an argument has no elements."""
+    """Returns dq, dk, dv, dq_rope, dk_rope and dsink. The gradient of an absent argument has no elements."""
     call = SparseCall(*arguments)
     gradients = _sparse.sparse_flash_attention_grad(
         query, key, value, call.sparse_indices, out, d_out, softmax_max, softmax_sum, **call.keywords()
@@ -95,7 +93,7 @@ def _fake_attention(query, key, value, *arguments):
     ),
 )
 def sparse_attention(query, key, value, *arguments):
-    """Returns out, softmax_max and softmax_sum. Without a value, the first columns of key are the value."""
+    """Returns out, softmax_max and softmax_sum. If value is None, the first columns of key are the value."""
     call = SparseCall(*arguments)
     return _sparse.sparse_flash_attention(
         query, key, value, call.sparse_indices, block_table=call.block_table, **call.keywords()
@@ -172,7 +170,7 @@ def lightning_indexer(query, key, weights, block_table, lengths_q, lengths_kv, l
 
 
 class LossCall(NamedTuple):
-    """The arguments of the loss's operator."""
+    """The arguments of the operator sparse_indexer_loss, in its order."""
 
     query: Tensor
     key: Tensor
@@ -192,8 +190,8 @@ class LossCall(NamedTuple):
 
 
 def _loss(function: Callable[..., tuple], call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
-    """Returns dq_index, dk_index, dweights and the loss that `function` computes. It takes the tensors before
-    query_rope by position."""
+    """Returns dq_index, dk_index, dweights and the loss, computed by `function`. The members of `call` before
+    query_rope are passed by position."""
     given = {name: t.detach() if isinstance(t, Tensor) else t for name, t in call._asdict().items()}
     needed = [given.pop(name) for name in call._fields[: call._fields.index("query_rope")]]
     lengths = {name: _lengths(given[name]) for name in ("lengths_q", "lengths_kv")}
@@ -211,7 +209,7 @@ def _fake_loss(call: LossCall | DenseLossCall) -> tuple[Tensor, ...]:
     derivative=autograd.constant,
 )
 def sparse_indexer_loss(*arguments):
-    """Returns dq_index, dk_index, dweights and the loss. These have no gradients of their own."""
+    """Returns dq_index, dk_index, dweights and the loss. None of these results can be differentiated."""
     return _loss(_sparse.sparse_lightning_indexer_grad_kl_loss, LossCall(*arguments))
 
 
@@ -228,8 +226,8 @@ def _fake_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sp
     derivative=autograd.constant,
 )
 def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, layout, sparse_mode):
-    """Returns softmax_max_index and softmax_sum_index. They are constants to autograd, because the gradients of the
-    loss already take their changes into account."""
+    """Returns softmax_max_index and softmax_sum_index. They are constants to autograd, because the loss operator's
+    gradients already contain their derivatives."""
     return tuple(
         _sparse.dense_lightning_indexer_softmax_lse(
             *(tensor.detach() for tensor in (query_index, key_index, weights)),
@@ -242,7 +240,7 @@ def dense_indexer_lse(query_index, key_index, weights, lengths_q, lengths_kv, la
 
 
 class DenseLossCall(NamedTuple):
-    """The arguments of the dense loss's operator."""
+    """The arguments of the operator dense_indexer_loss, in its order."""
 
     query: Tensor
     key: Tensor
@@ -268,5 +266,5 @@ class DenseLossCall(NamedTuple):
     derivative=autograd.constant,
 )
 def dense_indexer_loss(*arguments):
-    """Returns the gradients dq_index, dk_index and dweights, and the loss. None of these has a gradient of its own."""
+    """Returns dq_index, dk_index, dweights and the loss. None of these results can be differentiated."""
     return _loss(_sparse.dense_lightning_indexer_grad_kl_loss, DenseLossCall(*arguments))

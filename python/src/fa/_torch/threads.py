@@ -1,5 +1,5 @@
-"""Runs calls on the threads of PyTorch's OpenMP runtime. These threads spin after each of PyTorch's operators, and
-would leave no core to threads of the library's own."""
+"""Runs calls on the threads of PyTorch's OpenMP runtime. Those threads spin after each operator of PyTorch, so threads
+of the library's own would find no free core."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _RUNTIME = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.so[^/]*")
 
 
 def openmp_runtime(files: Iterable[str], torch_folder: str) -> str | None:
-    """Returns the OpenMP runtime that PyTorch uses, from the `files` that the process has mapped. Returns None if the
-    runtime is not certain."""
+    """Returns which of the `files` that the process has mapped is PyTorch's OpenMP runtime. Returns None if that is
+    unclear."""
     runtimes = {file for file in files if _RUNTIME.fullmatch(os.path.basename(file))}
     if len(runtimes) > 1:
-        # Other packages may have brought runtimes of their own.
+        # Other packages may have brought their own runtimes.
         own = (torch_folder + os.sep, torch_folder + ".libs" + os.sep)
         runtimes = {file for file in runtimes if file.startswith(own)}
     return runtimes.pop() if len(runtimes) == 1 else None
 
 
 def share_openmp_threads() -> None:
-    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP=0, if PyTorch has no OpenMP, or if no
-    runtime is found."""
+    """Makes calls share PyTorch's OpenMP threads. Does nothing if FA_SHARE_OPENMP is 0, if PyTorch is built without
+    OpenMP, or if its runtime is not found."""
     if os.environ.get("FA_SHARE_OPENMP") == "0" or not torch.backends.openmp.is_available():
         return
     try:
         maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
     except OSError:
         return
-    # The sixth column, which may contain spaces, is the file.
+    # The sixth column is the file's path, which may contain spaces.
     files = (fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
     runtime = openmp_runtime(files, os.path.realpath(Path(torch.__file__).parent))
     if runtime is not None:
-        # A file name that is no text, or a runtime without GNU's interface, cannot be used. Calls then run on the
-        # library's own threads.
+        # share_openmp_threads refuses a file name that is no text, and a runtime without GNU's interface. Calls then
+        # run on the library's own threads.
         with contextlib.suppress(ValueError):
             _fa.share_openmp_threads(runtime)

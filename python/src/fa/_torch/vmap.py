@@ -1,5 +1,5 @@
-"""Rules of operators under torch.vmap. Either samples are computed one after another, or the vmapped dimension becomes
-part of another dimension and one call computes all samples."""
+"""Rules of operators for torch.vmap. Some compute the samples one after another. Others merge the vmapped dimension
+into another dimension, so that one call computes all samples."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-Rule = Callable[..., tuple]  # (operator, info, in_dims, *arguments) -> (results, their vmapped dimensions)
+Rule = Callable[..., tuple]  # (operator, info, in_dims, *arguments) -> (results, vmapped dimension per result)
 
 
 class Fold(NamedTuple):
-    """Merges the vmapped dimension into an axis. The samples come one after another on this axis."""
+    """Merges the vmapped dimension into another axis, on which the samples follow one another."""
 
     size: int
 
     def stacked(self, tensor: Tensor, dim: int | None, axis: int) -> Tensor:
-        """Returns the tensor with the vmapped dimension at `axis`. A tensor without this dimension is repeated."""
+        """Returns the tensor with the vmapped dimension moved to `axis`. A tensor without it is repeated."""
         if dim is not None:
             return tensor.movedim(dim, axis)
         return tensor.unsqueeze(axis).expand(*tensor.shape[:axis], self.size, *tensor.shape[axis:])
@@ -31,8 +31,7 @@ class Fold(NamedTuple):
 
 
 def one_by_one(operator: Any, info: Any, in_dims: tuple, *arguments: Any) -> tuple:
-    """The rule of an operator whose samples are computed one after another. Results have the vmapped dimension in
-    front."""
+    """Computes the samples one after another. The results have the vmapped dimension first."""
     results = []
     for sample in range(info.batch_size):
         result = operator(*(_sample(a, dim, sample) for a, dim in zip(arguments, in_dims, strict=True)))
@@ -42,15 +41,15 @@ def one_by_one(operator: Any, info: Any, in_dims: tuple, *arguments: Any) -> tup
 
 
 def _sample(argument: Any, dim: Any, sample: int) -> Any:
-    """Returns a sample of a tensor, or of each tensor in a list."""
+    """Returns the part of an argument that belongs to a sample: of a tensor, or of each tensor in a list."""
     if isinstance(argument, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_sample(a, d, sample) for a, d in zip(argument, dim, strict=True)]
     return argument.select(dim, sample) if isinstance(dim, int) else argument
 
 
 def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
-    """Returns the results for 0 samples, in the shapes of one sample's results. For autograd they depend on the same
-    arguments as the results of a call."""
+    """Returns results for 0 samples, with the shapes that one sample's results have. In autograd's graph they depend on
+    the same arguments as the results of other calls."""
     pairs = tuple(zip(arguments, in_dims, strict=True))
     results = operator(*(_without_contents(a, dim) for a, dim in pairs))
     nothing = sum(a.sum() * 0 for a in arguments if isinstance(a, Tensor) and a.is_floating_point())
@@ -65,8 +64,7 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
 
 
 def _without_contents(tensor: Any, dim: Any) -> Any:
-    """Returns a tensor of a sample's shape and type, without contents. An argument that is no tensor is returned
-    itself."""
+    """Returns a tensor with the shape and type of one sample, but no contents. Any other argument is returned."""
     if isinstance(tensor, (list, tuple)) and isinstance(dim, (list, tuple)):
         return [_without_contents(t, d) for t, d in zip(tensor, dim, strict=True)]
     if not isinstance(tensor, Tensor):
@@ -76,8 +74,8 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
-    """Returns the rule of an operator whose tensors have the batch in front. Packed tensors, and calls with an argument
-    at a place in `unless`, are computed sample by sample."""
+    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. In another
+    layout than BSND, or if an argument whose number is in `unless` is given, samples are computed one after another."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):
@@ -87,7 +85,7 @@ def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
             fold.fold(a, dim, 0) if isinstance(a, Tensor) else a for a, dim in zip(arguments, in_dims, strict=True)
         )
         results = operator(*folded)
-        given = tuple(0 if t.dim() > 1 else None for t in results)  # the gradient of an absent argument has no elements
+        given = tuple(0 if t.dim() > 1 else None for t in results)  # None: a gradient without elements
         return tuple(t if axis is None else fold.unfold(t, axis) for t, axis in zip(results, given, strict=True)), given
 
     return rule

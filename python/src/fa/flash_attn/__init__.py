@@ -1,7 +1,7 @@
 """The interface of flash_attn 2.8 on CPU tensors, computed by `fa`.
 
-The names, arguments, defaults and results are the package's. docs/flash_attn.md lists the differences. `install` makes
-`import flash_attn` find this package, and so does `python -m fa.flash_attn script.py` for a script.
+The names, arguments, defaults and results are those of flash_attn. docs/flash_attn.md lists the differences. `install`
+makes `import flash_attn` find this package, and so does `python -m fa.flash_attn script.py` for a script.
 """
 
 from __future__ import annotations

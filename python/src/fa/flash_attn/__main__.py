@@ -1,4 +1,4 @@
-"""Runs a script, or with -m a module, in which `import flash_attn` finds this package."""
+"""Runs a script, or with -m a module, for which `import flash_attn` finds fa.flash_attn."""
 
 from __future__ import annotations
 

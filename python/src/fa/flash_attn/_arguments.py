@@ -1,5 +1,5 @@
-"""Checks of a call's shapes, types and numbers. The operators check the contents of tensors of lengths. Errors name
-arguments as flash_attn spells them."""
+"""Checks of the shapes, types and numbers in a call. The operators check the values of lengths. Errors use flash_attn's
+argument names."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .._errors import argument_error, in_names
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-# The words of an error, and the arguments in it (see `at`).
+# Parts of an error: words, or an argument that `at` has marked.
 Words = str | tuple[str]
 
 
 def at(path: str) -> tuple[str]:
-    """Marks an argument in an error, such as "k.shape[2]"."""
+    """Marks the path of an argument in an error, such as "k.shape[2]"."""
     return (path,)
 
 
 def _pieces(path: str) -> tuple[str, str, str]:
-    """Returns an argument in pieces, so that it can be renamed."""
+    """Returns (name, member, index) of an argument's path, so that the argument can be renamed."""
     head, bracket, index = path.rpartition("[") if path.endswith("]") else (path, "", "")
     name, dot, member = head.partition(".")
     return name, dot + member, bracket + index
@@ -37,9 +37,9 @@ def invalid(path: str, got: Any, want: str, *more: Words) -> ValueError:
 
 
 def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = None) -> Exception:
-    """Returns the error with the caller's names. `names` maps the names in the error to the caller's names.
+    """Returns the error with the caller's names, to which `names` maps the names in the error.
 
-    parts_at: the dimension of the renamed tensor along which its parts lie. The parts do not have this dimension.
+    parts_at: the dimension of the caller's tensor along which its parts, such as k and v, lie. The parts lack it.
     """
 
     def axis(name: str, member: str, index: str) -> str:
@@ -52,7 +52,7 @@ def renamed(error: ValueError, names: dict[str, str], parts_at: int | None = Non
 
 
 def check_tensor(name: str, tensor: Any, shape: str, dtypes: Sequence[torch.dtype] = TYPES) -> None:
-    """Checks a tensor. shape has its dimensions in words, "[B, S, N, D]"."""
+    """Checks a tensor's number of dimensions and type. `shape` names its dimensions, as in "[B, S, N, D]"."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: want a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dim() != shape.count(",") + 1:
@@ -103,8 +103,8 @@ def check_head_sizes(**tensors: Tensor) -> None:
 
 
 def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
-    """Returns left and right of the window; -1 means no end on that side. window_size may be a tensor of two numbers,
-    and None means -1."""
+    """Returns (left, right) of a window, where -1 means no limit on that side. window_size may be a tensor of two
+    numbers, and None in it means -1."""
     if len(window_size) != 2:
         raise invalid("window_size", window_size, "(left, right)")
     left, right = [-1 if side is None else max(int(side), -1) for side in window_size]
@@ -112,7 +112,7 @@ def window(window_size: Sequence[int | None], causal: bool) -> tuple[int, int]:
 
 
 def check_slopes(alibi_slopes: Tensor | None, batch: int, heads: int) -> None:
-    """Checks slopes: float32, [N] or [B, N]."""
+    """Checks that slopes are float32, [N] or [B, N]."""
     if alibi_slopes is None:
         return
     if not isinstance(alibi_slopes, Tensor):
@@ -124,20 +124,20 @@ def check_slopes(alibi_slopes: Tensor | None, batch: int, heads: int) -> None:
 
 
 def check_integers(name: str, tensor: Tensor | None, shape: str, dtypes=(torch.int32,)) -> None:
-    """Checks an optional tensor of lengths or places."""
+    """Checks an optional tensor of integers, such as lengths or block_table."""
     if tensor is not None:
         check_tensor(name, tensor, shape, dtypes)
 
 
 def check_none(**arguments: Any) -> None:
-    """Raises ValueError for the first argument that is given although a CPU cannot serve it."""
+    """Raises ValueError for an argument that is not None, because CPUs lack the 8-bit floating point that it needs."""
     for name, value in arguments.items():
         if value is not None:
             raise ValueError(f"invalid argument: {name}: given, want None: there is no 8-bit floating point here")
 
 
 def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Returns the tensors in autocast's type, in which attention then computes."""
+    """Returns the tensors in the type of autocast, if it is on."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
     dtype = torch.get_autocast_dtype("cpu")

@@ -1,5 +1,4 @@
-"""flash_attn_with_kvcache of both generations, and packed queries over pages, after their arguments have common names.
-"""
+"""flash_attn_with_kvcache of both generations, and packed queries over pages, with all arguments under common names."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _INTEGERS = (torch.int32, torch.int64)
 
 
 class Cache(NamedTuple):
-    """Where the keys are, and the new keys that the call adds."""
+    """The caches, the lengths and places of keys in them, and the new keys that the call adds."""
 
     k_cache: Tensor
     v_cache: Tensor
@@ -45,7 +44,7 @@ class Cache(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """Returns the number of keys that a sequence may have."""
+        """Returns the most keys that a sequence may have in the caches."""
         return self.k_cache.shape[1] * (1 if self.block_table is None else self.block_table.shape[1])
 
 
@@ -59,8 +58,8 @@ class Rotary(NamedTuple):
 def attend_cache(
     q: Tensor, cache: Cache, rotary: Rotary | None, options: Options, need_lse: bool, empty: float
 ) -> Any:
-    """Returns out, or with need_lse (out, softmax_lse [B, N, S] or [N, total]). `empty` is the softmax_lse of rows
-    without keys. There are no gradients."""
+    """Returns out, or with need_lse (out, softmax_lse [B, N, S] or [N, total]). Rows without keys have the softmax_lse
+    `empty`. There are no gradients."""
     q, qv, k, v = _as_cached(cache.k_cache, q, options.qv, cache.k, cache.v)
     cache = cache._replace(k=k, v=v)
     sequences = check_query(q, cache)
@@ -91,7 +90,7 @@ def attend_cache(
 def attend_pages(
     q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed, block_table: Tensor, empty: float
 ) -> Any:
-    """flash_attn_varlen_func over pages. Returns out, or with return_attn_probs (out, softmax_lse, None)."""
+    """Computes flash_attn_varlen_func over pages. Returns out, or with return_attn_probs (out, softmax_lse, None)."""
     if options.dropout_p != 0.0:
         raise invalid("dropout_p", options.dropout_p, "0 with ", at("block_table"))
     packed = check_packed(packed)
@@ -109,7 +108,7 @@ def attend_pages(
 
 
 def check_query(q: Tensor, cache: Cache) -> int:
-    """Checks q and returns the number of sequences."""
+    """Checks q and the lengths of queries, and returns the number of sequences."""
     packed = cache.cu_seqlens_q is not None
     check_tensor("q", q, "[total, N, D]" if packed else "[B, S, N, D]")
     check_head_sizes(q=q)
@@ -153,7 +152,7 @@ def check_cache(q: Tensor, cache: Cache, sequences: int) -> None:
 
 
 def check_new(q: Tensor, cache: Cache, sequences: int) -> None:
-    """Checks the new keys and values."""
+    """Checks the new keys and values, if there are any."""
     if (cache.k is None) != (cache.v is None):
         raise invalid("k" if cache.k is None else "v", None, "a tensor, as the other is given")
     if cache.k is None:
@@ -190,7 +189,7 @@ def check_rotary(q: Tensor, cache: Cache, rotary: Rotary) -> None:
 
 
 def _turned(q: Tensor, cache: Cache, rotary: Rotary, local: bool) -> tuple[Tensor, Cache]:
-    """Returns q and the cache with k, both turned by their positions. If queries look at every key, all queries of a
+    """Returns q and the cache, with q and the new keys rotated by their positions. Unless `local`, all queries of a
     sequence have the position of its first new key."""
     starts = cache.cache_seqlens if rotary.seqlens is None else rotary.seqlens
     tables = rotary.rotary_cos, rotary.rotary_sin
@@ -206,7 +205,7 @@ def _turned(q: Tensor, cache: Cache, rotary: Rotary, local: bool) -> tuple[Tenso
 
 
 def _as_cached(k_cache: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Returns the tensors, under autocast in the caches' type."""
+    """Returns the tensors. Under autocast they get the type of the caches."""
     if not (torch.is_autocast_enabled("cpu") and isinstance(k_cache, Tensor)):
         return tensors
     return tuple(t.to(k_cache.dtype) if isinstance(t, Tensor) and t.dtype in TYPES else t for t in tensors)

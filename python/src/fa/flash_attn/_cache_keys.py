@@ -1,5 +1,5 @@
-"""The keys of some sequences in the caches as the engine takes them: views, or pages with a table. Nothing is copied.
-"""
+"""The keys of some sequences in the caches, as arguments of the extension: views, or pages with a table. Nothing is
+copied."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ._sequences import Piece
 
 
 class Keys(NamedTuple):
-    """Arguments of the engine's decode."""
+    """Arguments of _fa.decode."""
 
-    key: list[Tensor]  # one tensor for all, or one per sequence; [B, S, Nkv, D] or pages
+    key: list[Tensor]  # one tensor for all sequences, or one each; [B, S, Nkv, D] or pages
     value: list[Tensor]
-    lengths: list[int]  # counted from the first row of each tensor
-    width: int  # the longest length
+    lengths: list[int]  # counted from each tensor's first row
+    width: int  # the number of keys for which biases and masks have entries
     block_table: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None  # 1 = no key
 
@@ -38,8 +38,8 @@ def keys_in_rows(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], places: 
 
 
 def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_table: Tensor) -> Keys:
-    """Returns keys in pages. The table omits pages before the first key. In the page of the first key a mask drops the
-    rows before this key."""
+    """Returns the keys of sequences in pages. The table begins with the page of a sequence's first key. In this page, a
+    mask drops the rows before the first key."""
     page = k_cache.shape[1]
     first = torch.tensor([piece.k_begin // page for piece in pieces])
     before = torch.tensor([piece.k_begin % page for piece in pieces])
@@ -52,7 +52,7 @@ def keys_in_pages(k_cache: Tensor, v_cache: Tensor, pieces: list[Piece], block_t
 
 
 def bias_of(slopes: Tensor, pieces: list[Piece], keys: Keys, back: int) -> Tensor:
-    """Returns the bias -slope * |distance| of the row `back` keys before the last key, float32 [B, N, 1, width]."""
+    """Returns the biases -slope * |distance| of the row `back` keys before the last key, float32 [B, N, 1, width]."""
     own = slopes.expand(len(pieces), -1) if slopes.dim() == 1 else slopes[[piece.owner for piece in pieces]]
     place = torch.tensor(keys.lengths)[:, None] - 1 - back
     distance = (place - torch.arange(keys.width)).abs().float()

@@ -1,4 +1,4 @@
-"""Attention over caches of keys and values as custom operators. The caches are read and written in place."""
+"""Custom operators for attention over caches of keys and values. The caches are read and written in place."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ._sequences import Piece, boundaries, check_longest, runs_of
 
 
 class CachePlaces(NamedTuple):
-    """Where the keys of a call lie. Operators take this before the members of `FlashCall`, whose cu_k then bounds the
-    new keys of sequences."""
+    """Where the keys of a call lie in the caches. Operators take these members before those of `FlashCall`. cu_k of
+    that call then bounds the sequences of new keys."""
 
     cache_seqlens: Optional[Tensor]
     cache_batch_idx: Optional[Tensor]
@@ -47,7 +47,7 @@ def _fake(q, v_cache, places) -> tuple[Tensor, Tensor]:
     fake=lambda q, _, v_cache, *arguments: _fake(q, v_cache, CachePlaces(*arguments[:_PLACES])),
 )
 def cache_attention(q, k_cache, v_cache, *arguments):
-    """Returns out in q's form, and with need_lse also lse, float32 [total, N], -inf for rows without keys."""
+    """Returns out in the shape of q, and with need_lse also lse, float32 [total, N], -inf for rows without keys."""
     return _compute(q, k_cache, v_cache, None, None, *arguments)
 
 
@@ -57,7 +57,7 @@ def cache_attention(q, k_cache, v_cache, *arguments):
     fake=lambda q, _, v_cache, __, ___, *arguments: _fake(q, v_cache, CachePlaces(*arguments[:_PLACES])),
 )
 def append_cache_attention(q, k_cache, v_cache, k, v, *arguments):
-    """Writes k and v into the caches, and then computes as cache_attention."""
+    """Writes k and v into the caches, and then computes cache_attention."""
     return _compute(q, k_cache, v_cache, k, v, *arguments)
 
 
@@ -132,12 +132,13 @@ def _attend(
 
 
 def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:
-    """Computes a run of sequences. query and out are [B, S, N, D], lse is [B, S, N] or None."""
+    """Computes sequences with equal numbers of rows. query and out are [B, S, N, D], lse is [B, S, N] or None."""
     rows = query.shape[1]
     if call.slopes is None:
         return _decode(query, keys, None, mask_of(call.left, call.right), call, out, lse)
     if call.right == 0 or rows == 1:
-        # No key follows a row, so its bias is the last row's bias plus a constant, which softmax ignores.
+        # A row sees no key after its place. So its bias differs from the last row's bias by a constant, which does not
+        # change the softmax.
         bias = bias_of(call.slopes, pieces, keys, 0)
         _decode(query, keys, bias, mask_of(call.left, call.right), call, out, lse)
         if lse is None:
@@ -170,8 +171,8 @@ def _decode(
 
 
 def _with_qv(query, qv, k_cache, v_cache, pieces: list[Piece], places: Places, call: FlashCall, out, lse) -> None:
-    """Computes a run of sequences with the dense engine, because this engine adds two products to the scores. It
-    computes one batch element at a time, because each element has its own keys."""
+    """Computes a run of sequences with _fa.forward, which can add a second product, qv v^T, to the scores. It is called
+    once per sequence, because the keys of the sequences do not form one tensor."""
     call = call._replace(slopes=None)
     for i, piece in enumerate(pieces):
         span = places.slots[piece.owner], slice(piece.k_begin, piece.k_end)

@@ -1,5 +1,5 @@
-"""Where the sequences of a call lie in their caches. Tensors of lengths and places are read and checked here, before
-anything is written."""
+"""Where the sequences of a call lie in the caches. This module reads and checks tensors of lengths and places before
+the call writes anything."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ._sequences import Piece, chunked
 
 
 class Places(NamedTuple):
-    """The places of sequences, with one entry per sequence."""
+    """The places of sequences in the caches. Each list has one entry per sequence."""
 
-    slots: list[int]  # index in the first dimension of the caches, or with pages of block_table
-    begins: list[int]  # place of the first key
-    lengths: list[int]  # number of keys before the call, counted from place 0
+    slots: list[int]  # indices in the first dimension of the caches, or of block_table
+    begins: list[int]  # the place of the first key
+    lengths: list[int]  # the place of the first new key
     added: list[int]  # number of new keys, which follow the earlier ones
 
     @property
@@ -34,8 +34,8 @@ def places_of(
     cache_batch_idx: Tensor | None,
     cache_leftpad: Tensor | None,
 ) -> Places:
-    """Returns the places. capacity is the number of keys that a sequence may have, slots the number of slots in the
-    caches."""
+    """Returns the places. `capacity` is the number of keys that a sequence may have, `slots` the number of sequences
+    for which the caches or block_table have room."""
     lengths = [capacity] * sequences if cache_seqlens is None else cache_seqlens.tolist()
     for i, (length, new) in enumerate(zip(lengths, added, strict=True)):
         if not 0 <= length <= capacity - new:
@@ -54,7 +54,7 @@ def places_of(
 
 
 def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> None:
-    """Checks that pages with keys in use, or with new keys, are pages of the caches."""
+    """Raises ValueError if block_table names a page outside of the caches where keys in use or new keys lie."""
     first = torch.tensor([begin // page for begin in places.begins])
     last = torch.tensor([-(-end // page) for end in places.ends])
     column = torch.arange(block_table.shape[1])
@@ -68,7 +68,7 @@ def check_pages(block_table: Tensor, places: Places, pages: int, page: int) -> N
 def append(
     caches: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], places: Places, block_table: Tensor | None
 ) -> None:
-    """Writes rows [total, Nkv, D] of keys and of values behind the keys of their sequences."""
+    """Writes new keys and new values [total, Nkv, D] into the caches, after the keys of their sequences."""
     runs = list(zip(places.slots, places.lengths, places.added, strict=True))
     slot = torch.tensor([slot for slot, _, count in runs for _ in range(count)], dtype=torch.int64)
     at = torch.tensor([length + i for _, length, count in runs for i in range(count)], dtype=torch.int64)
@@ -80,7 +80,7 @@ def append(
 
 
 def pieces_of_cache(cu_q: list[int], places: Places, chunk: int) -> list[Piece]:
-    """Returns the rows of q with the keys of the cache that they look at."""
+    """Returns pieces that pair each sequence's rows of q with the keys in the cache that they look at."""
     pieces = []
     for b, (begin, end) in enumerate(zip(places.begins, places.ends, strict=True)):
         whole = Piece(b, cu_q[b], cu_q[b + 1], begin, end)

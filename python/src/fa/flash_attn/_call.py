@@ -1,5 +1,5 @@
-"""One call of attention: its options as the engine takes them, and its sequences grouped into runs, one per engine
-call."""
+"""One call of attention: its options as the extension takes them, and its sequences in runs. One call of the extension
+computes a run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _UNLIMITED = (1 << 63) - 1
 
 
 class Options(NamedTuple):
-    """The options of flash_attn's functions, of both generations, under their argument names. Some options exist in one
-    generation only."""
+    """The options of flash_attn's functions under their own names. Some options exist in one generation only."""
 
     causal: bool = False
     window_size: Sequence[Optional[int]] = (-1, -1)
@@ -40,11 +39,11 @@ class Options(NamedTuple):
 
     @classmethod
     def among(cls, given: Mapping[str, Any]) -> Options:
-        """Returns the options among a function's arguments."""
+        """Returns the options that are among a function's arguments."""
         return cls(**{name: given[name] for name in cls._fields if name in given})
 
     def check(self) -> None:
-        """Raises ValueError for a number out of its range, TypeError for something else than a number."""
+        """Raises ValueError for a number out of its range, TypeError for an option that is no number."""
         for name in ("dropout_p", "softmax_scale", "softcap"):
             number = getattr(self, name)
             if not (hasattr(number, "__float__") or (number is None and name == "softmax_scale")):
@@ -57,7 +56,7 @@ class Options(NamedTuple):
             raise invalid("softcap", self.softcap, "a finite number of at least 0")
 
     def numbers(self) -> dict[str, Any]:
-        """Returns the numbers of a `FlashCall`."""
+        """Returns the members of a `FlashCall` that are numbers and follow from these options."""
         left, right = window(self.window_size, self.causal)
         return {
             "scale": self.softmax_scale,
@@ -70,13 +69,13 @@ class Options(NamedTuple):
 
 
 class FlashCall(NamedTuple):
-    """All arguments of a call except q, k and v, in the order of the operators' arguments."""
+    """All arguments of flash_attn's operators except q, k and v, in the operators' order."""
 
     qv: Optional[Tensor] = None  # [.., N, Dv]: scores are then q k^T + qv v^T
     slopes: Optional[Tensor] = None
     sink: Optional[Tensor] = None
     dropout_state: Optional[Tensor] = None  # int64 [2]: seed and offset
-    cu_q: Optional[Tensor] = None  # with it q is [total, N, D], otherwise [B, S, N, D]
+    cu_q: Optional[Tensor] = None  # if given, q is [total, N, D], otherwise [B, S, N, D]
     cu_k: Optional[Tensor] = None  # for a cache, the boundaries of the new keys
     used_q: Optional[Tensor] = None
     used_k: Optional[Tensor] = None
@@ -90,14 +89,14 @@ class FlashCall(NamedTuple):
     keep_prob: float = 1.0
 
     def philox(self, run: int) -> tuple[int | None, int]:
-        """Returns seed and offset of the dropout of a run of sequences."""
+        """Returns the seed and offset of the dropout in a run of sequences."""
         if self.dropout_state is None:
             return None, 0
         seed, offset = self.dropout_state.tolist()
         return seed & UNSIGNED_64, (offset + run) & UNSIGNED_64
 
     def options(self, layout: str, run: int, offset: int) -> _fa.AttentionOptions:
-        """Returns the engine's options. offset: row i has the place of key i + offset."""
+        """Returns the options of _fa.forward for a run. `offset`: row i has the place of key i + offset."""
         seed, philox_offset = self.philox(run)
         given = {
             "layout": layout,
@@ -113,7 +112,7 @@ class FlashCall(NamedTuple):
         return made(_fa.AttentionOptions, given)
 
     def decode_options(self, mask: Mask) -> _fa.DecodeAttentionOptions:
-        """Returns the options of the engine of few rows."""
+        """Returns the options of _fa.decode."""
         given = {"layout": "BSND", "mask": mask, "scale": self.scale, "softcap": self.softcap}
         return made(_fa.DecodeAttentionOptions, given)
 
@@ -125,7 +124,7 @@ TENSORS = tensors_of(FlashCall)
 
 
 def mask_of(left: int, right: int, back: int = 0) -> Mask:
-    """Returns the mask of a window; -1 means no end on that side. back is the number of keys behind the last row's
+    """Returns the mask of a window, where -1 means no limit on that side. `back` keys lie after the last row's
     place."""
     if left == -1 and right == -1:
         return Mask.none()
@@ -135,7 +134,7 @@ def mask_of(left: int, right: int, back: int = 0) -> Mask:
 
 
 class Run(NamedTuple):
-    """Sequences that one call of the engine computes."""
+    """Consecutive pieces that one call of the extension computes."""
 
     number: int
     pieces: list[Piece]
@@ -148,7 +147,7 @@ class Run(NamedTuple):
 
 
 def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
-    """Returns the pieces of the call. Raises ValueError if lengths are wrong."""
+    """Returns the pieces of a call's sequences. Raises ValueError if lengths are wrong."""
     cu_q, cu_k = boundaries("cu_seqlens_q", call.cu_q, rows), boundaries("cu_seqlens_k", call.cu_k, keys)
     check_longest("max_seqlen_q", call.max_q, cu_q)
     check_longest("max_seqlen_k", call.max_k, cu_k)
@@ -157,8 +156,8 @@ def pieces_for(call: FlashCall, rows: int, keys: int) -> list[Piece]:
 
 
 def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list[Run]:
-    """Returns the runs of the pieces. The engine counts a slope's distance from one diagonal per call. So neighbours
-    with the same diagonal form a run; without slopes all pieces do."""
+    """Divides the pieces into runs. With slopes, the extension takes one `offset` per call, so only neighbours with
+    equal offsets form a run. Without slopes, all pieces form one run."""
     runs, slopes = [], call.slopes
     if not pieces:
         pieces, slopes = [Piece(0, 0, 0, 0, 0)], None if slopes is None else slopes.new_zeros(slopes.shape[-1])
@@ -187,7 +186,7 @@ def runs_for(call: FlashCall, pieces: list[Piece], rows: int, keys: int) -> list
 
 
 def compacted(pieces: list[Piece]) -> tuple[list[Piece], Tensor, Tensor]:
-    """Returns the pieces moved together without gaps, and the rows of q and of k that they had."""
+    """Returns the pieces moved together without gaps, and the numbers that their rows of q and of k had before."""
     moved, q, k = [], 0, 0
     for piece in pieces:
         rows, keys = piece.q_end - piece.q_begin, piece.k_end - piece.k_begin
@@ -202,13 +201,13 @@ def engine_inputs(query, key, value, call: FlashCall, slopes: Tensor | None) -> 
 
 
 def spread(compact: Tensor, rows: Tensor, like: int) -> Tensor:
-    """Puts rows back to their places among `like` rows. The other rows are 0."""
+    """Returns a tensor of `like` rows, in which row rows[i] is row i of `compact`. The other rows are 0."""
     return compact.new_zeros((like, *compact.shape[1:])).index_copy_(0, rows, compact)
 
 
 def logsumexp(softmax_max: Tensor, softmax_sum: Tensor, empty: float, sink: Tensor | None = None) -> Tensor:
-    """Returns the log-sum-exp of statistics [B, N, S], or of [total, N] as [N, total]. Rows without keys have the
-    sink's score, or `empty`."""
+    """Returns max + ln(sum) of statistics, [B, N, S], or of [total, N] as [N, total]. For a row without keys, it
+    returns the sink's score, or `empty` if there is no sink."""
     absent = (softmax_sum == 0) | (softmax_max == -FLT_MAX)
     packed = softmax_max.dim() == 2
     nothing = empty if sink is None else sink.detach() if packed else sink.detach()[:, None]

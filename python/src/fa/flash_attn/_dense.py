@@ -1,4 +1,4 @@
-"""flash_attn's functions on dense tensors and packed sequences, after their arguments have become separate tensors."""
+"""flash_attn's functions on dense and packed tensors, after q, k and v have been taken out of packed arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._probabilities import flash_probabilities
 
 
 class Packed(NamedTuple):
-    """Where sequences lie in packed tensors."""
+    """The lengths and places of sequences in packed tensors."""
 
     cu_seqlens_q: Tensor
     cu_seqlens_k: Tensor
@@ -40,7 +40,7 @@ _UNPACKED = Packed(None, None, 0, 0)
 def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None, empty: float) -> Any:
     """Returns out, or with return_attn_probs (out, softmax_lse, S_dmask).
 
-    empty: the softmax_lse of rows without keys.
+    empty: the softmax_lse of a row without keys.
     """
     q, k, v, qv = autocast(q, k, v, options.qv)
     check_attention(q, k, v, packed is not None)
@@ -73,7 +73,7 @@ def checked_call(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, pack
 
 
 def checked_options(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, batch: int) -> dict[str, Any]:
-    """Returns the members of a `FlashCall` that are no lengths."""
+    """Checks the options and returns the members of a `FlashCall` that are not lengths."""
     options.check()
     check_slopes(options.alibi_slopes, batch, q.shape[-2])
     check_qv(q, v, qv)
@@ -83,7 +83,7 @@ def checked_options(q: Tensor, v: Tensor, qv: Tensor | None, options: Options, b
 
 
 def check_packed(packed: Packed) -> Packed:
-    """Checks the lengths and returns them with max_seqlen as numbers. Raises ValueError."""
+    """Checks the lengths, and returns them with max_seqlen_q and max_seqlen_k as numbers. Raises ValueError."""
     check_tensor("cu_seqlens_q", packed.cu_seqlens_q, "[B + 1]", (torch.int32,))
     check_tensor("cu_seqlens_k", packed.cu_seqlens_k, "[B + 1]", (torch.int32,))
     sums = packed.cu_seqlens_q.shape[0]
@@ -99,7 +99,7 @@ def check_packed(packed: Packed) -> Packed:
 
 
 def length(number: Any) -> Any:
-    """Returns a length as a number. The length may be a tensor of one number."""
+    """Returns a length as a number. `number` may be a tensor with one element."""
     return int(number) if isinstance(number, Tensor) else number
 
 
@@ -113,7 +113,7 @@ def check_qv(q: Tensor, v: Tensor, qv: Tensor | None) -> None:
 
 
 def checked_sink(sink: Tensor | None, heads: int) -> Tensor | None:
-    """Returns the sink as the engine takes it, float32 [N]."""
+    """Checks the sink and returns it as float32 [N]."""
     if sink is None:
         return None
     check_tensor("learnable_sink", sink, "[N]")

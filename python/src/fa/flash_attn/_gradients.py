@@ -1,4 +1,4 @@
-"""Gradients of attention with the options of flash_attn, as a custom operator."""
+"""A custom operator that computes the gradients of flash_attn's attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._sequences import Piece, is_cover
 
 
 class Saved(NamedTuple):
-    """The tensors that backward gets from the forward and from its caller."""
+    """The tensors of a backward: the forward's inputs and results, and the gradient of out."""
 
     query: Tensor
     key: Tensor
@@ -33,7 +33,7 @@ class Saved(NamedTuple):
 
 
 def _backward_call(saved: Saved, call: FlashCall, slopes, options, gradients: dict, cu_q=(), cu_k=()) -> Tensor | None:
-    """Fills the gradients and returns the gradient of the sink."""
+    """Writes the gradients of a run into `gradients`, and returns the gradient of the sink."""
     results = dict(zip(saved._fields[3:], saved[3:], strict=True))
     inputs = {**results, **engine_inputs(saved.query, saved.key, saved.value, call, slopes)}
     if call.sink is not None:
@@ -81,7 +81,7 @@ def _fake(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
     derivative=autograd.none("second derivative"),
 )
 def flash_attention_backward(query, key, value, out, d_out, softmax_max, softmax_sum, *arguments):
-    """Computes the gradients of query, key, value, qv and sink. The gradient of an absent argument is empty."""
+    """Returns the gradients of query, key, value, qv and sink. The gradient of an absent argument has no elements."""
     saved, call = Saved(query, key, value, out, d_out, softmax_max, softmax_sum), FlashCall(*arguments)
     if call.cu_q is not None:
         gradients, dsink = _backward_packed(saved, call, pieces_for(call, query.shape[0], key.shape[0]))

@@ -1,4 +1,4 @@
-"""Installs this package under the name flash_attn."""
+"""Makes `import flash_attn` find fa.flash_attn."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SUBMODULES = ("bert_padding", "flash_attn_interface", "layers", "layers.rotary"
 def install(force: bool = False) -> None:
     """Makes `import flash_attn` find this package in all threads.
 
-    Imports of its submodules find this package's too, and `import flash_attn_interface` finds the interface of the
-    third generation. A second call changes nothing.
+    Imports of flash_attn's submodules find those of this package, and `import flash_attn_interface` finds the interface
+    of flash_attn 3. A second call changes nothing.
 
     Args:
-        force: whether to do so even if the real package can be imported. Modules that have imported it keep it.
+        force: whether to install even if the real package can be imported. Modules that have imported it keep it.
 
     Raises:
         ValueError: the real package can be imported, and force is not given.
@@ -33,7 +33,7 @@ def install(force: bool = False) -> None:
 
 
 def _is_real(name: str) -> bool:
-    """Whether another package of this name can be imported."""
+    """Returns whether `import name` would find a package other than this one."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return not getattr(loaded, "__name__", "").startswith(_OWN)

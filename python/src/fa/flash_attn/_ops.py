@@ -1,5 +1,5 @@
-"""Attention with the options of flash_attn as a custom operator. If sequences lie one after another, as they mostly do,
-it is one call of the engine."""
+"""A custom operator for attention with flash_attn's options. If packed sequences have no gaps between them, as is
+usual, each run of sequences is one call of the extension."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _results(query: Tensor, value: Tensor, call: FlashCall) -> tuple[Tensor, Ten
     derivative=autograd.of_attention(FlashCall, TENSORS, flash_attention_backward, others=("qv", "sink")),
 )
 def flash_attention(query, key, value, *arguments):
-    """Returns out, softmax_max and softmax_sum. Statistics are [B, N, S], or [total, N] for packed sequences."""
+    """Returns out, softmax_max and softmax_sum. The statistics are [B, N, S], or [total, N] for packed sequences."""
     call = FlashCall(*arguments)
     if call.cu_q is not None:
         return _forward_packed(query, key, value, call, pieces_for(call, query.shape[0], key.shape[0]))
@@ -66,9 +66,9 @@ def attend_by_operator(query: Tensor, key: Tensor, value: Tensor, call: FlashCal
 
 
 def attend_plainly(q, k, v, order: str, *options: Any) -> Tensor | None:
-    """Returns the result of flash_attn_func for plain q, k and v, if no gradient is recorded and nothing else watches.
-    Returns None for other arguments, wrong ones among them, and where autocast converts them. `_fa.attend` explains
-    order. `options` are the first four of `Options`."""
+    """Computes flash_attn_func for plain q, k and v if no gradient is recorded and nothing observes the call. Returns
+    None if autocast is on, or if the call has other or wrong arguments. `_fa.pyi` explains `order`. `options` are the
+    first four members of `Options`."""
     if not unwatched() or torch.is_autocast_enabled("cpu") or recorded(q, k, v):
         return None
     try:
@@ -90,8 +90,8 @@ def _plain_options(causal, window_size, *numbers) -> _fa.AttentionOptions:
 
 
 def lying_as(q: Tensor, result: Any) -> Any:
-    """Returns `result`, which is an output or a tuple that begins with one. If the output has the shape of q, it gets
-    the memory order of torch.empty_like(q)."""
+    """Returns `result`: an output, or a tuple that begins with one. If the output has the shape of q, it gets the
+    strides of torch.empty_like(q)."""
     out, *others = result if isinstance(result, tuple) else (result,)
     if q.shape == out.shape and not q.is_contiguous():
         want = empty_like(q)

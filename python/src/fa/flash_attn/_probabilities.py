@@ -1,5 +1,5 @@
-"""The probabilities for return_attn_probs. Only they need an S x S tensor. PyTorch's own operators make it from the
-engine's inputs and results."""
+"""The probabilities that return_attn_probs asks for. PyTorch's operators compute them from the inputs and the softmax
+statistics. No other part of fa.flash_attn allocates one number per pair."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def _fake(query, key, softmax_max, softmax_sum, *arguments):
     derivative=autograd.constant,
 )
 def flash_probabilities(query, key, softmax_max, softmax_sum, *arguments):
-    """Returns the probabilities [B, N, Sq, Sk] in query's type, or for packed sequences [B, N, max_q, max_k] with 0
-    past their ends. They are not divided by keep_prob, and dropped ones have a changed sign. Needs dropout_state."""
+    """Returns the probabilities in query's type: [B, N, Sq, Sk], or for packed sequences [B, N, max_q, max_k], 0
+    outside of a sequence. They are not divided by keep_prob, and those that dropout drops are negative. Needs
+    dropout_state."""
     call = FlashCall(*arguments)
     lse = logsumexp(softmax_max, softmax_sum, torch.inf)
     if call.cu_q is None:

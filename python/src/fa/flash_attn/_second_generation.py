@@ -118,14 +118,14 @@ def flash_attn_varlen_func(
 
     Args:
         cu_seqlens_q, cu_seqlens_k: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
-        max_seqlen_q, max_seqlen_k: at least the longest lengths. They are the last two sizes of S_dmask.
+        max_seqlen_q, max_seqlen_k: at least the longest lengths. They are the sizes of S_dmask's last two dimensions.
         block_table: int32 [B, n]. With it keys and values lie in pages [pages, page size, Nkv, D] of any size, and key
             j of sequence b is row j % size of page block_table[b][j // size]. There are then no gradients and no
             dropout.
 
     Returns:
-        out [total_q, N, Dv], or with return_attn_probs (out, softmax_lse, S_dmask). softmax_lse is float32
-        [N, total_q], S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows of no sequence are 0.
+        out [total_q, N, Dv], or with return_attn_probs (out, softmax_lse, S_dmask). softmax_lse is float32 [N,
+        total_q], S_dmask [B, N, max_seqlen_q, max_seqlen_k]. Rows that belong to no sequence are 0.
     """
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options = Options(causal, window_size, softmax_scale, softcap, dropout_p, alibi_slopes, return_attn_probs)
@@ -200,22 +200,23 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """Computes attention of q [B, Sq, N, D] over caches, into which k and v are written first, in place. No cache is
+    """Writes k and v into the caches, in place, and then computes attention of q [B, Sq, N, D] over them. No cache is
     copied.
 
     Row i has the place of key i + Sk - Sq, where Sk counts the new keys too. There are no gradients.
 
     Args:
         k_cache, v_cache: [slots, S, Nkv, D] and [slots, S, Nkv, Dv], of q's type, innermost stride 1.
-        k, v: [B, Snew, Nkv, D] and [B, Snew, Nkv, Dv], which are written behind the first cache_seqlens keys.
-        rotary_cos, rotary_sin: [positions, rotary_dim / 2], only with k. Keys are turned by the positions cache_seqlens
-            + i. So are queries that are causal or have a window; other queries are turned by cache_seqlens.
+        k, v: [B, Snew, Nkv, D] and [B, Snew, Nkv, Dv], which are written after the first cache_seqlens keys.
+        rotary_cos, rotary_sin: [positions, rotary_dim / 2], only with k. New key i is rotated by the position
+            cache_seqlens + i. Query i is rotated by cache_seqlens + i if the call is causal or has a window, and by
+            cache_seqlens otherwise.
         cache_seqlens: int or int32 [B], the number of keys in the caches before the call; None means all.
         cache_batch_idx: int32 [B], each sequence's slot; None means 0, 1, ..., B - 1.
-        cache_leftpad: int32 [B], the place of the first key; None means 0.
+        cache_leftpad: int32 [B], the row of the first key; None means 0.
         block_table: int32 [B, n]. With it the caches are pages [pages, page size, Nkv, D] of any size, and key j of
             sequence b is row j % size of page block_table[b][j // size].
-        num_splits: accepted; it changes no bit.
+        num_splits: accepted, but it changes nothing.
         others: as in flash_attn_func.
 
     Returns:
@@ -236,7 +237,7 @@ def _apart(name: str, tensor: Tensor, shape: str, parts: int) -> tuple[Tensor, .
 
 
 def _named(names: dict[str, str], q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed | None) -> Any:
-    """Calls `attend`, and makes its errors use `names`."""
+    """Calls `attend`. Errors name arguments as `names` says."""
     try:
         return lying_as(q, attend(q, k, v, options, packed, EMPTY))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Packed sequences: cu_seqlens, seqused and chunks, as pieces that a call of the engine takes."""
+"""Divides packed sequences into pieces, by cu_seqlens, seqused and attention_chunk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ._arguments import at, invalid
 
 
 class Piece(NamedTuple):
-    """Rows of q that look at rows of k, aligned to the bottom right."""
+    """Rows [q_begin, q_end) of q, which look at rows [k_begin, k_end) of k. The last row is at the last key."""
 
-    owner: int  # number of the sequence
+    owner: int  # the number of the sequence
     q_begin: int
     q_end: int
     k_begin: int
@@ -21,12 +21,12 @@ class Piece(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Row i has the place of key i + offset."""
+        """Returns the offset with which row i has the place of key i + offset, both counted from the piece's begin."""
         return (self.k_end - self.k_begin) - (self.q_end - self.q_begin)
 
 
 def boundaries(name: str, cu_seqlens: Tensor, rows: int) -> list[int]:
-    """Returns prefix sums with a leading 0 as numbers. Raises ValueError unless they are such sums of at most `rows`
+    """Returns prefix sums as numbers. Raises ValueError unless they begin with 0, do not decrease and end within `rows`
     rows."""
     sums = cu_seqlens.tolist()
     if not sums or sums[0] != 0:
@@ -46,7 +46,7 @@ def check_longest(name: str, longest: int, cu_seqlens: list[int]) -> None:
 
 
 def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> list[int]:
-    """Returns the number of rows of each sequence that are in use."""
+    """Returns how many rows of each sequence are in use."""
     whole = [end - begin for begin, end in zip(cu_seqlens, cu_seqlens[1:], strict=False)]
     if used is None:
         return whole
@@ -60,8 +60,8 @@ def lengths_within(name: str, used: Tensor | None, cu_seqlens: list[int]) -> lis
 def pieces_of(
     cu_q: list[int], cu_k: list[int], used_q: list[int], used_k: list[int], chunk: int
 ) -> list[Piece]:
-    """Returns one piece per sequence. With chunk > 0 there is one piece per chunk of keys, and queries see only their
-    own chunk."""
+    """Returns one piece per sequence. With chunk > 0, returns one piece per chunk of a sequence's keys, with the rows
+    that look at this chunk."""
     whole = [
         Piece(i, cu_q[i], cu_q[i] + used_q[i], cu_k[i], cu_k[i] + used_k[i]) for i in range(len(used_q))
     ]
@@ -69,10 +69,10 @@ def pieces_of(
 
 
 def chunked(piece: Piece, chunk: int) -> list[Piece]:
-    """Returns the pieces of a sequence's chunks. Key j and the row at its place lie in chunk j // chunk. Rows before
-    all keys see no key."""
+    """Divides a sequence into its chunks. Chunk c has the keys c * chunk and on, and the rows at their places. Rows
+    before the first key form a piece without keys."""
     owner, q_begin, q_end, k_begin, k_end = piece
-    first = q_begin - piece.offset  # the row at the first key's place
+    first = q_begin - piece.offset  # the row at the place of the first key
     parts = []
     if q_begin < min(first, q_end):
         parts.append(Piece(owner, q_begin, min(first, q_end), k_begin, k_begin))
@@ -84,7 +84,7 @@ def chunked(piece: Piece, chunk: int) -> list[Piece]:
 
 
 def is_cover(pieces: list[Piece]) -> bool:
-    """Whether the pieces follow each other without gaps, from row 0 of q and of k on."""
+    """Returns whether the pieces begin at row 0 of q and of k and follow one another without gaps."""
     q = k = 0
     for piece in pieces:
         if piece.q_begin != q or piece.k_begin != k:
@@ -94,11 +94,11 @@ def is_cover(pieces: list[Piece]) -> bool:
 
 
 def rows_of(spans: list[tuple[int, int]]) -> Tensor:
-    """Returns the rows of all spans, one span after another."""
+    """Returns the numbers of the rows in all spans, one span after another."""
     return torch.cat([torch.arange(begin, end) for begin, end in spans] or [torch.arange(0)])
 
 
 def runs_of(keys: list) -> list[tuple[int, int]]:
-    """Returns the ranges [begin, end) of equal neighbours."""
+    """Returns the ranges [begin, end) in which neighbouring keys are equal."""
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
     return list(zip(starts, [*starts[1:], len(keys)], strict=True)) if keys else []

@@ -1,4 +1,4 @@
-"""flash_attn.bert_padding: padded batches as packed sequences, and back. All functions have gradients."""
+"""flash_attn.bert_padding: turns padded batches into packed sequences, and back. All functions have gradients."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def unpad_input(
     Args:
         hidden_states: [B, S, ...].
         attention_mask: [B, S], bool or integers, where 1 marks a token.
-        unused_mask: [B, S], bool or integers, where 1 marks a row that is kept but not in use.
+        unused_mask: [B, S], bool or integers, where 1 marks a row that is returned although it is not in use.
 
     Returns:
-        The rows [total, ...]; their places in the flattened batch, int64 [total]; cu_seqlens, int32 [B + 1]; the
-        longest sequence's length; how many rows of each sequence are in use, int32 [B].
+        The rows [total, ...]; their indices in the batch flattened to [B * S, ...], int64 [total]; cu_seqlens, int32 [B
+        + 1]; the longest sequence's length; how many rows of each sequence are in use, int32 [B].
     """
     _check_mask("attention_mask", attention_mask, hidden_states)
     if unused_mask is None:
@@ -78,7 +78,7 @@ def unpad_input_for_concatenated_sequences(
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """The reverse of unpad_input: rows [total, ...] as [batch, seqlen, ...], with zeros for padding."""
+    """Returns packed rows [total, ...] as [batch, seqlen, ...], with zeros for padding: the reverse of unpad_input."""
     return index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
 
 

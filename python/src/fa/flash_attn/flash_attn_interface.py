@@ -1,5 +1,5 @@
-"""flash_attn.flash_attn_interface: the functions of the second generation. If a function of both generations gets a
-keyword that only the third generation knows, the third generation's function is called."""
+"""flash_attn.flash_attn_interface: the functions of flash_attn 2. If a call of a function that flash_attn 3 also has
+uses a keyword that only flash_attn 3 knows, the function of flash_attn 3 is called."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ flash_attn_with_kvcache = _of_both(second.flash_attn_with_kvcache, third.flash_a
 
 
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
-    """Returns the number of keys that the package's kernels process at a time, by which its S_dmask is scaled. S_dmask
-    here is not scaled."""
+    """Returns how many keys flash_attn's GPU kernels process at a time. Programs need this number to rescale the
+    S_dmask of these kernels. The S_dmask of this package needs no rescaling."""
     if head_dim <= 64:
         return 64 if is_dropout and head_dim > 32 else 128
     if 96 < head_dim <= 160:

@@ -1,4 +1,4 @@
-"""The interface of flash_attn's third generation, whose module flash_attn_interface is a package of its own."""
+"""The interface of flash_attn 3. The real one is a package of its own, flash_attn_interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._call import Options
 from ._dense import Packed, attend
 from ._ops import attend_plainly
 
-EMPTY = -torch.inf  # the softmax_lse of rows without keys
+EMPTY = -torch.inf  # softmax_lse of rows without keys
 
 __all__ = [
     "flash_attn_combine",
@@ -55,7 +55,8 @@ def flash_attn_func(
         q_descale, k_descale, v_descale: refused.
         attention_chunk: c > 0 divides rows and keys into chunks of c places, and a row sees only its own chunk.
         num_splits, pack_gqa, deterministic, sm_margin: accepted; they change nothing.
-        learnable_sink, s_aux: only one of them, [N], the score of a key that every row sees and whose value is 0.
+        learnable_sink, s_aux: two names of one argument, [N]: the score of a virtual key that every row sees. Its value
+            is 0.
 
     Returns:
         out [B, Sq, N, Dv], or with return_attn_probs (out, softmax_lse float32 [B, N, Sq]). Rows without keys are 0,
@@ -152,11 +153,11 @@ def flash_attn_with_kvcache(
     learnable_sink: Tensor | None = None,
     s_aux: Tensor | None = None,
 ) -> Any:
-    """Computes `fa.flash_attn.flash_attn_with_kvcache` with the third generation's arguments.
+    """Computes `fa.flash_attn.flash_attn_with_kvcache` with the arguments of flash_attn 3.
 
     Args:
         qv: as in flash_attn_func, but not with pages.
-        page_table: the second generation's block_table.
+        page_table: called block_table in flash_attn 2.
         cu_seqlens_q, max_seqlen_q: int32 [B + 1] and a number. With them q is packed, [total, N, D].
         cu_seqlens_k_new: int32 [B + 1]. With it k and v are packed, [total, Nkv, D].
         rotary_seqlens: int32 [B], the position of the first new key; None means cache_seqlens.
@@ -182,13 +183,13 @@ def flash_attn_with_kvcache(
 def flash_attn_combine(
     out_partial: Tensor, lse_partial: Tensor, out: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Merges the results over disjoint parts of the keys into the result over all keys.
+    """Merges partial results, each over one of several disjoint parts of the keys, into the result over all keys.
 
     Args:
         out_partial: float32 [parts, B, S, N, D], or [parts, total, N, D].
         lse_partial: float32 [parts, B, S, N], or [parts, total, N]; -inf where a part has no keys for a row.
         out: a tensor to which the result is written, or None.
-        out_dtype: the type of the result; None means that of out, or float32.
+        out_dtype: the type of the result; None means the type of out, or float32 without out.
 
     Returns:
         out [B, S, N, D] and its lse, float32 [B, S, N].
@@ -204,7 +205,7 @@ def flash_attn_combine(
     shares = torch.exp(lse_partial - torch.where(lse == -torch.inf, 0.0, lse))
     total = torch.zeros(out_partial.shape[1:], dtype=torch.float32, device=out_partial.device)
     for share, partial in zip(shares, out_partial, strict=True):
-        # A part without keys is not read, whatever it holds.
+        # A part without keys has a share of 0. Its numbers may be NaN, so they are not read.
         total = total + torch.where(share[..., None] > 0, partial.float(), 0.0) * share[..., None]
     if out is None:
         return total.to(out_dtype or torch.float32), lse
@@ -212,11 +213,12 @@ def flash_attn_combine(
 
 
 def get_scheduler_metadata(*arguments: Any, **keywords: Any) -> None:
-    """Returns None, because a call is scheduled only when it is made."""
+    """Returns None. The real function plans a call in advance; here every call plans itself."""
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """Returns the options among a function's arguments."""
+    """Returns the options that are among a function's arguments. Raises ValueError if the sink is given twice or the
+    chunk is wrong."""
     sink, s_aux, chunk = (given[name] for name in ("learnable_sink", "s_aux", "attention_chunk"))
     if sink is not None and s_aux is not None:
         raise ValueError("invalid argument: s_aux: given together with learnable_sink, want one of them")
@@ -226,8 +228,8 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Any:
-    """Computes attention with attention_chunk. Batch elements become packed sequences, because only these have
-    chunks."""
+    """Computes attention with attention_chunk. Only packed sequences can have chunks, so each batch element becomes a
+    packed sequence."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor, "[B, S, N, D]")
     check_size("k", k, 0, q.shape[0], at("q.shape[0]"))

@@ -1,5 +1,5 @@
 """PyTorch's scaled_dot_product_attention, computed by `fa`; a context that puts it in place of PyTorch's function; and
-attention of few queries over a cache."""
+attention of few queries over long keys, such as those of a cache."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scaled_dot_product_attention(
 
     Args:
         query: [..., N, L, E]; float32, bfloat16 or float16, on the CPU.
-        key, value: [..., N, S, E] and [..., N, S, Ev]. All dimensions before the last two broadcast.
+        key, value: [..., N, S, E] and [..., N, S, Ev]. Dimensions before the last two broadcast with query's.
         attn_mask: a tensor that broadcasts to [..., N, L, S]: bool, True = look at the key; or of query's type or
             float32, added to the scores. It may require a gradient. Or a mask of torch.nn.attention.bias:
             causal_upper_left means is_causal, and causal_lower_right lets row i look at keys j <= i + S - L.
@@ -51,12 +51,13 @@ def scaled_dot_product_attention(
         is_causal: whether row i looks only at keys j <= i, even if L and S differ. With attn_mask, it looks at the keys
             that both allow.
         scale: None means 1 / sqrt(E).
-        enable_gqa: the heads of query may be a multiple of those of key and of those of value.
+        enable_gqa: whether key and value may have fewer heads than query: divisors of its number of heads.
 
     Nested tensors of layout torch.jagged, [B, N, j, E] or [B, j, E] with j ragged, give a nested tensor. Each sequence
-    then looks at its own keys, and there is no attn_mask. Layout torch.strided is refused. DTensors sharded by batch or
-    by heads are computed where they lie. With dropout, every rank gets them whole instead. Other classes that have a
-    __torch_function__ (the proxies of torch.fx among them) are given this function, as they would be given PyTorch's.
+    then looks at its own keys, and there is no attn_mask. Layout torch.strided is refused. For DTensors sharded by
+    batch or by heads, each rank computes its own shards. With dropout, every rank computes the whole call instead. The
+    __torch_function__ of any other class, such as the proxies of torch.fx, is called with this function, as PyTorch's
+    function would do.
 
     Returns:
         [..., N, L, Ev]. Rows that look at no key are 0. The strides are those of PyTorch's function.
@@ -93,10 +94,11 @@ def can_use(
     *,
     debug: bool = False,
 ) -> bool:
-    """Whether `scaled_dot_product_attention` takes query [..., N, L, E] and the other arguments. Nothing is computed.
+    """Returns whether `scaled_dot_product_attention` takes query [..., N, L, E] and the others. Nothing is computed.
 
     Args:
-        debug: whether to warn why arguments are not taken, as torch.backends.cuda.can_use_flash_attention does.
+        debug: whether to warn, with the reason, if the call is not taken, as
+            torch.backends.cuda.can_use_flash_attention does.
         others: the arguments of `scaled_dot_product_attention`.
     """
     reason = refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -112,20 +114,21 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
 
     fallback: whether PyTorch's own function computes the calls that fa.torch's refuses (float64, tensors of another
     device, `dropout_p=1`: see `can_use`). A warning then says why. Without fallback such calls raise ValueError or
-    TypeError. While contexts overlap, one of them with fallback is enough.
+    TypeError. Among overlapping contexts, one with fallback is enough.
 
-    Code that looks the function up in torch.nn.functional at each call is served, as in transformers and most models. A
-    copy that was imported by name before is not replaced. torch.nn.MultiheadAttention and torch.nn.Transformer's layers
-    are served in all their modes. multi_head_attention_forward is replaced too, because it returns weights without
-    calling the function. The fast path of inference, which calls neither, is switched off. Without the fast path, rows
-    of padding hold numbers where it leaves zeros, and nested tensors of layout torch.strided are refused.
+    The replacement reaches code that looks the function up in torch.nn.functional at each call, as transformers and
+    most models do. It does not reach code that imported the function by name before. torch.nn.MultiheadAttention and
+    torch.nn.Transformer's layers use it in all their modes. For them, multi_head_attention_forward is replaced too,
+    because it does not call the function if it returns weights. Their fast path for inference, which calls neither
+    function, is switched off. So rows of padding hold numbers where the fast path leaves zeros, and nested tensors of
+    layout torch.strided are refused.
 
     torch.jit.script compiles PyTorch's own functions even within the context; torch.jit.trace and torch.compile record
-    fa.torch's. PyTorch's choice of a kernel (torch.nn.attention.sdpa_kernel) changes nothing. torch.compile cannot
-    enter the context inside a compiled function: enter it around the call.
+    those of fa.torch. torch.nn.attention.sdpa_kernel, by which programs choose PyTorch's kernel, has no effect.
+    torch.compile cannot enter the context inside a compiled function: enter it around the call.
 
-    Contexts nest and overlap, in one thread or in many. The functions that were in force before the first context are
-    put back when the last context is left. A call without `with` replaces nothing, and gives a RuntimeWarning.
+    Contexts nest and overlap, in one thread or in many. When the last context is left, the functions from before the
+    first context are restored. A call of this function without `with` replaces nothing, and gives a RuntimeWarning.
     """
     replacement.enter(scaled_dot_product_attention, fallback)
     try:
@@ -135,10 +138,10 @@ def replace_scaled_dot_product_attention(fallback: bool = False) -> Iterator[Non
 
 
 def install(fallback: bool = False) -> None:
-    """Replaces the function as `replace_scaled_dot_product_attention` does, but for the rest of the program, without a
-    context.
+    """Replaces the function as `replace_scaled_dot_product_attention` does, but until `uninstall` or the end of the
+    program.
 
-    fallback: has the same meaning as there. A second call of `install` changes it.
+    fallback: as in `replace_scaled_dot_product_attention`. A second call of `install` changes it.
     """
     replacement.enter(scaled_dot_product_attention, fallback)
     uninstall()
@@ -146,7 +149,7 @@ def install(fallback: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Undoes all earlier calls of `install`. Without such a call it does nothing."""
+    """Undoes all earlier calls of `install`. Without an earlier call it does nothing."""
     while _installed:
         replacement.leave(_installed.pop())
 

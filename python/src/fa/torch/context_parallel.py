@@ -1,21 +1,22 @@
 """Attention of sequences that lie on several processes, over any process group of torch.distributed that moves CPU
 tensors (gloo, mpi): `from fa.torch import context_parallel as cp`.
 
-Every rank of the group holds its own rows of a sequence. It passes these rows and gets its own rows of the output;
-gradients work likewise. **The bits are those of one process** that has the whole sequence, for any number of ranks and
-any cut at multiples of 128 rows. docs/distributed.md explains the cuts, and what travels.
+Every rank of the group holds some rows of a sequence. It passes these rows and gets the same rows of the output. The
+same is true of gradients. **The bits are those of one process** that has the whole sequence, for any number of ranks
+and any cut at multiples of 128 rows. docs/distributed.md explains the cuts and the communication.
 
 Arguments that all functions here share:
 
     group: a ProcessGroup, or a DeviceMesh of one dimension; None means the default group.
     cut: which rows a rank holds. "zigzag" cuts the sequence into 2 P chunks for P ranks. Rank r has chunks r and 2 P -
-        1 - r, which gives even work under a causal mask. "contiguous" gives rank r chunk r of P. A list has the
-        intervals (begin, end) of each rank, in the order in which the rank holds them; they cover the sequence once.
-        Chunks are whole units of 128 rows, and the last chunk takes the rest.
+        1 - r, so that all ranks have equal work under a causal mask. "contiguous" gives rank r chunk r of P. A list
+        has, for each rank, the intervals (begin, end) of its rows, in the order in which the rank holds them. The
+        intervals of all ranks cover the sequence once. Chunks are multiples of 128 rows, except the last, which takes
+        the rest.
 
 All functions except `positions` and `traffic` are collective. Every rank of the group calls them in the same order,
 even a rank that holds no rows. An error of one rank, or a disagreement between ranks, raises the same exception on
-every rank before anything has moved. An exception of the group, for example after its time-out if a rank has died,
+every rank before tensors are sent. An exception of the group, for example at its time-out after a rank has died,
 becomes a RuntimeError.
 """
 
@@ -70,25 +71,25 @@ def scaled_dot_product_attention(
     backward.
 
     Args:
-        query: [..., N, L, E], this rank's rows; float32, bfloat16 or float16. The other sizes, types and arguments are
-            the same on all ranks.
-        key, value: [..., N, S, E] and [..., N, S, Ev], this rank's rows, cut alike.
-        attn_mask: a tensor that broadcasts to [..., N, L, S] with this rank's rows of query and all rows of key: bool,
-            or float that is added. A float one has a gradient if it has L rows. Its rows stay with their rank, so
-            strategy "heads" is not taken. Or causal_upper_left or causal_lower_right of torch.nn.attention.bias, of the
-            sizes of the whole sequences.
+        query: [..., N, L, E], this rank's rows; float32, bfloat16 or float16. Everything but the numbers of rows must
+            be the same on all ranks.
+        key, value: [..., N, S, E] and [..., N, S, Ev], this rank's rows by the same cut.
+        attn_mask: a tensor that broadcasts to [..., N, L, S] with this rank's rows of query and all rows of key: bool
+            (True = look at the key), or float, added to the scores. A float mask with L rows may have a gradient. The
+            rows of a mask stay on their rank, so strategy "heads" is refused. Or causal_upper_left or
+            causal_lower_right of torch.nn.attention.bias, with the sizes of the whole sequences.
         dropout_p: in [0, 1); the seed comes from PyTorch's generator on rank 0.
         is_causal: whether row i of the whole query looks only at keys j <= i of the whole key. Not together with
             attn_mask.
         scale, enable_gqa: as in `fa.torch.scaled_dot_product_attention`.
         group, cut: see the description of the module.
-        strategy: what travels. "sequence" sends keys and values of few heads at a time to every rank that sees them.
-            "heads" sends whole sequences of some heads to each rank, and the results back. "auto" takes the one with
-            the shorter predicted time. No bit depends on the strategy.
+        strategy: what is sent. "sequence" sends keys and values, a few heads at a time, to every rank whose rows look
+            at them. "heads" sends some heads of whole sequences to each rank, and the results back. "auto" takes the
+            strategy with the shorter predicted time. The bits do not depend on the strategy.
 
     Returns:
-        [..., N, L, Ev], this rank's rows, in the memory order of that function's result. The gradients are those of
-        this rank's rows too. All ranks call backward, or none does.
+        [..., N, L, Ev], this rank's rows, with the strides that `fa.torch.scaled_dot_product_attention` gives them.
+        Gradients have this rank's rows too. Either all ranks must call backward, or none.
 
     Raises:
         ValueError, TypeError: an argument of some rank is wrong, or the ranks disagree about one; the text names the
@@ -111,7 +112,7 @@ def scaled_dot_product_attention(
             _check_plain(attn_mask=mask)
         shapes = broadcast_attention(q.shape, k.shape, v.shape, enable_gqa)
         own_scale = scale
-        if q.shape[-1] == 0:  # every product is 0
+        if q.shape[-1] == 0:  # all scores are 0
             q, k, own_scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
         as_query = fused(q, k, v, mask, dropout_p > 0.0, enable_gqa)
         q = as_bnsd(q, shapes, shapes.heads)
@@ -145,7 +146,7 @@ def _in_own_names(error: Exception) -> Exception:
 
 
 def _check_plain(**tensors: Tensor) -> None:
-    """Raises ValueError for nested tensors and for subclasses of Tensor."""
+    """Raises ValueError for nested tensors and for classes other than Tensor and Parameter."""
     for name, tensor in tensors.items():
         if tensor.is_nested or type(tensor) not in (Tensor, torch.nn.Parameter):
             kind = "nested tensor" if tensor.is_nested else type(tensor).__name__
@@ -153,7 +154,7 @@ def _check_plain(**tensors: Tensor) -> None:
 
 
 def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]:
-    """Returns the rule of which keys a row sees, and the sizes of a mask that has sizes."""
+    """Returns the rule that says which keys a row sees, and the sizes of a mask of torch.nn.attention.bias."""
     if attn_mask is None:
         return (CAUSAL_TOP_LEFT if is_causal else EVERY_KEY), None
     if is_causal:
@@ -165,17 +166,18 @@ def _rule(attn_mask: Any, is_causal: bool) -> tuple[int, tuple[int, int] | None]
 
 
 def enable(group: Any = None, cut: Cut = "zigzag", strategy: str = "auto") -> contextlib.AbstractContextManager[None]:
-    """While this context lasts, attention of whole models is over all ranks: `with cp.enable(group, cut): model(x)`.
+    """While this context lasts, all attention in a model is computed over the ranks: `with cp.enable(group, cut):
+    model(x)`.
 
-    torch.nn.functional.scaled_dot_product_attention is the function above, in all threads, for code that looks it up
-    there at each call. torch.nn.MultiheadAttention and torch.nn.Transformer's layers are served with
-    need_weights=False. Models of transformers are served with attn_implementation "sdpa" and "fa": causal masks,
-    windows and both directions. Their `position_ids` are `positions(...)[None]`. A mask of four dimensions that the
-    caller passes to the model has this rank's rows and all keys: `shard(mask, dim=-2)`. Padding masks, packed sequences
-    and caches of earlier tokens raise ValueError.
+    torch.nn.functional.scaled_dot_product_attention is the function of this module, in all threads, for code that looks
+    it up there at each call. torch.nn.MultiheadAttention and torch.nn.Transformer's layers work with
+    need_weights=False. Models of transformers work with attn_implementation "sdpa" and "fa", and with causal masks,
+    windows and attention in both directions. The caller passes `positions(...)[None]` as their `position_ids`. A mask
+    of four dimensions that the caller passes to the model has this rank's rows and all keys: `shard(mask, dim=-2)`.
+    Padding masks, packed sequences and caches of earlier tokens raise ValueError.
 
-    Every attention in the model is over all ranks. Backward may run outside the context. Contexts nest, and the
-    innermost one counts. A call without `with` gives a RuntimeWarning.
+    Backward may run outside the context. Contexts nest, and the innermost one counts. A call of this function without
+    `with` gives a RuntimeWarning.
     """
     return enabled(scaled_dot_product_attention, _replace_in_models, process_group(group), cut, strategy)
 

@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(UnitNormal, BackwardAccuracy,
                            return std::string(Name(std::get<0>(info.param))) + "_" + std::get<1>(info.param).name;
                          });
 
-// Each gradient of a parameter is a sum over hundreds of thousands of pairs, most of which cancels.
+// Each gradient of a parameter adds up hundreds of thousands of pairs, most of which cancel.
 TEST(BackwardParameterAccuracy, IsAtMostThreeTimesThatOfTheNaiveComputation) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const bool slopes : {false, true}) {

@@ -231,8 +231,8 @@ TEST_P(ForwardNonFinite, RandomCases) {
     std::vector<double>* const targets[] = {&values.q, &values.k, &values.v};
     std::vector<double>* target = targets[seed % 3];
     if (target->empty()) continue;
-    // With slopes some probabilities underflow in f32 but not in double, so 0 * inf would differ from the reference. So
-    // the value is NaN.
+    // With slopes some probabilities underflow in f32 but not in double. 0 * inf would then differ from the reference,
+    // so the value is NaN.
     const double value = c.pse == PseForm::kSlopes ? NAN : kValues[seed / 3 % 3];
     (*target)[RandomBits(c.seed, Tag::kChoice, {-2}) % target->size()] = value;
     ExpectSpreadsAsInTheReference(c, values);

@@ -6,7 +6,7 @@
 namespace fa::test {
 namespace {
 
-/// Decodes an 8-bit float with `fraction_bits` bits of fraction.
+/// Returns the number of an 8-bit float that has `fraction_bits` bits of fraction.
 double ByteFloat(uint8_t code, int fraction_bits) {
   const int exponent_bits = 7 - fraction_bits, bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (code & 0x7f) >> fraction_bits, fraction = code & ((1 << fraction_bits) - 1);

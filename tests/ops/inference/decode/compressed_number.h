@@ -8,9 +8,9 @@
 
 namespace fa::test {
 
-/// Returns the number of a code of i8, f8e4m3, f8e5m2, or of i4x8, which uses the lower four bits.
+/// Returns the number that a code of type i8, f8e4m3, f8e5m2 or i4x8 stands for. i4x8 uses the lower four bits.
 [[nodiscard]] double CompressedNumber(DType format, uint8_t code);
-/// Stores the code of a column of a row.
+/// Stores the code as element `column` of a row.
 void StoreCode(DType format, std::byte* row, int64_t column, uint8_t code);
 
 }  // namespace fa::test

@@ -1,4 +1,4 @@
-// Decode attention with compressed keys and values: formats, scales, codes, bits and errors.
+// Tests decode attention with compressed keys and values: formats, scales, codes, bits and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ constexpr Quantization kKinds[] = {
     Quantization::kPerTensor, Quantization::kPerChannel,      Quantization::kPerToken,        Quantization::kPerHead,
     Quantization::kPerGroup,  Quantization::kPerTokenAndHead, Quantization::kPerTokenAndGroup};
 
-// Tests few rows, which have kernels that read compressed rows in place, and many rows.
+// Tests few rows, for which there are kernels that read compressed rows in place, and many rows.
 TEST(CompressedDecode, CompressedKeysOfEveryFormatAndScale) {
   int n = 0;
   for (const DType format : kFormats) {
@@ -85,7 +85,7 @@ DecodeCase Compressed(DType format, Quantization kind, int64_t group, std::vecto
   return c;
 }
 
-// Scales that are 0, negative or subnormal.
+// Tests scales that are 0, negative or subnormal.
 TEST(CompressedDecode, ScalesOfEverySize) {
   for (const DType format : kFormats) {
     for (const Quantization kind : kKinds) {
@@ -120,8 +120,8 @@ TEST(CompressedDecode, AScaleThatIsNotFiniteGivesNoFiniteResult) {
   }
 }
 
-// Each code is the only key of a batch element, and each code is a column of its value. The scale is a power of 2, so
-// every number is exact.
+// Each code is the only key of one sequence, and one column of that key's value. The scale is a power of 2, so every
+// number is exact.
 TEST(CompressedDecode, EveryCodeIsItsNumber) {
   constexpr int64_t kBatch = 256, kD = 32, kDv = 256, kMost = 8;
   const float scale = 0.5f, q_scale = 1.0f;
@@ -171,7 +171,8 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
                 if (std::isnan(number)) {
                   ASSERT_TRUE(std::isnan(got)) << Name(format) << " code " << c;
                 } else {
-                  // bf16: an exponent of pairs keeps the rounding error of its score.
+                  // With bf16, the exponent in a kernel of pairs has the rounding error of the score. Rounding P to
+                  // bf16 removes it.
                   ASSERT_TRUE(got == number)
                       << Name(format) << " code " << c << ": " << got << ", want " << number << " " << IsaName(isa);
                 }
@@ -184,7 +185,7 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
   }
 }
 
-// Neither threads nor the form of keys, pages or the batch changes a bit.
+// No bit depends on the threads, on where keys lie, or on the other sequences.
 TEST(CompressedDecode, BitsFollowFromTheSequenceAlone) {
   for (const DType format : kFormats) {
     for (const Quantization kind : kKinds) {

@@ -22,7 +22,7 @@ Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Returns the head of `row`, which counts the rows of all heads of all sequences in the order [sequence][head][row].
+/// Returns the head to which `row` belongs. Rows are counted in the order [sequence][head][row].
 int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
   for (int64_t b = 0;; ++b) {
     const int64_t rows = p.heads * p.lengths.sq[b];
@@ -195,14 +195,14 @@ void DecodeProblem::PlaceKeys(Part part) {
   }
 }
 
-/// Makes the tensors of scales and offsets.
+/// Makes the tensors that hold scales and offsets.
 void DecodeProblem::MakeNumbers() {
   const ForwardCase& d = case_.dense;
   const Quantization kind = case_.quantization;
   const bool paged = !pages_.empty();
   const bool token = kind == Quantization::kPerToken || kind >= Quantization::kPerTokenAndHead;
   const auto make = [&](const Dims& shape, int side) {
-    // Numbers of k_scale lie apart.
+    // The elements of k_scale have gaps between them.
     Dims stride = DenseStride(shape);
     for (int dim = 0; !case_.combined && dim < shape.rank(); ++dim) stride[dim] *= 2;
     scale_[side] = Tensor(case_.antiquant_dtype, shape, stride, d.placement);
@@ -250,7 +250,7 @@ int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, in
   return offset;
 }
 
-/// Draws compressed keys or values, scales and offsets. The reference gets the numbers that they represent.
+/// Draws compressed keys or values, scales and offsets. The reference gets the numbers that they stand for.
 void DecodeProblem::Quantize(bool values) {
   const ForwardCase& d = case_.dense;
   const int64_t size = values ? d.dv : d.d;
@@ -258,7 +258,7 @@ void DecodeProblem::Quantize(bool values) {
   const Tag tag = values ? Tag::kV : Tag::kK;
   const Tensor& scales = scale_[values && !case_.combined ? 1 : 0];
   const Tensor& offsets = offset_[values && !case_.combined ? 1 : 0];
-  // The largest numbers of 8-bit floats are larger than 127.
+  // 8-bit floats have numbers above 127.
   const double unit = case_.scale_factor * (case_.format == DType::kF8E4M3   ? 0.25
                                             : case_.format == DType::kF8E5M2 ? 1.0 / 512
                                             : case_.format == DType::kI4x8   ? 16
@@ -270,7 +270,7 @@ void DecodeProblem::Quantize(bool values) {
         const Place place = PlaceOf(values ? Part::kValue : Part::kKey, b, n, j);
         for (int64_t x = 0; x < size; ++x) {
           const int64_t at = NumberAt(values, b, n, j, x);
-          // The numbers follow from their place without pages, so that every form of keys has the same numbers.
+          // A number depends on its index in a tensor without pages, so it is the same however keys lie.
           const bool token =
               case_.quantization == Quantization::kPerToken || case_.quantization >= Quantization::kPerTokenAndHead;
           const bool head =
@@ -407,7 +407,7 @@ Snapshot DecodeProblem::TakeSnapshot() const {
 AssertionResult MatchesReference(const DecodeProblem& problem, const reference::ForwardResult& want) {
   const DecodeCase& c = problem.decode_case();
   const ForwardOutputs got = problem.Outputs();
-  // With queries of bf16, operands of compressed products may be rounded to 16 bits.
+  // If queries are bf16, the operands of products with compressed keys and values may be rounded to bf16.
   const bool rounds = c.quantization != Quantization::kNone && c.dense.dtype == DType::kBF16;
   const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype, rounds ? 0x1p-9 : 0);
   const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {

@@ -15,7 +15,7 @@
 namespace fa::test {
 
 enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
-/// What has a scale of its own. A group is some neighbouring columns of a head.
+/// What shares one scale. A group is a number of neighbouring columns of a head.
 enum class Quantization : uint8_t {
   kNone,
   kPerTensor,
@@ -36,9 +36,10 @@ struct DecodeCase {
   int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
-  bool combined = true;  ///< whether scales lie in antiquant_scale, which has the first three kinds; else in k_scale
-  DType format = DType::kI8;  ///< of compressed keys and values
-  double scale_factor = 1;    ///< multiplies the scales
+  /// If true, scales lie in antiquant_scale, which has only the first three kinds; otherwise in k_scale and v_scale.
+  bool combined = true;
+  DType format = DType::kI8;  ///< type of compressed keys and values
+  double scale_factor = 1;    ///< a factor of all scales
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
   std::optional<OutputScaleForm> int8_out = {};  ///< without a value the output has the type of q
@@ -54,7 +55,7 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 class DecodeProblem {
  public:
   explicit DecodeProblem(const DecodeCase& c) : DecodeProblem(c, MakeReferenceProblem(c.dense)) {}
-  /// Takes these values instead of the case's, for example poisoned ones. int8 keys and values are drawn again.
+  /// Takes these values instead of the case's, for example poisoned ones. Compressed keys and values are drawn again.
   DecodeProblem(const DecodeCase& c, reference::Problem values);
   DecodeProblem(const DecodeProblem&) = delete;
   DecodeProblem& operator=(const DecodeProblem&) = delete;
@@ -81,7 +82,7 @@ class DecodeProblem {
   void PlaceKeys(Part part);
   void MakeNumbers();
   void Quantize(bool values);
-  /// Returns the element of a scale for column x of key j.
+  /// Returns the index of the scale that column x of key j has.
   [[nodiscard]] int64_t NumberAt(bool values, int64_t b, int64_t n, int64_t j, int64_t x) const;
   void PlaceMask();
   void PlacePse();
@@ -97,7 +98,7 @@ class DecodeProblem {
   std::vector<std::vector<int32_t>> pages_;
   HeadTensor q_, q_rope_, out_, lse_;
   Tensor table_, pse_, mask_, sink_;
-  Tensor scale_[2], offset_[2];  ///< of keys and of values; combined: the first is for both
+  Tensor scale_[2], offset_[2];  ///< for keys and for values; if combined, the first tensor is for both
   OutputScales output_scales_;
 };
 

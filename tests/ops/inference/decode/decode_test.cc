@@ -374,8 +374,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
   EXPECT_TRUE(SameBits(problem.Outputs(), want));
 }
 
-// Results may be anything, but every address must lie inside the pages. Unreadable memory lies on both sides of the
-// pages.
+// Results may be anything, but every address must lie inside the pages, which lie between unreadable memory.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
   for (const int64_t sq : {1, 20}) {  // kernels for few rows, and kernels for many rows
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
@@ -386,8 +385,7 @@ TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
     auto* entry = static_cast<int32_t*>(const_cast<void*>(args.block_table.data)) + 7;
     int through = 0;
     const FlippingWords flipping({entry}, std::numeric_limits<int32_t>::max());
-    // If the other thread rests while the entry is wrong, every call is refused. So more calls follow until one
-    // succeeds.
+    // If the other thread rests while the entry is wrong, every call is refused. So more calls follow.
     for (int call = 0; call < 300 || (through == 0 && call < 1'000'000); ++call) {
       if (through == 0) std::this_thread::yield();
       const Status status = DecodeAttention(args, problem.options());

@@ -1,4 +1,4 @@
-// fa plan merge-lse, scatter, gather: prints the tasks. Nothing is merged or moved.
+// fa plan merge-lse, scatter, gather: prints the tasks of a plan, without merging or copying.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ struct CachePlanFlags {
   bool json = false;
 };
 
-/// The sizes that --shape gives.
+/// Returns the sizes in --shape, of which there must be `count`. Throws UsageError.
 std::vector<int64_t> SizesOf(const CachePlanFlags& flags, const char* want, size_t count) {
   const std::vector<int64_t> shape = ParseIntegers("--shape", flags.shape);
   if (shape.size() != count) throw UsageError(fmt::format("--shape: {} sizes, want {}", shape.size(), want));
@@ -52,7 +52,7 @@ constexpr const char* kMergeSizes = "PARTS,M,D";
 void PlanMerge(const CachePlanFlags& flags) {
   const std::unique_ptr<Context> context = MakeContext(flags.context);
   const std::vector<int64_t> shape = SizesOf(flags, kMergeSizes, 3);
-  constexpr int64_t kMostParts = 4096;  // lists of tensors are made
+  constexpr int64_t kMostParts = 4096;  // with more, the lists of tensors would take too much memory
   if (shape[0] < 1 || shape[0] > kMostParts) {
     throw UsageError(fmt::format("--shape: PARTS={}, want 1 to {}", shape[0], kMostParts));
   }
@@ -69,7 +69,7 @@ void PlanMerge(const CachePlanFlags& flags) {
 
 constexpr const char* kRowSizes = "T,N,D,PAGES,ROWS";
 
-/// The rows and the cache of --shape.
+/// Returns views of the rows and of the cache that --shape describes.
 std::pair<MutableTensorView, MutableTensorView> RowsAndCache(const CachePlanFlags& flags, CacheForm form) {
   const std::vector<int64_t> shape = SizesOf(flags, kRowSizes, 5);
   const int64_t heads = shape[1], size = shape[2], pages = shape[3], page_rows = shape[4];

@@ -1,4 +1,4 @@
-// fa run merge-lse, scatter, gather: reads files and writes files.
+// fa run merge-lse, scatter, gather: reads the inputs from files and writes the outputs to files.
 
 #include <fmt/format.h>
 
@@ -49,12 +49,12 @@ std::optional<DType> TypeOf(const std::string& flag) {
   return flag.empty() ? std::optional<DType>() : ParseFloatType(flag);
 }
 
-/// The files of a command, as tensors that stay where they are.
+/// Tensors that a command has read. Views of them stay valid.
 class LoadedTensors {
  public:
   explicit LoadedTensors(const std::string& dtype) : dtype_(TypeOf(dtype)) {}
 
-  /// Returns the tensor of a file, or an absent one without a path.
+  /// Reads a file and returns its tensor, or an absent tensor if `path` is empty.
   TensorView Load(const char* flag, const std::string& path) {
     if (path.empty()) return {};
     tensors_.push_back(LoadTensor(flag, path, dtype_));
@@ -125,7 +125,7 @@ void RunScatter(const ScatterFlags& flags) {
   outputs.Commit();
 }
 
-/// Returns the rows of all sequences. The library checks the lengths later.
+/// Returns the number of rows of all sequences together. The library checks the lengths later.
 int64_t RowsOf(const Tensor& lengths, bool cumulative) {
   const auto wide = lengths.dtype == DType::kI64 ? lengths.array.as<int64_t>() : std::span<const int64_t>();
   const auto narrow = lengths.dtype == DType::kI32 ? lengths.array.as<int32_t>() : std::span<const int32_t>();
@@ -138,7 +138,7 @@ int64_t RowsOf(const Tensor& lengths, bool cumulative) {
   return rows;
 }
 
-/// Returns the shape of rows of a cache. The library refuses it if the cache does not fit its form.
+/// Returns the shape that rows of this cache have. If the cache does not have the form, the library refuses it.
 std::vector<int64_t> RowsShape(const TensorView& cache, int64_t rows, CacheForm form) {
   const Dims& shape = cache.shape;
   if (shape.rank() == 5) return {rows, shape[1], shape[2] * shape[4]};
@@ -177,7 +177,7 @@ void RunGather(const GatherFlags& flags) {
   outputs.Commit();
 }
 
-/// Adds flags that name files, and the flags that all three commands have.
+/// Adds flags that name files, and the flags that merge-lse, scatter and gather share.
 class CommandFlags {
  public:
   CommandFlags(CLI::App& run, const char* name, const char* text) : command_(run.add_subcommand(name, text)) {}

@@ -20,21 +20,21 @@ def apply_rotary_emb(
     cu_seqlens: Tensor | None = None,
     max_seqlen: int | None = None,
 ) -> Tensor:
-    """Turns pairs of x's first rotary_dim numbers by the angles of their row's position.
+    """Rotates each pair of numbers among the first rotary_dim numbers of a head, by an angle for the row's position.
 
     Args:
         x: [B, S, N, D]; with cu_seqlens [total, N, D].
         cos, sin: [positions, rotary_dim / 2], rotary_dim <= D. They get no gradients.
         interleaved: True pairs numbers 0 and 1, 2 and 3, ... False pairs 0 and rotary_dim / 2, 1 and
             rotary_dim / 2 + 1, ...
-        inplace: whether to turn and return x itself.
-        seqlen_offsets: the position of each sequence's first row: one number, or int32 or int64 [B]. A tensor may give
-            positions beyond cos; their rows are left as they are.
+        inplace: whether to write the result into x and return x.
+        seqlen_offsets: the position of each sequence's first row: one number, or int32 or int64 [B]. With a tensor,
+            positions may lie beyond the rows of cos; x is then left as it is there.
         cu_seqlens: int32 [B + 1], prefix sums of the sequences' lengths with a leading 0.
         max_seqlen: the longest sequence's length; not needed.
 
     Returns:
-        The turned x, in its shape and type. It is computed in float32, or in float64 if x is float64.
+        The rotated x, in its shape and type. It is computed in float32, or in float64 if x is float64.
 
     Raises:
         ValueError: an argument is wrong.
@@ -60,14 +60,14 @@ def apply_rotary_emb(
 
 
 def apply_rotary_emb_torch(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
-    """Computes apply_rotary_emb for x [B, S, N, D], whose positions begin at 0."""
+    """Computes apply_rotary_emb for x [B, S, N, D] with positions that begin at 0."""
     return apply_rotary_emb(x, cos[: x.shape[1]], sin[: x.shape[1]], interleaved)
 
 
 def rotated(
     x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool, inplace: bool = False
 ) -> Tensor:
-    """Returns x turned by its positions, which are integers that broadcast to x's dimensions before the heads."""
+    """Returns x rotated by `positions`, integers that broadcast to the dimensions of x before the heads."""
     known = (positions >= 0) & (positions < cos.shape[0])
     places = positions.clamp(0, max(cos.shape[0] - 1, 0)).long()
     accumulate = torch.promote_types(x.dtype, torch.float32)
@@ -109,8 +109,8 @@ def check_offsets(seqlen_offsets: Tensor, sequences: int) -> None:
 
 
 def packed_positions(rows: int, offsets: int | Tensor, cu_seqlens: Tensor, step: int = 1) -> Tensor:
-    """Returns the positions of the rows of packed sequences. The positions of a sequence start at its entry of
-    `offsets`. With step 0 all rows of a sequence have its offset."""
+    """Returns the positions of the rows in packed sequences. The first row of sequence b has position offsets[b], and
+    each further row `step` more."""
     row = torch.arange(rows, device=cu_seqlens.device)
     owner = torch.searchsorted(cu_seqlens[1:].contiguous(), row, right=True)
     owner = owner.clamp(max=max(cu_seqlens.shape[0] - 2, 0))
