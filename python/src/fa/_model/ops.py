@@ -123,10 +123,10 @@ def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
     if call.lists is not None:
         others = selection.unlisted(call.lists, call.block, key.shape[2])
-        if dropped is None or dropped.shape[1] == 1:
-            dropped = others if dropped is None else others.logical_or_(dropped)
+        if dropped is None:
+            dropped = others
         else:
-            dropped = dropped | others
+            dropped = others.logical_or_(dropped) if dropped.shape[1] == 1 else others | dropped
     return query, key, value, dropped, call.pse, call.sink
 
 
