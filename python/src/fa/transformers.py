@@ -82,7 +82,7 @@ def attention_forward(
             passed no mask.
         sliding_window: w: row i looks only at keys j > i - w. It counts if no mask was passed and the layer is causal.
         cache: a PagedAttentionCache of continuous batching. The tokens of all requests are then one sequence, and the
-            other arguments say which request has which tokens.
+            other arguments say which request has which tokens. cu_seq_lens_k has a tensor per layer type.
 
     Returns:
         [B, Sq, N, Dv], and no weights.
@@ -95,8 +95,8 @@ def attention_forward(
     _model_support.check_types(
         {"dropout": dropout, "scaling": scaling, "softcap": softcap, "sliding_window": sliding_window},
         {"query": query, "key": key, "value": value, "attention_mask": attention_mask, "s_aux": s_aux}
-        | {"position_bias": position_bias, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
-        | {"sinks": sinks, "indices": indices, "block_indices": block_indices},
+        | {"position_bias": position_bias, "sinks": sinks, "indices": indices, "block_indices": block_indices}
+        | {"cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k if cache is None else None},
     )
     _model_support.check_dimensions(query=query, key=key, value=value)
     count(module)
