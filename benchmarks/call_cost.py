@@ -24,8 +24,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 D = 64
 BASE = "PyTorch"
 IN_C = "build/release/benchmarks/calls_benchmark"
-# Bounds the distance of two f32 computations of at most 64 terms each, of unit normals: a hundred roundings of numbers
-# below 8.
+# A bound for the difference of two f32 results. Each is a sum of at most 64 products of unit normals, below 8. The
+# bound allows a hundred roundings of such numbers.
 TOLERANCE = 100 * 8 * 2.0**-24
 
 
@@ -72,7 +72,7 @@ def inference(s):
 
 
 def training(s):
-    """As inference(), with gradients. A call returns the gradient of the queries."""
+    """Works like inference(), but with gradients. A call returns the gradient of the queries."""
     leaves = [torch.randn(1, 1, s, D, requires_grad=True) for _ in range(3)]
     d_out = torch.randn(1, 1, s, D)
 
@@ -103,7 +103,7 @@ def microseconds(function):
 
 
 def measure(sizes, rounds):
-    """@return {(kind, face): microseconds of each size}"""
+    """@return {(kind, face): microseconds per call, one for each size}"""
     torch.manual_seed(1)
     kinds = {s: [(kind, faces, recorded) for make, recorded in ((inference, False), (training, True))
                  for kind, faces in make(s).items()] for s in sizes}
@@ -121,7 +121,7 @@ def measure(sizes, rounds):
 
 
 def measure_in_c(program, sizes):
-    """@return microseconds of one call in C++ for each size, the best of 25 repetitions"""
+    """@return microseconds per call in C++, one for each size, the best of 25 repetitions"""
     command = [str(program), "--benchmark_filter=BM_Call", "--benchmark_format=json", "--benchmark_repetitions=25",
                "--benchmark_min_time=0.002"]
     lines = json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)["benchmarks"]

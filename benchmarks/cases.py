@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 
-# B, N, Nkv, Sq, Sk, D. F is decoding: one query row per sequence. benchmarks/operators.cc has the same letters.
+# B, N, Nkv, Sq, Sk, D. Shape F is a decode: one query row per sequence. benchmarks/operators.cc uses the same letters.
 SHAPES = {
     "A": (1, 16, 16, 1024, 1024, 64),
     "B": (1, 16, 16, 2048, 2048, 128),
@@ -39,7 +39,7 @@ class Case:
         return f"{self.operation}/{self.dtype}/{self.shape}/{self.mask}/{self.threads}"
 
     def kept_pairs(self):
-        """Number of pairs (query row, key) of one head that the mask keeps. The causal mask is bottom-right aligned."""
+        """a letter of SHAPES, or a name such as s4096"""
         if self.mask == "full":
             return self.sq * self.sk
         back = self.sk if self.mask == "causal" else int(self.mask.removeprefix("window"))
@@ -47,7 +47,7 @@ class Case:
         return sum(max(0, min(at, self.sk - 1) - max(0, at - back) + 1) for at in last)
 
     def flops(self):
-        """FLOPs of kept pairs: 2 D per pair and product; the forward has two products, the backward five."""
+        """Returns how many (query row, key) pairs of one head the mask keeps. A causal mask is aligned bottom-right."""
         products = 2 if self.operation == "forward" else 5
         return 2.0 * products * self.batch * self.heads * self.kept_pairs() * self.d
 
@@ -55,12 +55,14 @@ class Case:
         return 2.0 * self.batch * self.heads_kv * self.sk * self.d * ELEMENT_BYTES[self.dtype]
 
     def tensor_bytes(self):
-        """Bytes of queries, keys, values and output; for the backward also of the gradients of all four."""
+        """Returns the FLOPs of the kept pairs: 2 D per pair and product. The forward has two products, the backward
+        five."""
         one_direction = 2.0 * self.batch * self.d * (self.heads * self.sq + self.heads_kv * self.sk)
         return (1 if self.operation == "forward" else 2) * one_direction * ELEMENT_BYTES[self.dtype]
 
     def request(self):
-        """The case as a dictionary, for peers and for the results: Case(**request) is the case again."""
+        """Returns the bytes of queries, keys, values and output; for the backward also those of their four
+        gradients."""
         return asdict(self)
 
 
@@ -69,7 +71,7 @@ def make(shape, sizes, operation, dtype, mask, threads):
 
 
 def headline(threads):
-    """All combinations of shape, type, direction and mask."""
+    """Returns all combinations of shape, type, direction and mask."""
     for operation in ("forward", "backward"):
         for dtype in ("f32", "bf16", "f16"):
             for mask in ("full", "causal"):
@@ -82,14 +84,14 @@ def headline(threads):
 
 
 def lengths(threads):
-    """Cases that show the cost against S: two heads of 128, full, causal and with a window."""
+    """Returns cases for the cost as a function of S: two heads of size 128, full, causal and with a window."""
     for mask in ("full", "causal", "window512"):
         for s in (512, 1024, 2048, 4096, 8192, 16384):
             yield make(f"s{s}", (1, 2, 2, s, s, 128), "forward", "f32", mask, threads)
 
 
 def scaling(threads):
-    """Cases that show the speed against threads: 1, 2, 4 and so on up to `threads`."""
+    """Returns cases for the speed as a function of threads: 1, 2, 4 and so on up to `threads`."""
     counts = [1]
     while counts[-1] < threads:
         counts.append(min(2 * counts[-1], threads))
@@ -100,7 +102,7 @@ def scaling(threads):
 
 
 def quick(threads):
-    """The headline's cases in f32 and bf16."""
+    """Returns the cases of headline() in f32 and bf16."""
     return (case for case in headline(threads) if case.dtype != "f16")
 
 
@@ -108,7 +110,8 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """The cases of the sets whose key matches one of the patterns, each case once. All cases if there is no pattern."""
+    """Returns the cases in the sets whose key matches one of the patterns, each case once. Without patterns, returns
+    all cases."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

@@ -32,12 +32,12 @@ from peers.client import (INSTALLED_FA, KINDS, LOCKED_VENDOR, PEERS, Peer, PeerE
                           why_missing)
 from torch_install import offer_torch, why_unusable
 
-# Pause between two peers: threads of the previous one may spin for some milliseconds.
+# The pause between two peers, because threads of the first may spin for some milliseconds.
 SETTLE_SECONDS = 0.03
 ROUND_SECONDS = 0.25
-# Seconds of reading a decoding case's memory before and after every round, enough for several passes.
+# How long the memory of a decode is read before and after every round. This is enough for several passes.
 READ_SECONDS = 0.1
-# Seconds of measuring the machine's peak before and after every round.
+# How long the machine's peak is measured before and after every round.
 PEAK_SECONDS = 0.05
 
 
@@ -97,12 +97,12 @@ class Driver:
         return entry
 
     def reads(self, case):
-        """Whether the case is compared with the rate of reading memory. A library of the build folder measures this
-        rate."""
+        """Returns whether the case is compared with the rate of reading memory, which a library of the build folder
+        measures."""
         return is_bound_by_memory(case) and os.path.exists(reading_library(self.args.build))
 
     def prepare(self, name, case, folder, expected):
-        """Loads, runs and checks one peer. @return the facts that are known before timing"""
+        """Loads, runs and checks one peer. @return what the peer says about the case before timing"""
         try:
             answer = self.peers[name].ask("prepare", folder=folder, **case.request())
             if "unsupported" in answer:
@@ -122,7 +122,7 @@ class Driver:
         return found | {"note": answer["note"]} if "note" in answer else found
 
     def time_rounds(self, case, names):
-        """@return for each peer its quiet rounds and how many rounds were thrown away"""
+        """@return for each peer its quiet rounds, and how many rounds were not quiet"""
         timed = {name: Timed([], 0) for name in names}
         for number in range(self.args.rounds):
             for name in rounds.order_of(names, number):
@@ -151,7 +151,7 @@ class Driver:
         seconds = peer.ask("time", seconds=ROUND_SECONDS)["seconds"]
         peaks, reads = zip(first, measure(), strict=True)
         quiet = rounds.is_quiet(before, machine.cpu_use(self.pids()), self.args.foreign)
-        if not self.args.quick:  # with --quick, the rate of a product stands for the peak, and calls may beat it
+        if not self.args.quick:  # with --quick, a product's rate stands for the peak
             quiet = quiet and rounds.is_bracketed(case.flops() * 1e-9, seconds, peaks, rounds.PEAK_AGREEMENT)
         if self.reads(case):
             quiet = quiet and rounds.is_bracketed(case.key_value_bytes() * 1e-9, seconds, reads)
@@ -159,13 +159,13 @@ class Driver:
 
 
 def is_bound_by_memory(case):
-    """Whether a case is compared with the rate of reading memory."""
+    """Returns whether a case is compared with the rate of reading memory."""
     return case.sq == 1
 
 
 def read_facts(case, samples, reads):
-    """The highest rate, in GB/s, at which a peer's threads read its keys and values, and the part of this rate that its
-    calls reach."""
+    """Returns the highest rate, in GB/s, at which a peer's threads read its keys and values, and which fraction of this
+    rate its calls reach."""
     return {"read_gbytes": max(map(max, reads)), "read_fraction": rounds.read_fraction(case.key_value_bytes(), samples, reads)}
 
 
@@ -184,7 +184,7 @@ def write_inputs(case, folder):
 
 
 def text_of(entry):
-    """Prints one line per case."""
+    """Returns one line of text for an entry of the results."""
     figures = []
     for name, peer in entry["peers"].items():
         value = store.gflops(entry, name)
@@ -193,8 +193,8 @@ def text_of(entry):
 
 
 def estimate(case, peers, round_count):
-    """About how many seconds a case will take: the start, the reference, and for each peer two calls and the rounds, at
-    the speed of a slow peer."""
+    """Returns about how many seconds a case will take. It counts the start, the reference, and for each peer two calls
+    and the rounds, at the speed of a slow peer."""
     call = case.flops() / (75e9 * case.threads)
     return 2 + len(peers) * (2 * call + round_count * max(call, ROUND_SECONDS + 2 * (SETTLE_SECONDS + PEAK_SECONDS)))
 
@@ -259,8 +259,8 @@ def parse_arguments():
 
 
 def leave_out_missing(args, vendor):
-    """Takes peers that cannot be started out of args.peers. @return the reasons by name. PyTorch with MKL locked is not
-    at its best, so PyTorch is not measured without the library that unlocks MKL."""
+    """Removes peers that cannot be started from args.peers. @return {name: reason}. PyTorch is slow while MKL is
+    locked, so it is not measured without the library that unlocks MKL."""
     left_out = {}
     with_torch = {name for name in args.peers if "torch" in KINDS[name].modules}
     if with_torch:

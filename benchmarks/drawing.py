@@ -1,4 +1,4 @@
-"""matplotlib's pyplot and tickers, set up to draw into files. Both are None where matplotlib is missing."""
+"""Sets up matplotlib to draw into files. pyplot and ticker are None if matplotlib is missing."""
 
 try:
     import matplotlib
@@ -11,8 +11,8 @@ else:
 
 
 def legend_above(figure, handles, labels, note=None):
-    """One legend above all panels, where it hides no data. @param note  a line below it that explains figures in the
-    plot"""
+    """Draws one legend above all panels, where it hides no data. @param note  a line below the legend that explains
+    figures"""
     inches = 0.35 + (0.2 if note else 0)
     top = 1 - inches / figure.get_figheight()
     figure.legend(handles, labels, loc="upper center", ncol=len(handles), frameon=False)

@@ -20,7 +20,7 @@ HEADS = 2
 LENGTHS = (1377, 93, 702, 501)
 KEEP, SEED, CAP = 0.9, 11, 20.0
 ROWS = {"forward": 2048, "backward": 1024}
-# Operands are unit normals, rounded to the type beforehand. In bf16, the products also round P to bf16.
+# Operands are unit normals that have been rounded to the type. In bf16, the products also round P.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 PLAIN = "plain"
 
@@ -47,7 +47,7 @@ def features(s, dtype):
 
 
 def packed(d, dtype):
-    """@return tensors of the packed call, its keywords, and how many pairs it computes per head"""
+    """@return tensors of a call on packed sequences, its keywords, and how many pairs per head it computes"""
     tensors = [torch.randn(sum(LENGTHS), HEADS, d).to(dtype) for _ in range(4)]
     ends = np.cumsum(LENGTHS).tolist()
     return tensors, {"layout": "TND", "cu_q": ends, "cu_kv": ends}, sum(length * length for length in LENGTHS)
@@ -79,12 +79,12 @@ def expected_rows(q, k, v, d_out, head, row, keywords):
 
 
 def heads_of(tensor):
-    """Lists (head, rows [s, d] in double) for every head of a tensor [1, N, s, d]."""
+    """Yields (head, rows [s, d] in double) for every head of a tensor [1, N, s, d]."""
     return list(enumerate(tensor[0].double().numpy()))
 
 
 def packed_heads(tensor):
-    """Lists (head, rows [s, d] in double) for every head of every sequence of a packed tensor [T, N, d]."""
+    """Yields (head, rows [s, d] in double) for every head of every sequence in a packed tensor [T, N, d]."""
     parts = np.split(tensor.double().numpy(), np.cumsum(LENGTHS)[:-1])
     return [(head, part[:, head]) for part in parts for head in range(HEADS)]
 

@@ -1,4 +1,4 @@
-"""Writes the list of the CPUs that have results: README.md of the folder in which each CPU has a folder."""
+"""Writes README.md, which lists the CPUs that have results, into the folder in which each CPU has a folder."""
 
 import os
 
@@ -16,7 +16,7 @@ OTHER_PAGES = (("intel-emerald-rapids/README.md", "Intel Emerald Rapids with AMX
 
 
 def cell(results, operation, dtype, mask):
-    """The share of the peak that fa reaches in a case, and fa's ratio to the best peer."""
+    """Returns the share of the peak that fa reaches in a case, and its ratio to the fastest peer."""
     most = max(case.threads for case, _ in store.entries_of(results))
     pairs = store.chosen(results, operation=operation, dtype=dtype, mask=mask, shape=(SHAPE,), threads=most)
     if not pairs:
@@ -35,7 +35,7 @@ def row(folder, results):
 
 
 def document(folder):
-    """@param folder contains a folder per CPU; those with a results.json are listed"""
+    """@param folder  contains a folder per CPU; those with a results.json are listed"""
     paths = {name: os.path.join(folder, name, "results.json") for name in sorted(os.listdir(folder))}
     rows = [row(name, store.load(path)) for name, path in paths.items() if os.path.exists(path)]
     batch, heads, _, s, _, d = SHAPES[SHAPE]

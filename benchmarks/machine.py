@@ -11,15 +11,16 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def parse_busy_ticks(stat):
-    """Ticks for which the CPUs together were busy, from the text of /proc/stat: user, nice, system, irq, softirq and
-    steal."""
+    """Returns the ticks for which all CPUs together were busy, from the text of /proc/stat: user, nice, system, irq,
+    softirq and steal."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
     return user + nice + system + irq + softirq + steal
 
 
 def parse_process_ticks(stat):
-    """User and system ticks of a process, from the text of /proc/PID/stat. Its name may hold spaces and brackets."""
+    """Returns the user and system ticks of a process, from the text of /proc/PID/stat. The process' name may contain
+    spaces and brackets."""
     fields = stat.rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
 
@@ -30,7 +31,7 @@ def read(path):
 
 
 def cpu_use(pids):
-    """CPU use until now; `pids` are the programs that take part in the measurement."""
+    """Returns the CPU use until now. `pids` are the processes that take part in the measurement."""
     busy = parse_busy_ticks(read("/proc/stat"))
     own = sum(parse_process_ticks(read(f"/proc/{pid}/stat")) for pid in pids)
     return CpuUse(busy * TICK, own * TICK, time.monotonic())
@@ -56,13 +57,14 @@ PARTS = {
 
 
 def parse_fields(cpuinfo):
-    """The fields of the first CPU in the text of /proc/cpuinfo."""
+    """Returns the fields of the first CPU in the text of /proc/cpuinfo."""
     pairs = (line.split(":", 1) for line in cpuinfo.split("\n\n", 1)[0].splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
 
 def microarchitecture(fields):
-    """The name of the cores. If the tables do not have it: None on x86-64, the implementer and part on aarch64."""
+    """Returns the name of the cores. If the tables lack them, returns None on x86-64, and the implementer and part on
+    aarch64."""
     if "CPU part" in fields:
         part = fields.get("CPU implementer", ""), fields["CPU part"]
         return PARTS.get(part, " ".join(part))
@@ -74,26 +76,26 @@ def microarchitecture(fields):
 
 
 def text_of(description):
-    """The name of a CPU and, where it is known, of its cores: "AMD EPYC (Zen 4)"."""
+    """Returns the name of a CPU and, if known, of its cores: "AMD EPYC (Zen 4)"."""
     cores = description.get("microarchitecture")
     return description["cpu"] + (f" ({cores})" if cores else "")
 
 
 def folder_of(description):
-    """The name of the folder for results of a CPU: "amd-epyc-zen-4"."""
+    """Returns the name of the folder with a CPU's results: "amd-epyc-zen-4"."""
     words = " ".join(filter(None, (description["cpu"], description.get("microarchitecture"))))
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm|c)\)", " ", words.lower())).strip("-")
 
 
 def is_same(description, other):
-    """Whether figures of two machines may lie in one file: their CPUs, the number of CPUs and the instructions are
+    """Returns whether one file may hold figures of both machines: the CPUs, their number and the instructions are
     equal."""
     return all(description.get(name) == other.get(name) for name in ("cpu", "microarchitecture", "cpus", "instructions"))
 
 
 def describe():
     fields = parse_fields(read("/proc/cpuinfo"))
-    flags = (fields.get("flags") or fields.get("Features", "")).split()  # x86-64, aarch64
+    flags = (fields.get("flags") or fields.get("Features", "")).split()  # the field's name on x86-64, or on aarch64
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm")
     return {
         "cpu": fields.get("model name", platform.machine()),

@@ -72,7 +72,7 @@ _MODELS = {"bert": transformers.BertModel, "t5": transformers.T5EncoderModel}
 
 
 def build(name, size, dtype):
-    """The model in evaluation mode, with the same weights each time."""
+    """Returns the model in evaluation mode, with the same weights each time."""
     torch.manual_seed(1)
     config = CONFIGS[name](size)
     kind = _MODELS.get(name)
@@ -81,7 +81,7 @@ def build(name, size, dtype):
 
 
 def works(name, size):
-    """The names of what a model does: "prefill 2048", "decode 4096", "train 1024"."""
+    """Returns the names of a model's works: "prefill 2048", "decode 4096", "train 1024"."""
     names = [f"prefill {tokens}" for tokens in size.prefills]
     if name in DECODERS:
         names.append(f"decode {size.context}")
@@ -89,7 +89,8 @@ def works(name, size):
 
 
 def step_of(model, work):
-    """A function of no arguments that does the work once, and returns the numbers that tell whether it is right."""
+    """Returns a function without arguments that does the work once, and returns numbers by which the result is
+    checked."""
     kind, tokens = work.split()
     tokens = int(tokens)
     ids = torch.randint(2, model.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(2))
@@ -100,7 +101,8 @@ def step_of(model, work):
     with torch.no_grad():
         cache = model(ids, use_cache=True).past_key_values
 
-    # Every step adds a token to the context, for every implementation alike, because sliding caches cannot go back.
+    # Every step adds a token to the context, because sliding caches cannot go back. It does so for every
+    # implementation.
     return torch.no_grad()(lambda: _numbers(model(ids[:, :1], past_key_values=cache, use_cache=True)))
 
 

@@ -12,25 +12,25 @@ COLORS = {"fa": "#0b6e4f", "sdpa": "#e4572e", "eager": "#b0b0b0", "flex_attentio
 
 
 def milliseconds(entry, name):
-    """The median time of a step; None without samples."""
+    """Returns the median time of a step, or None without samples."""
     samples = entry["by"].get(name, {}).get("samples")
     return 1e3 * median(samples) if samples else None
 
 
 def ratios(entry, name):
-    """For each round, the time of a step divided by that of fa's step."""
+    """Returns, for each round, the time of a step divided by that of fa's step."""
     own, others = (entry["by"].get(of, {}).get("samples", ()) for of in ("fa", name))
     return [other / mine for mine, other in zip(own, others)]
 
 
 def ratio_text(entry, name):
-    """The median of these ratios, as text."""
+    """Returns the median of ratios() as text."""
     rounds = ratios(entry, name)
     return f"{median(rounds):.2f}" if rounds else "–"
 
 
 def line_of(entry):
-    """An entry of the results as one line of text."""
+    """Returns an entry of the results as one line of text."""
     parts = []
     for name, of in entry["by"].items():
         took = milliseconds(entry, name)
@@ -60,8 +60,8 @@ def _cell(number, form):
 
 
 def _in_order(entries):
-    """The entries by model, in the order of each model's first measurement, then by type and work. Runs append what
-    they measure."""
+    """Returns the entries by model, in the order in which models were first measured, then by type and work. Runs
+    append what they measure."""
     models = list(dict.fromkeys(entry["model"] for entry in entries))
 
     def place(entry):
@@ -81,7 +81,7 @@ def _line(entry):
 
 
 def write(results, folder):
-    """README.md and models.json of the folder, and models.png if there is matplotlib."""
+    """Writes README.md and models.json into the folder, and models.png if matplotlib is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     results = results | {"entries": _in_order(results["entries"])}
     of = results["machine"]
@@ -100,7 +100,7 @@ def write(results, folder):
 
 
 def plot(results, path):
-    """Draws ratios to fa as bars, a panel per type. @return False without matplotlib"""
+    """Draws ratios to fa as bars, one panel per type. @return False without matplotlib"""
     if plt is None:
         return False
     entries = [entry for entry in results["entries"] if milliseconds(entry, "fa")]

@@ -55,7 +55,7 @@ class AttentionTime:
 
 
 def peak_bytes_of(step):
-    """The most memory that the process had during the step, less what it had before."""
+    """Returns by how many bytes the process' memory rises at most during the step."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
     step()
@@ -68,12 +68,12 @@ def _status(field):
 
 
 def disagreement(got, want):
-    """The norm of got - want, divided by the norm of want."""
+    """Returns the norm of got - want, divided by the norm of want."""
     return ((got.double() - want.double()).norm() / want.double().norm()).item()
 
 
 def measure(name, work, dtype, size, implementations, clock, seconds):
-    """An entry of the results: per implementation its samples, or why there are none."""
+    """Returns an entry of the results: for each implementation its samples, or the reason why it has none."""
     model = model_cases.build(name, size, TYPES[dtype])
     steps, entry = {}, {"model": name, "work": work, "dtype": dtype, "by": {}}
     bound = _check_bound(model, work, TYPES[dtype])
@@ -100,14 +100,14 @@ class Bound(NamedTuple):
 
 
 def _checked(work):
-    """The work by which results are checked: the same work on at most 256 tokens."""
+    """Returns the work on which results are checked: the same work, but on at most 256 tokens."""
     kind, tokens = work.split()
     return f"{kind} {min(int(tokens), 256)}"
 
 
 def _check_bound(model, work, dtype):
-    """The result of "eager" in float64, and the bound for others: three times the error of "eager" in `dtype`, or a few
-    roundings if these are more."""
+    """Returns the result of "eager" in float64, and a bound for the error of the others: three times the error of
+    "eager" in `dtype`, or a few roundings if these are more."""
     exact = copy.deepcopy(model).double()
     exact.set_attn_implementation("eager")
     if hasattr(exact.config, "num_local_experts"):
@@ -136,8 +136,8 @@ def _case_of(entry):
 
 
 def _begin(output):
-    """The results to which a run adds: those in the file if they are of the same machine and PyTorch, else empty
-    ones."""
+    """Returns the results to which a run adds: those in the file if they are from the same machine and PyTorch,
+    otherwise none."""
     results = {"machine": machine.describe(), "torch": torch.__version__, "mkl_unlocked": is_unlocked(), "entries": []}
     if output and output.exists():
         before = json.loads(output.read_text(encoding="utf-8"))
@@ -159,8 +159,8 @@ def run(arguments):
             for work in model_cases.works(name, size):
                 if arguments.works and not {work, work.split()[0]} & set(arguments.works.split(",")):
                     continue
-                # Earlier compilations count against a limit of recompilations, beyond which flex_attention runs
-                # uncompiled.
+                # PyTorch limits the number of recompilations, beyond which flex_attention runs uncompiled. Earlier
+                # compilations would count.
                 torch.compiler.reset()
                 entry = measure(name, work, dtype, size, implementations, clock, arguments.seconds)
                 key = _case_of(entry)

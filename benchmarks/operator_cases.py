@@ -28,8 +28,8 @@ class Problem:
     work: float  # FLOPs, or bytes where unit is GB/s
     depth: int  # terms of the longest dot product on the way to a result
     unit: str = "GFLOP/s"
-    # How often fa and PyTorch together round a value to the narrow type on the way to a result: probabilities or
-    # gradients of scores, and the result.
+    # How often fa and PyTorch together round a value to the narrow type on the way to a result. They round
+    # probabilities or gradients of scores, and the result.
     narrowings: float = 4
 
 
@@ -55,7 +55,7 @@ def flash(q, k, v, causal=False):
 
 
 def prompt(dtype):
-    """Four prompts of different lengths in one batch, causal, 16 heads of 128."""
+    """Returns a problem: four prompts of different lengths in one batch, causal, 16 heads of size 128."""
     lengths, heads, d = (2048, 1024, 512, 256), 16, 128
     q, k, v = (normal(len(lengths), heads, max(lengths), d, dtype=dtype) for _ in range(3))
     mask = fa.Mask.causal()
@@ -73,7 +73,8 @@ def prompt(dtype):
 
 
 def paged_decode(dtype):
-    """Eight sequences of 4096 keys in pages of 128, 32 query heads on 8 key heads of 128, one row each."""
+    """Returns a problem: eight sequences of 4096 keys in pages of 128, 32 query heads on 8 key heads of size 128, one
+    row each."""
     batch, heads, heads_kv, keys, d, page = 8, 32, 8, 4096, 128, 128
     q = normal(batch, 1, heads, d, dtype=dtype)
     k, v = (normal(batch * keys // page, page, heads_kv, d, dtype=dtype) for _ in range(2))
@@ -97,7 +98,7 @@ def paged_decode(dtype):
         return [torch.cat(parts).view_as(q)]
 
     size = 2.0 * batch * keys * heads_kv * d * q.element_size()
-    return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")  # a negative chunk: two products instead of the flash kernel
+    return Problem(own, peer, (1, 8, -1, -8), size, keys, "GB/s")  # negative: two products, not the flash kernel
 
 
 class Sparse:
@@ -177,18 +178,18 @@ def sparse_backward(dtype, heads):
 
 
 def positive_products(q, k):
-    """max(0, q . k) [T, H, S]; k is [S, D], or [T, S, D] if each row has its own keys."""
+    """Returns max(0, q . k), [T, H, S]. k is [S, D], or [T, S, D] if each row has its own keys."""
     keys = k.transpose(-1, -2)
     return torch.bmm(q, keys).relu_() if k.dim() == 3 else (q.flatten(0, 1) @ keys).unflatten(0, q.shape[:2]).relu_()
 
 
 def sum_of_heads(weights, positive):
-    """Scores of rows [T, S], in the type of the arguments."""
+    """Returns the scores of rows [T, S], in the type of the arguments."""
     return torch.bmm(weights.unsqueeze(1), positive)[:, 0]
 
 
 def indexer(dtype):
-    """The 2048 best of 8192 keys for each of 256 tokens, 64 heads of 128."""
+    """Returns a problem: the 2048 best of 8192 keys for each of 256 tokens, 64 heads of size 128."""
     tokens, keys, heads, d, count = 256, 8192, 64, 128, 2048
     q, k = normal(1, tokens, heads, d, dtype=dtype), normal(1, keys, 1, d, dtype=dtype)
     weights = normal(1, tokens, heads, dtype=dtype).abs()
@@ -200,7 +201,7 @@ def indexer(dtype):
         parts = []
         for t in range(0, tokens, chunk):
             at = slice(t, t + chunk)
-            # Scores are summed in the input's type, because the values have this type in the end.
+            # Scores are summed in the input's type, because the returned scores have this type.
             parts.append(sum_of_heads(weights[0, at], positive_products(q[0, at], k[0, :, 0])).topk(count).values)
         return [torch.cat(parts)]
 
@@ -247,7 +248,8 @@ def loss_of(p, positive, weights, allowed=None):
 
 
 def sparse_loss(dtype):
-    """The loss on the selections of Sparse with 64 heads, an indexer of 64 heads of 128."""
+    """Returns a problem: the loss on the selections of Sparse, with 64 heads, and an indexer with 64 heads of size
+    128."""
     case = Sparse(dtype, 64)
     heads, d = 64, 128
     q, k = normal(1, case.tokens, heads, d, dtype=dtype), normal(1, case.keys, 1, d, dtype=dtype)
@@ -281,7 +283,8 @@ def sparse_loss(dtype):
 
 
 def dense_loss(dtype):
-    """The loss on every key of 1024 causal rows: attention with 16 heads of 128, an indexer of 16 heads of 128."""
+    """Returns a problem: the loss over all keys of 1024 causal rows. Attention and indexer have 16 heads of size
+    128."""
     rows, heads, d = 1024, 16, 128
     q, k = (normal(1, rows, heads, d, dtype=dtype) for _ in range(2))
     qi, ki = normal(1, rows, heads, d, dtype=dtype), normal(1, rows, 1, d, dtype=dtype)

@@ -29,7 +29,7 @@ def seconds_of(call):
 
 
 def distance(got, want):
-    """The largest norm of got - want over the tensors, divided by the norm of what is wanted."""
+    """Returns the largest of norm(got - want) / norm(want) over the tensors."""
     got, want = ([tensor for tensor in tensors if tensor is not None] for tensors in (got, want))
     if len(got) != len(want):
         raise ValueError(f"{len(got)} results, want {len(want)}")
@@ -38,7 +38,7 @@ def distance(got, want):
 
 
 def best_chunk(problem):
-    """The chunk with which PyTorch's call is the fastest. Each chunk is tried three times."""
+    """Returns the chunk with which PyTorch's call is fastest. Each chunk is tried three times."""
     if len(problem.chunks) == 1:
         return problem.chunks[0]
     return min(problem.chunks, key=lambda chunk: min(seconds_of(lambda: problem.peer(chunk)) for _ in range(3)))

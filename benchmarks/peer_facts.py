@@ -1,5 +1,5 @@
-"""What the report says of each peer: how it was built, why it was not measured. benchmarks/README.md says how each peer
-is called."""
+"""Texts of the report about each peer: how it was built, or why it was not measured. benchmarks/README.md says how each
+peer is called."""
 
 from results import NAMES
 
@@ -9,13 +9,13 @@ RUNTIME_WARNINGS = {
 
 
 def build_text(name, about):
-    """The version and the build of a peer. OpenBLAS's version contains its name and its build options."""
+    """Returns the version and the build of a peer. The version of OpenBLAS contains its name and its build options."""
     version = about["version"].split(" NO_")[0].removeprefix("OpenBLAS ")
     return f"{NAMES[name]} {version}" + (f" ({about['runtime']})" if "runtime" in about else "")
 
 
 def left_out_text(results):
-    """Why peers have no figures, or slow figures."""
+    """Says why peers have no figures, or slow figures."""
     lines = [f"- {NAMES[name]} was not measured: {reason}."
              for name, reason in sorted(results.get("left_out", {}).items()) if name not in results["versions"]]
     for name, about in results["versions"].items():

@@ -19,18 +19,18 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "
 
 
 def rate(entry, series):
-    """GFLOP/s of the fastest member of a series, or None."""
+    """Returns the GFLOP/s of the fastest member of a series, or None."""
     return max((value for name in MEMBERS[series] if (value := store.gflops(entry, name))), default=None)
 
 
 def share(entry, series):
-    """Percent of the machine's peak in the same run, or None."""
+    """Returns the percentage of the machine's peak in the same run, or None."""
     value = rate(entry, series)
     return value and 100 * value / entry["peak_gflops"]
 
 
 def series_of(pairs):
-    """The series that have a figure in any of these (case, entry) pairs."""
+    """Returns the series that have a figure in any of these (case, entry) pairs."""
     return [series for series in MEMBERS if any(rate(entry, series) for _, entry in pairs)]
 
 
@@ -39,7 +39,7 @@ def shape_text(case):
 
 
 def bars(axes, pairs, shapes):
-    """Shares of the peak, one group of bars per shape; above fa's bar its ratio to the fastest peer."""
+    """Draws shares of the peak, one group of bars per shape, and above fa's bar its ratio to the fastest peer."""
     width = 0.8 / len(MEMBERS)
     for case, entry in pairs:
         place = shapes.index(shape_text(case))
@@ -57,7 +57,7 @@ def bars(axes, pairs, shapes):
 
 
 def by_shape(results, operation):
-    """A grid of bar plots: types across, masks down."""
+    """Draws a grid of bar plots, types across and masks down."""
     most = max(case.threads for case, _ in entries_of(results))
     shapes = tuple(name for name in SHAPES if name != DECODE)
     panels = []
@@ -87,7 +87,7 @@ def by_shape(results, operation):
 
 
 def roofline(results):
-    """GFLOP/s against FLOPs per byte of tensors, with the two limits of the machine; a panel per type."""
+    """Draws GFLOP/s against FLOPs per byte of tensors, with the two limits of the machine, one panel per type."""
     most = max(case.threads for case, _ in entries_of(results))
     pairs = [pair for pair in entries_of(results) if pair[0].threads == most and pair[0].shape in SHAPES]
     bandwidths = [entry["peak_gbytes"] for _, entry in pairs if "peak_gbytes" in entry]
@@ -116,7 +116,7 @@ def roofline(results):
 
 
 def lengths(results):
-    """How many times fa's time each peer takes, against S; a panel per mask."""
+    """Draws against S how many times fa's time each peer takes, one panel per mask."""
     of_masks = {mask: [pair for pair in entries_of(results) if pair[0].shape not in SHAPES and pair[0].mask == mask]
                 for mask in ("full", "causal")}
     of_masks = {mask: pairs for mask, pairs in of_masks.items() if pairs}
@@ -145,7 +145,7 @@ def lengths(results):
 
 
 def threads(results):
-    """Shares of the peak of as many threads, against the number of threads."""
+    """Draws the share of the peak against the number of threads. The peak is that of as many threads."""
     groups = {}
     for case, entry in entries_of(results):
         if case.shape in SHAPES and case.dtype == "f32" and case.mask == "full":

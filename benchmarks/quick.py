@@ -21,7 +21,7 @@ def line(cells):
 
 
 def pytorch_seconds(entry):
-    """The best call of PyTorch, with MKL locked or unlocked; None if there is none."""
+    """Returns the time of PyTorch's best call, with MKL locked or unlocked, or None."""
     return min((time for name in ("torch", "torch_mkl") if (time := store.seconds(entry, name))), default=None)
 
 
@@ -37,7 +37,7 @@ def row(case, entry):
 
 
 def report(results, cases):
-    """The text for a terminal. @param cases  what was to be measured"""
+    """Returns the text for a terminal. @param cases  the cases that were to be measured"""
     there = {case.key: (case, results["cases"][case.key]) for case in cases if case.key in results["cases"]}
     versions = results["versions"]
     parts = [f"\n{machine.text_of(results['machine'])}, {results['machine']['cpus']} CPUs; fa {versions['fa']['version']}, "

@@ -19,12 +19,12 @@ from machine import TICK, describe, parse_busy_ticks, read
 from rounds import CpuUse, is_quiet, order_of
 
 ONE, RANKS = "one process", "ranks"
-# The part of one process' speed that ranks must reach.
+# The fraction of one process' speed that ranks must reach.
 WANTED = {"forward": 0.93, "backward": 0.90}
 
 
 def command_of(who, case, options):
-    """The command line of one side. Both sides use the same number of threads in all."""
+    """Returns the command line of one side. Both sides use the same number of threads in all."""
     bench = ["bench", case["op"], "--shape", options.shape, "--dtype", case["dtype"], "--causal",
              "--seconds", str(options.seconds), "--json"]
     if who == ONE:
@@ -34,7 +34,7 @@ def command_of(who, case, options):
 
 
 def cpu_use():
-    """CPU use until now. `own` counts the programs that this one started and that have ended."""
+    """Returns the CPU use until now. `own` counts the programs that this one has started and that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return CpuUse(parse_busy_ticks(read("/proc/stat")) * TICK, children.ru_utime + children.ru_stime, time.monotonic())
 
@@ -62,7 +62,7 @@ def run_case(case, options):
 
 
 def ratios(rounds):
-    """The speed of ranks divided by that of one process: of the best rounds, and the median over the rounds'
+    """Returns the speed of ranks divided by that of one process, by the best rounds and by the median of the rounds'
     medians."""
     best = min(s["best"] for s in rounds[ONE]) / min(s["best"] for s in rounds[RANKS])
     typical = median(one["median"] / many["median"] for one, many in zip(rounds[ONE], rounds[RANKS]))

@@ -121,7 +121,7 @@ class Blocks:
         self.sent_bytes[rank] = self.sent_bytes.get(rank, 0) + times * KEY_BYTES * (keys[1] - keys[0])
 
     def ended(self, last, keys, ranks):
-        """Is called when the chains of a chunk of keys have ended."""
+        """Does nothing. Subclasses override it, because it is called when the chains of a chunk of keys have ended."""
 
     def paths(self):
         path = [0.0] * len(self.rank)
@@ -171,7 +171,7 @@ class Blocks:
         return ordered
 
     def predicted_seconds(self):
-        """Seconds of all units, but not less than the busiest rank needs to send."""
+        """Returns the seconds of all units, but not less than the busiest rank needs to send."""
         ordered = self.order()
         ends = dict.fromkeys(self.rank, 0.0)
         for _ in range(UNITS):
@@ -187,7 +187,7 @@ class Blocks:
 
 
 class ChunkSums(Blocks):
-    """Order (b): what every chunk of rows adds to a chunk of keys goes to the rank that has most of these keys' rows."""
+    """Order (b): a chunk of rows sends its sum for a chunk of keys to the rank that has most of these keys' rows."""
 
     def ended(self, last, keys, ranks):
         parts = 2 * ranks
@@ -198,7 +198,7 @@ class ChunkSums(Blocks):
 
 
 def efficiency(ranks, seconds):
-    """The share of all ranks' time that goes into products."""
+    """Returns the share of all ranks' time that goes into products."""
     rows = ROWS * ranks
     return GROUP * HEADS_KV * kept_pairs(0, rows, 0, rows) * PAIR_SECONDS / (ranks * seconds)
 
@@ -223,7 +223,7 @@ def chunked(ranks):
 
 
 def planned(fa, ranks):
-    """Order (a), as the library predicts it."""
+    """Returns what the library predicts for order (a)."""
     rows = ROWS * ranks
     words = [fa, "plan", "backward", "--shape", f"1,{HEADS},{HEADS_KV},{rows},{rows},{D}", "--causal", "--dtype", "bf16",
              "--cores", str(WORKERS), "--isa", "avx512", "--ranks", str(ranks), "--strategy", "sequence",

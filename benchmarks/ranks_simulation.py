@@ -19,7 +19,7 @@ HEADS, HEADS_KV, D = 32, 8, 128
 STRONG_ROWS, WEAK_ROWS = 1 << 20, 1 << 14
 OPERATIONS = ("forward", "backward")
 USUAL = 12.5
-# Rows and columns of the tables; plots have all of them.
+# The ranks and columns that the tables show. The plots show all.
 TABLE_RANKS = RANKS[::2]
 TABLE_COLUMNS = (("zigzag", 1.25), ("zigzag", USUAL), ("zigzag", 50), ("contiguous", USUAL))
 SCALINGS = {"strong": f"strong scaling, S = {STRONG_ROWS // 1024}K rows",
@@ -67,7 +67,7 @@ def simulate(fa):
 
 
 def table(facts, operation, scaling):
-    """Efficiencies by ranks; a column per pair of TABLE_COLUMNS."""
+    """Returns a table of efficiencies, one row per number of ranks and one column per pair of TABLE_COLUMNS."""
     lines = ["| ranks | seconds | strategy | received, GiB | staged, GiB | "
              + " | ".join(f"{cut}, {network:g} GB/s" for cut, network in TABLE_COLUMNS) + " |",
              "|---:" * 2 + "|---" + "|---:" * (2 + len(TABLE_COLUMNS)) + "|"]

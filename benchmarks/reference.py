@@ -7,21 +7,21 @@ import numpy as np
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
 U = UNIT_ROUNDOFF["f32"]
-# Relative error of an exponential. Peers may have errors of 20 ulp, as PyTorch's flash kernel has: the check shows that
-# all compute the same thing, and does not rank them.
+# The relative error of an exponential. Peers may have errors of 20 ulp, as PyTorch's flash kernel has, because the
+# check must only show that all compute the same thing.
 EXP_ERROR = 20 * 2.0**-23
 F16_SUBNORMAL = 2.0**-25
 
 
 def to_double(array, dtype):
-    """The array of a .npy file as floats. The file holds bf16 as its bits."""
+    """Returns the array of a .npy file as floats. The file stores bf16 as 16-bit integers with its bits."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64)
 
 
 def from_float(array, dtype):
-    """An f32 array rounded to the type, to nearest even, as a .npy file holds it."""
+    """Rounds an f32 array to the type, to nearest even. @return the array as a .npy file stores it"""
     if dtype == "bf16":
         bits = array.astype(np.float32).view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -29,7 +29,7 @@ def from_float(array, dtype):
 
 
 def kept(mask, rows, sq, sk):
-    """Which keys the rows see, bool [rows, Sk]; bottom-right aligned."""
+    """Returns which keys the rows see, bool [rows, Sk], aligned bottom-right."""
     last = rows[:, None] + sk - sq
     keys = np.arange(sk)[None, :]
     if mask == "full":
@@ -48,7 +48,7 @@ class Head:
         self.subnormal = F16_SUBNORMAL if dtype == "f16" else 0.0
 
     def rounded(self, value):
-        """Error of rounding the result to the type."""
+        """Returns the error of rounding the result to the type."""
         return UNIT_ROUNDOFF[self.dtype] * np.abs(value) + self.subnormal
 
     def kept(self, rows):
@@ -106,7 +106,8 @@ class Head:
 
 
 def key_gradients(group, key):
-    """Rows of dk and dv of a key, summed over the query heads that share it. @return dk, its bound, dv, its bound"""
+    """Computes rows of dk and dv for a key, summed over the query heads that share it. @return dk, its bound, dv, its
+    bound"""
     dk = dv = dk_bound = dv_bound = 0.0
     terms = sum(len(head.q) for head in group) + 8
     for head in group:
@@ -125,7 +126,7 @@ def key_gradients(group, key):
 
 @dataclass(frozen=True)
 class ExpectedRow:
-    """A row of a result as it should be, and how far each of its elements may be from that."""
+    """An expected row of a result, and how far each of its elements may be off."""
 
     name: str  # out, dq, dk or dv
     batch: int
@@ -136,14 +137,14 @@ class ExpectedRow:
 
 
 def places(sizes, count):
-    """The last (batch, head, row) and `count` random ones, the same in every run."""
+    """Returns the last (batch, head, row) and `count` random ones, which are the same in every run."""
     random = np.random.default_rng(4)
     chosen = [tuple(size - 1 for size in sizes)]
     return chosen + [tuple(int(random.integers(size)) for size in sizes) for _ in range(count)]
 
 
 def expected_rows(case, inputs):
-    """Some rows of the results of a case. @param inputs  .npy arrays by name: q, k, v; for the backward also d_out"""
+    """Returns some rows of a case's results. @param inputs .npy arrays by name: q, k, v; for the backward also d_out"""
     group = case.heads // case.heads_kv
 
     def head_at(batch, head):
@@ -175,7 +176,7 @@ def compare(expected, results, dtype):
     for want in expected:
         got = to_double(results[want.name][want.batch, want.head, want.row], dtype)
         off = np.abs(got - want.value)
-        # With a bound of 0, an exact element has the ratio 0.
+        # If the bound is 0, an exact element gets the ratio 0.
         of_bound = np.divide(off, want.bound, out=np.where(off == 0, 0.0, np.inf), where=want.bound != 0)
         error = max(error, *np.where(np.isnan(off), np.inf, off).tolist())
         share = max(share, *np.where(np.isnan(of_bound), np.inf, of_bound).tolist())

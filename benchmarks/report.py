@@ -23,7 +23,7 @@ from results import NAMES, chosen, entries_of, fraction, peers_of
 
 
 def table(header, rows):
-    """A Markdown table: the first column is left-aligned, the others right."""
+    """Returns a Markdown table. The first column is left-aligned, the others are right-aligned."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
@@ -35,7 +35,7 @@ def shape_text(case, most):
 
 
 def rate_text(entry):
-    """GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer."""
+    """Returns the GFLOP/s of fa's best call, its share of the peak, and its ratio to the fastest peer, as text."""
     rate, ratio = store.gflops(entry, "fa"), store.ratio_to_best(entry)
     if rate is None:
         return "–"
@@ -43,7 +43,7 @@ def rate_text(entry):
 
 
 def rates_table(results, most):
-    """A row per shape, mask and number of threads, a column per operation and type."""
+    """Returns a table with a row per shape, mask and number of threads, and a column per operation and type."""
     pairs = [pair for pair in entries_of(results) if pair[0].shape in SHAPES and pair[0].shape != DECODE]
     columns = [(operation, dtype) for operation in ("forward", "backward") for dtype in ("f32", "bf16", "f16")
                if any((case.operation, case.dtype) == (operation, dtype) for case, _ in pairs)]
@@ -55,7 +55,7 @@ def rates_table(results, most):
 
 
 def headline_table(results, threads):
-    """A few cells of all tables, for a README."""
+    """Returns a table with a few cells of all tables, for a README."""
     lines = [("forward", "f32", "full"), ("forward", "f32", "causal"), ("forward", "bf16", "full"),
                ("forward", "bf16", "causal"), ("backward", "f32", "full"), ("backward", "f32", "causal"),
                ("backward", "bf16", "full")]
@@ -73,8 +73,8 @@ def headline_table(results, threads):
 
 
 def decode_table(pairs):
-    """Milliseconds per step of each peer, with the share of the rate at which the peer's keys and values can be read,
-    and how fast fa reads."""
+    """Returns a table with each peer's milliseconds per step, the share of its read rate that it reaches, and fa's read
+    rates."""
     names = peers_of(pairs)
     header = ["type", *(f"{NAMES[name]}, ms" for name in names), "fa: K and V, GB/s", "read at up to, GB/s"]
     rows = []
@@ -87,7 +87,7 @@ def decode_table(pairs):
 
 
 def decode_text(pairs):
-    """Explains the shares in decode_table."""
+    """Explains the shares that decode_table shows."""
     if any("read_fraction" in peer for _, entry in pairs for peer in entry["peers"].values()):
         return ("In brackets: the share of the rate at which as many threads read that peer's keys and values around its calls, "
                 "the median over the rounds.")
@@ -95,7 +95,7 @@ def decode_text(pairs):
 
 
 def step_text(entry, name):
-    """Milliseconds of a peer's best call and its share of the read rate, where that was measured around the timing."""
+    """Returns the milliseconds of a peer's best call, and its share of the read rate if that was measured."""
     time, share = store.seconds(entry, name), entry["peers"].get(name, {}).get("read_fraction")
     if time is None:
         return "–"
@@ -103,7 +103,8 @@ def step_text(entry, name):
 
 
 def operators_table(operators, most):
-    """A row per operator, a column per type: the rate of fa, and its ratio to PyTorch in chunks."""
+    """Returns a table with a row per operator and a column per type: the rate of fa, and its ratio to PyTorch in
+    chunks."""
     types = sorted({key.rsplit("/", 2)[1] for key in operators}, reverse=True)
     rows = {}
     for key, entry in operators.items():
@@ -120,13 +121,13 @@ def operator_text(entry):
     return f"{own:.{1 if own < 100 else 0}f} {entry['unit']}, {own / other:.2f}"
 
 
-# The share of one CPU that other programs may take before a table says so. compare.py and operators.py allow as much by
-# default.
+# If other programs took a larger share of one CPU than this, a table says so. compare.py and operators.py allow as much
+# by default.
 QUIET = 0.1
 
 
 def noise_text(operators):
-    """What other programs took while the operators were measured, where that was much; else nothing."""
+    """Says how much CPU time other programs took while the operators were measured, if it was much."""
     most = max((entry.get("foreign", 0) for entry in operators.values()), default=0)
     return "" if most <= QUIET else (
         f" Other programs took up to {most:.1f} CPUs in rounds that count: the best of many calls in turn is compared, and the "
@@ -134,7 +135,7 @@ def noise_text(operators):
 
 
 def checks_text(results):
-    """What the check of the results against double found."""
+    """Says what the check of the results against double found."""
     worst, wrong = {}, []
     for key, entry in results["cases"].items():
         for name, peer in entry["peers"].items():
@@ -164,7 +165,7 @@ def machine_text(results):
 
 
 def missing_text(results, threads):
-    """Says which cases of the headline have no figures, and why. None if all have figures."""
+    """Says which headline cases have no figures, and why. Returns None if all have figures."""
     missing = [case for case in headline(threads) if case.key not in results["cases"]]
     if not missing:
         return None
@@ -176,7 +177,7 @@ def missing_text(results, threads):
 
 
 def shapes_of(cases):
-    """A list with a line per operation, type and mask."""
+    """Returns a list with a line per operation, type and mask."""
     rows = {}
     for case in cases:
         rows.setdefault((case.operation, case.dtype, case.mask), []).append(case.shape)
@@ -185,7 +186,7 @@ def shapes_of(cases):
 
 
 def sections_of(results):
-    """The sections of the page as (title, text) pairs."""
+    """Returns the sections of the page as (title, text) pairs."""
     most = max(case.threads for case, _ in entries_of(results))
     yield f"Every peer: GFLOP/s on {most} threads", headline_table(results, most)
     yield "Every shape", (
@@ -217,7 +218,7 @@ PLOTS = {
 
 
 def document(results, drawn):
-    """The text of the page. @param drawn  names of the files of the plots"""
+    """Returns the text of the page. @param drawn  names of the plots' files"""
     parts = [f"# fa and its peers: {machine.text_of(results['machine'])}",
              "`benchmarks/compare.py --set headline,lengths,scaling`, `benchmarks/operators.py` and `benchmarks/report.py` made "
              "this page. [results.json](results.json) also has medians and every peer. "

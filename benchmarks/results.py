@@ -13,7 +13,8 @@ NAMES = {"fa": "fa", "torch": "PyTorch", "torch_mkl": "PyTorch, MKL unlocked", "
 
 
 def load(path):
-    """The results of the file; none if there is no such file. Raises ValueError for a file of another format."""
+    """Returns the results in the file, or empty results if there is no file. Raises ValueError for a file of another
+    format."""
     if not os.path.exists(path):
         return {"format": FORMAT, "machine": {}, "versions": {}, "cases": {}}
     with open(path, encoding="utf-8") as file:
@@ -24,7 +25,7 @@ def load(path):
 
 
 def save(path, results):
-    """Replaces the file in one step."""
+    """Writes the file by renaming a finished one, so that no reader sees a part of it."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     new = path + ".new"
     with open(new, "w", encoding="utf-8") as file:
@@ -34,40 +35,40 @@ def save(path, results):
 
 
 def is_done(results, case, peers):
-    """Whether the case was measured with all of these peers: figures of different runs must not be compared."""
+    """Returns whether the case was measured with all of these peers. Figures of different runs must not be compared."""
     entry = results["cases"].get(case.key)
     return entry is not None and set(peers) <= set(entry["peers"])
 
 
 def seconds(entry, peer, which="best"):
-    """Time of the peer's "best" or "median" call; None if the peer has no figure."""
+    """Returns the time of the peer's "best" or "median" call, or None if the peer has no figure."""
     return entry["peers"].get(peer, {}).get(which)
 
 
 def gflops(entry, peer, which="best"):
-    """Rate of kept work in that time; None if the peer has no figure."""
+    """Returns the rate of kept work in the time that seconds() returns, or None if the peer has no figure."""
     value = seconds(entry, peer, which)
     return None if value is None else entry["flops"] / value * 1e-9
 
 
 def fraction(entry):
-    """Which part of the peak of the same run fa reaches."""
+    """Returns the fraction of the same run's peak that fa reaches."""
     return gflops(entry, "fa") / entry["peak_gflops"]
 
 
 def best_other(entry):
-    """GFLOP/s of the fastest peer, or None."""
+    """Returns the GFLOP/s of the fastest peer, or None."""
     return max((rate for name in NAMES if name != "fa" and (rate := gflops(entry, name))), default=None)
 
 
 def ratio_to_best(entry):
-    """fa's rate divided by that of the fastest peer, or None."""
+    """Returns fa's rate divided by that of the fastest peer, or None."""
     other, own = best_other(entry), gflops(entry, "fa")
     return own / other if other and own else None
 
 
 def entries_of(results):
-    """All (case, entry) pairs, in the order of SHAPES."""
+    """Returns all (case, entry) pairs, in the order of SHAPES."""
     pairs = [(Case(**entry["case"]), entry) for entry in results["cases"].values()]
     shapes = list(SHAPES)
     return sorted(pairs, key=lambda pair: (shapes.index(pair[0].shape) if pair[0].shape in shapes else len(shapes),
@@ -75,7 +76,7 @@ def entries_of(results):
 
 
 def chosen(results, **wanted):
-    """The (case, entry) pairs whose case has these attributes; a tuple lets any of its values pass."""
+    """Returns the (case, entry) pairs whose case has the attributes in `wanted`. A tuple allows any of its values."""
     def fits(case):
         return all(getattr(case, name) in (value if isinstance(value, tuple) else (value,))
                    for name, value in wanted.items())
@@ -84,5 +85,5 @@ def chosen(results, **wanted):
 
 
 def peers_of(pairs):
-    """The peers that have a figure in any of these (case, entry) pairs, in the order of NAMES."""
+    """Returns the peers that have a figure in any of these (case, entry) pairs, in the order of NAMES."""
     return [name for name in NAMES if any(seconds(entry, name) for _, entry in pairs)]

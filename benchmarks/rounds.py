@@ -23,19 +23,19 @@ class Round:
     reads: tuple  # GB/s before and after; None where nothing is read
 
 
-# How far the peaks around a quiet round may differ. BracketedRounds of tools/peak allows as much.
+# How far the peaks around a quiet round may differ, as a fraction. BracketedRounds in tools/peak allows as much.
 PEAK_AGREEMENT = 0.03
 
 
 def is_bracketed(per_call, seconds, around, agreement=math.inf):
-    """Whether the rates before and after a round agree, and no call beats both. If not, something disturbed the rates.
-    @param per_call  what a call computes or reads, in the unit of the rates  @param seconds  of each call"""
+    """Returns whether the rates before and after a round agree, and no call beats both. If not, something disturbed the
+    rates. @param per_call  what a call computes or reads, in the unit of the rates  @param seconds  of each call"""
     lower, higher = sorted(around)
     return higher - lower <= agreement * lower and per_call / min(seconds) <= higher
 
 
 def peak_around_best(all_rounds):
-    """The higher of the peaks around the round that has the best call."""
+    """Returns the higher of the two peaks around the round with the best call."""
     return max(min(all_rounds, key=lambda one: min(one.seconds)).peaks)
 
 
@@ -44,22 +44,23 @@ TICKS_SECONDS = 0.02
 
 
 def foreign_seconds(before, after):
-    """CPU seconds that other programs used between two readings."""
+    """Returns the CPU seconds that other programs used between two readings."""
     return max(0.0, (after.busy - before.busy) - (after.own - before.own))
 
 
 def foreign_share(before, after):
-    """Share of one CPU that other programs used between two readings; above 1 where they used more than one."""
+    """Returns the share of one CPU that other programs used between two readings. It is above 1 if they used more than
+    one."""
     return foreign_seconds(before, after) / (after.wall - before.wall)
 
 
 def is_quiet(before, after, limit):
-    """Whether other programs used less than `limit` of one CPU, up to the resolution of ticks."""
+    """Returns whether other programs used less than `limit` of one CPU, up to the resolution of ticks."""
     return foreign_seconds(before, after) <= TICKS_SECONDS + limit * (after.wall - before.wall)
 
 
 def order_of(peers, round_number):
-    """Peers in an order that moves by one per round, so that no peer always follows the same one."""
+    """Returns the peers in an order that moves by one per round, so that no peer always follows the same one."""
     at = round_number % len(peers)
     return peers[at:] + peers[:at]
 
@@ -75,7 +76,7 @@ def read_fraction(call_bytes, rounds, reads):
 
 
 def summarize(rounds):
-    """Best and median seconds per call, from a list of samples for each round."""
+    """Returns the best and the median seconds per call, from a list of samples for each round."""
     samples = [sample for samples in rounds for sample in samples]
     return {
         "best": min(samples),

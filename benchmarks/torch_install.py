@@ -1,5 +1,5 @@
-"""PyTorch is a large download that only this suite uses. An installed PyTorch is used; another one is downloaded only
-after a question."""
+"""PyTorch is a large download that only these benchmarks need. They use an installed PyTorch, and ask before they
+download another."""
 
 import importlib.metadata
 import json
@@ -14,7 +14,7 @@ REQUIREMENT = "torch==2.13.0"
 
 
 def installed_version():
-    """(major, minor) of the torch that this Python imports, or None."""
+    """Returns (major, minor) of the torch that this Python imports, or None."""
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -23,7 +23,7 @@ def installed_version():
 
 
 def why_unusable():
-    """Why the torch that this Python imports cannot be used, or None."""
+    """Returns why the torch that this Python imports cannot be used, or None."""
     version = installed_version()
     if version is None:
         return f"no module torch for {sys.executable}"
@@ -33,7 +33,7 @@ def why_unusable():
 
 
 def size_of(url):
-    """Bytes of the file that pip would fetch from a URL, or None."""
+    """Returns the bytes of the file that pip would fetch from a URL, or None."""
     try:
         if url.startswith("file:"):
             return os.path.getsize(urllib.request.url2pathname(url.removeprefix("file://").split("#")[0]))
@@ -44,7 +44,7 @@ def size_of(url):
 
 
 def download_text():
-    """What pip would fetch, in words."""
+    """Says what pip would fetch."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--report", "-", REQUIREMENT]
     try:
         report = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
@@ -56,7 +56,7 @@ def download_text():
 
 
 def offer_torch():
-    """If no usable torch can be imported: asks whether to install one, and installs it."""
+    """If no usable torch can be imported, asks whether to install one, and installs it."""
     reason = why_unusable()
     if reason is None:
         return

@@ -41,7 +41,7 @@ KEYS = {"forward": (32, 64, 96, 128, 160, 192, 224, 256), "backward": (32, 64, 1
 ROWS = (16, 32, 48, 64, 96, 128, 144, 160)
 # B, N, Nkv, Sq, Sk, D: head sizes whose tiles differ; long enough that edges are few.
 SHAPES = {f"d{d}": (1, 4, 4, 1024, 1024, d) for d in (64, 128, 256)}
-# What is fetched ahead also matters to short sequences and to decoding by groups of 1, 4 and 8 rows.
+# How far ahead keys and values are fetched also matters to short sequences and to decodes by groups of 1, 4 and 8 rows.
 FETCHED = {"d128": SHAPES["d128"], "short": (8, 12, 12, 128, 128, 64),
            **{f"decode{rows}": (8, 8 * rows, 8, 1, 4096, 128) for rows in (1, 4, 8)}}
 
@@ -131,7 +131,7 @@ def tune(case, args, log, libraries):
 
 
 class Libraries:
-    """The variants' libraries, each built when it is first asked for."""
+    """The libraries of the variants. Each is built when it is first asked for."""
 
     def __init__(self, build, folder):
         self.build, self.folder, self.made = variants.Build(build), folder, {}

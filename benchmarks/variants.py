@@ -13,7 +13,7 @@ BLOCKS, LINES = f"{KERNELS}/register_blocks.inc", f"{KERNELS}/levels/kernels.inc
 TILES = {"forward": "tiling/tile_shape.cc", "backward": "tiling/backward/backward_shape.cc"}
 PANELS, TILE, ROWS = "ops/tile/key_panels.cc", "ops/dense/forward_tile.cc", f"{KERNELS}/row_products.inc"
 REGISTERS = {"avx2": 16, "avx512": 32, "avx512_bf16": 32}
-VOCABULARY = {"avx512_bf16": "avx512"}  # the level whose vectors a level takes
+VOCABULARY = {"avx512_bf16": "avx512"}  # {level: the level whose vectors it uses}
 LINE = re.compile(r"^FA_(?:STRIP|PAIR)_KERNELS\((\w+), (?:f32, )?(\d+), (\d+), (\d+)\)$", re.MULTILINE)
 
 
@@ -77,8 +77,8 @@ def outer_blocks(registers, source):
 
 
 def tile(operation, rows, keys):
-    """A variant with another tile of rows and keys; for a 0, the rules choose. Rows are cut to whole strips and to the
-    most that the rules choose."""
+    """Returns a variant with another tile of rows and keys. If a number is 0, the rules choose it. Rows are cut to
+    whole strips and to the most that the rules choose."""
     file = TILES[operation]
     strips = f"std::clamp(int64_t{{{rows}}} / machine.strip_rows, int64_t{{1}}, (kFullBlockQ + machine.strip_rows - 1) / machine.strip_rows)"
     if operation == "forward":
@@ -92,7 +92,7 @@ def tile(operation, rows, keys):
 
 
 def fetch_distances(level, shape):
-    """Other distances at which keys and values are fetched. @param shape  decode*, short* or any other"""
+    """Returns variants that fetch keys and values from other distances. @param shape  decode*, short* or any other"""
     if shape.startswith("decode"):
         now = "kFewRowsFetchAhead = 32;"
         for keys in (0, 8, 16, 64):
@@ -110,7 +110,8 @@ def fetch_distances(level, shape):
 
 
 def edited(variant):
-    """The texts of the files that the variant changes. Raises ValueError unless each text to replace occurs once."""
+    """Returns the changed texts of a variant's files. Raises ValueError unless each text to replace occurs exactly
+    once."""
     texts = {}
     for file, now, instead in variant.edits:
         text = texts.get(file) or read(file)
@@ -131,8 +132,8 @@ class Build:
         self.link = next(words for words in map(shlex.split, commands) if "-shared" in words)
 
     def compilation_of(self, source):
-        """The command that compiles a source, and the file that it compiles: the source, or a file that includes the
-        source among others."""
+        """Returns the command that compiles a source, and the file that it compiles: the source, or a file that
+        includes the source."""
         path = os.path.join(SOURCES, source)
         if path in self.compilations:
             return self.compilations[path], path
@@ -144,8 +145,8 @@ class Build:
         raise ValueError(f"{self.folder}: no command compiles {path}; build it with CMake and Ninja")
 
     def make(self, variant, folder):
-        """Builds the variant's libfa into an empty folder. Raises CalledProcessError where it does not compile,
-        ValueError where the compiler did not read a changed file."""
+        """Builds the variant's libfa into an empty folder. Raises CalledProcessError if it does not compile, ValueError
+        if the compiler did not read a changed file."""
         overlay = os.path.join(folder, "src")
         changed = [write(os.path.join(overlay, file), text) for file, text in edited(variant).items()]
         objects, was_read = {}, ""
@@ -175,8 +176,8 @@ class Build:
 
 
 def compile_command(command, source, output, overlay):
-    """The command with another source and output. It lists the files that it reads next to the output, and finds the
-    overlay's files before the checkout's."""
+    """Returns the command with another source and output. The command will list the files that it reads next to the
+    output, and will look for the overlay's files first."""
     words = list(command)
     for flag, value in (("-c", source), ("-o", output), ("-MF", f"{output}.d")):
         words[words.index(flag) + 1] = value

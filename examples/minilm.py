@@ -79,7 +79,7 @@ class MiniLM:
 
     @torch.no_grad()
     def embed(self, sentences: list[str]) -> Tensor:
-        """Mean over the tokens of each sentence, scaled to length 1: [sentences, 384]."""
+        """Returns the mean over each sentence's tokens, scaled to length 1: [sentences, 384]."""
         encoded = self.tokenizer.encode_batch(sentences)
         tokens = torch.tensor([e.ids for e in encoded])
         real = torch.tensor([e.attention_mask for e in encoded], dtype=torch.bool)

@@ -95,7 +95,7 @@ class OneProcess:
         return window
 
     def summed(self, model: nn.Module, loss: Tensor) -> Tensor:
-        """Returns the loss, and sums the gradients over all processes after the backward."""
+        """Returns the loss. After the backward, sums the gradients over all processes."""
         return loss
 
 

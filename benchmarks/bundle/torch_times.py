@@ -1,6 +1,6 @@
-"""Times PyTorch's scaled_dot_product_attention for benchmarks/bundle. Reads cases from standard input, a JSON object per
-line, and prints each again with what was measured: {"op", "heads", "s", "d", "dtype", "causal", "threads", "seconds"}.
-The rate of the CPU's unit is measured right before and after each round, as `fa bench` does."""
+"""Times PyTorch's scaled_dot_product_attention for benchmarks/bundle. Reads cases from standard input, one JSON object
+per line. Prints each case again with its time: {"op", "heads", "s", "d", "dtype", "causal", "threads", "seconds"}.
+Right before and after each round, it measures the rate of the CPU's unit, as `fa bench` does."""
 
 import ctypes
 import json
@@ -11,7 +11,7 @@ import time
 import torch
 
 AGREEMENT = 0.03
-# Threads of the last call may spin for some milliseconds.
+# After a call, its threads may spin for some milliseconds.
 SETTLE_SECONDS = 0.01
 
 library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "libpeer_read_rate.so"))

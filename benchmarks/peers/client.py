@@ -50,7 +50,7 @@ def is_python(kind):
 
 
 def command_of(name, build):
-    """The command line that starts a peer. @param build  build folder of the C++ peers"""
+    """Returns the command line that starts a peer. @param build  build folder of the C++ peers"""
     kind = KINDS[name]
     if is_python(kind):
         here = os.path.dirname(os.path.abspath(__file__))
@@ -59,23 +59,23 @@ def command_of(name, build):
 
 
 def unlocking_library(build):
-    """The library to preload so that MKL takes its fast kernels."""
+    """Returns the path of the library that makes MKL take its fast kernels if it is preloaded."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libmkl_unlock.so")
 
 
 def reading_library(build):
-    """The library with which peers in Python measure how fast they read their memory."""
+    """Returns the path of the library with which peers in Python measure how fast they read their memory."""
     return os.path.join(os.path.abspath(build), "benchmarks", "libpeer_read_rate.so")
 
 
 def is_unlocked():
-    """Whether this process began with unlocking_library preloaded."""
+    """Returns whether this process began with unlocking_library preloaded."""
     return "libmkl_unlock.so" in os.environ.get(PRELOAD, "")
 
 
 def restart_unlocked(program, build, vendor):
-    """Where MKL is locked, starts this Python program again with unlocking_library preloaded. MKL asks whether it runs
-    on an Intel CPU when it is first used."""
+    """If MKL is locked, starts this Python program again with unlocking_library preloaded, because MKL checks the CPU's
+    vendor only when it is first used."""
     library = unlocking_library(build)
     if vendor == LOCKED_VENDOR and library not in os.environ.get(PRELOAD, ""):
         if not os.path.exists(library):
@@ -84,7 +84,7 @@ def restart_unlocked(program, build, vendor):
 
 
 def why_missing(name, build, vendor):
-    """Why a peer cannot be started, or None. @param vendor of the CPU, as /proc/cpuinfo has it"""
+    """Returns why a peer cannot be started, or None. @param vendor  of the CPU, as /proc/cpuinfo has it"""
     kind = KINDS[name]
     if not is_python(kind):
         program = command_of(name, build)[0]
@@ -108,8 +108,7 @@ class Peer:
         # Every library's thread pool gets this size.
         pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         environment = {**os.environ, **{pool: str(threads) for pool in pools}, **(variables or {})}
-        # PyPI's oneDNN runs CPU code through an OpenCL driver. The driver comes with oneDNN, but oneDNN does not find
-        # it.
+        # oneDNN from PyPI runs CPU code through an OpenCL driver, which comes with it but which it does not find.
         libraries = os.path.join(sys.prefix, "lib")
         if name == "onednn" and os.path.exists(driver := os.path.join(libraries, "libintelocl.so")):
             environment |= {"OCL_ICD_FILENAMES": driver, "LD_LIBRARY_PATH": libraries}

@@ -11,7 +11,7 @@ import numpy as np
 from worker import Unsupported, serve
 
 TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # of enum ggml_type
-DESCRIPTION_BYTES = 1 << 20  # for the descriptions of tensors and graph, which take less
+DESCRIPTION_BYTES = 1 << 20  # more than the descriptions of tensors and graph take
 HERE = os.path.dirname(libggml.__file__)
 FOLDER = next(path for path in (os.path.join(HERE, name) for name in ("lib", "lib64")) if os.path.isdir(path))
 

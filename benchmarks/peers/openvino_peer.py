@@ -8,7 +8,7 @@ from openvino import opset13
 
 from worker import Unsupported, serve
 
-# f16 is computed in f32: the device's hint f16 would let it compute in bf16 on CPUs without AVX512-FP16.
+# f16 is computed in f32. With the hint f16, the device could compute in bf16 on CPUs without AVX512-FP16.
 TYPES = {"f32": (openvino.Type.f32, "f32"), "bf16": (openvino.Type.bf16, "bf16"), "f16": (openvino.Type.f16, "f32")}
 
 
@@ -61,8 +61,8 @@ class OpenVinoPeer:
         return min(run() for _ in range(TRIES))
 
     def chunk(self, arrays, first, end, mask):
-        """Attention of query rows [first, end) to the keys that they see. The rows of a group of heads are rows of one
-        head."""
+        """Computes attention of query rows [first, end) to the keys that they see. The rows of a group of heads become
+        rows of one head."""
         case = self.case
         q, k, v = arrays
         keys = case["sk"] if mask is None else end
@@ -107,7 +107,7 @@ class OpenVinoPeer:
 
     @staticmethod
     def grouped(node, sizes):
-        """Keys or values for each head of a group, in the form that the device fuses."""
+        """Returns keys or values repeated for each head of a group, in the form that the device fuses."""
         batch, heads_kv, group, keys, d = sizes
         wide = opset13.broadcast(opset13.unsqueeze(node, opset13.constant([2])), opset13.constant(list(sizes)))
         return opset13.reshape(wide, opset13.constant([batch, heads_kv * group, keys, d]), False)
@@ -124,7 +124,8 @@ class OpenVinoPeer:
         np.save(f"{case['folder']}/out.npy", data.view(np.uint16) if case["dtype"] == "bf16" else data)
 
     def memory(self):
-        """Addresses and bytes of the first chunk's keys and values; without a mask this chunk is the whole case."""
+        """Returns addresses and bytes of the first chunk's keys and values. Without a mask, this chunk is the whole
+        case."""
         tensors = [self.requests[0].get_input_tensor(index) for index in (1, 2)]
         return [(tensor.data.ctypes.data, tensor.byte_size) for tensor in tensors]
 

@@ -74,7 +74,7 @@ KERNELS = {"flash": flash, "flex": flex, "zentorch": zen, "fa": own}
 
 
 def product_rate(request):
-    """GFLOP/s of a matrix product on all threads, the faster of PyTorch's and, in f32, NumPy's."""
+    """Returns the GFLOP/s of a matrix product on all threads: PyTorch's, or in f32 NumPy's if that is faster."""
     n = 1024
     a = torch.ones(n, n, dtype=torch.bfloat16 if request["dtype"] == "bf16" else torch.float32)
     products = [lambda: a @ a] if request["dtype"] == "bf16" else [lambda: a @ a, lambda: a.numpy() @ a.numpy()]

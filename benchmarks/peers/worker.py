@@ -28,7 +28,7 @@ class Unsupported(Exception):
 
 
 def time_calls(call, seconds):
-    """Seconds per call, sample by sample."""
+    """Returns seconds per call, one number per sample."""
     samples, spent, calls = [], 0.0, 1
     while not samples or spent < seconds:
         begin = time.perf_counter()
@@ -36,7 +36,7 @@ def time_calls(call, seconds):
             call()
         sample = time.perf_counter() - begin
         spent += sample
-        if sample < 20e-6:  # much longer than the clock's resolution and a call of the clock
+        if sample < 20e-6:  # long compared with a call of the clock
             calls *= 2
         else:
             samples.append(sample / calls)

@@ -56,7 +56,7 @@ def scatter_rows(
             If several rows have the same place, the last of them is stored.
         key_cache, value_cache: arrays of key's and value's types, in `form`.
         source_rows: int32 or int64 [T]; slot_mapping[t] is the place of row source_rows[t] of key and value. None means
-            of row t.
+            that row t goes to slot_mapping[t].
         form: "BnBsND" for [pages, page size, N, D], "BnNBsD" for [pages, N, page size, D], or "NZ" for [pages, N,
             D / L, page size, L] or [pages, N * D / L, page size, L].
 
