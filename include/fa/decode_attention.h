@@ -42,8 +42,8 @@ enum class Antiquant : uint8_t {
 struct DecodeAttentionArgs {
   TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
   /// Keys and values of one type: the type of q, or compressed i8, f8e4m3, f8e5m2 or i4x8. If q is i8, keys and values
-  /// are i8. An element of i4x8 has eight columns, so the last dimension is D / 8 and Dv / 8. Compressed heads have at
-  /// most 4096 columns. N % Nkv == 0. Keys and values have one of three forms:
+  /// are i8. An element of i4x8 has eight columns, so the last dimension is D / 8 and Dv / 8, and D and Dv are
+  /// multiples of 8. N % Nkv == 0. Keys and values have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor each, of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may
@@ -66,7 +66,7 @@ struct DecodeAttentionArgs {
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout, where `groups` divides the columns of a head. With block_table it is
   /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on the key and on the
-  /// column are the slowest. A scale that is not finite gives results that are not finite.
+  /// column are the slowest. With few rows, a scale for all columns that is not finite gives no finite result.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is

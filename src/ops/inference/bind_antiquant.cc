@@ -136,7 +136,7 @@ Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiq
   FA_RETURN_IF_ERROR(CheckScale(call, operand));
   bound.scale = NumbersOf(operand.scale);
   bound.groups = operand.scale.shape[3];
-  bound.per_row = operand.scale.shape[2] > 1;
+  bound.per_row = operand.scale.shape[2] > 1 || (call.paged() && operand.scale.shape[0] > 1);
   bound.paged = call.paged();
   if (operand.offset.data == nullptr) return Status::Ok();
   FA_RETURN_IF_ERROR(CheckTypeAndView(operand.offset_name, operand.offset));
@@ -169,19 +169,49 @@ Status CheckNone(const DecodeBinding& call, bool combined) {
   return Status::Ok();
 }
 
+/// Checks that the heads of i4x8 keys and values are whole elements.
+Status CheckWholeElements(const DecodeBinding& call) {
+  const int64_t size = call.QueryHeadSize();
+  if (size == 0) return Status::Ok();  // BindDense refuses the query
+  if (size % kColumnsOfI4x8 != 0) {
+    return Status::InvalidArgument(Arg("k").Has(std::to_string(size)) + " columns per head, want a multiple of " +
+                                   std::to_string(kColumnsOfI4x8) + " (" + Arg("k", ".dtype") + " is i4x8)");
+  }
+  const int64_t elements = size / kColumnsOfI4x8;
+  const std::string of_head =
+      " (a head of " + std::to_string(size) + " columns, " + std::to_string(kColumnsOfI4x8) + " per element)";
+  for (size_t i = 0; i < call.args.k.size(); ++i) {
+    const Dims &k = call.args.k[i].shape, &v = call.args.v[i].shape;
+    const std::string name = NameInList("k", call.args.k, i);
+    if (k.rank() == 4 && k[3] != elements) {
+      return WrongSize(name.c_str(), 3, k[3], "want " + std::to_string(elements) + of_head);
+    }
+    if (k.rank() != 3 || v.rank() != 3 || !(call.axes.fused() || call.paged())) continue;
+    if (k[2] % elements != 0) {
+      return WrongSize(name.c_str(), 2, k[2], "want a multiple of " + std::to_string(elements) + of_head);
+    }
+    const int64_t heads = k[2] / elements;
+    if (heads == 0 || v[2] % heads == 0) continue;
+    return WrongSize(NameInList("v", call.args.v, i).c_str(), 2, v[2],
+                     "want a multiple of " + std::to_string(heads) + " (heads of " + Arg("k") + ")");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
+
+Status CheckCompressed(const DecodeBinding& call) {
+  for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      FA_RETURN_IF_ERROR(CheckView(NameInList(list, tensors, i).c_str(), tensors[i]));
+    }
+  }
+  return call.args.k[0].dtype == DType::kI4x8 ? CheckWholeElements(call) : Status::Ok();
+}
 
 Status BindAntiquant(DecodeBinding& call) {
   const DecodeAttentionArgs& args = call.args;
   if (!call.bound.storage.quantized) return CheckNone(call, /*combined=*/false);
-  const tiling::AttentionProblem& problem = call.bound.attention.problem;
-  for (const auto& [name, columns] : {std::pair{"k", problem.d}, std::pair{"v", problem.dv}}) {
-    if (columns > kMostNumbers) {
-      return Status::InvalidArgument(Arg(name).Has(std::to_string(columns)) + " columns per head, want at most " +
-                                     std::to_string(kMostNumbers) + " (" + Arg("k", ".dtype") + " is " +
-                                     Name(args.k[0].dtype) + ")");
-    }
-  }
   if (args.antiquant_scale.data != nullptr) {
     FA_RETURN_IF_ERROR(CheckNone(call, /*combined=*/true));
     return BindCombined(call);
@@ -191,6 +221,7 @@ Status BindAntiquant(DecodeBinding& call) {
     return Status::InvalidArgument(Arg("antiquant_scale").Says("missing (") + Arg("k", ".dtype") + " is " +
                                    Name(args.k[0].dtype) + ")");
   }
+  const tiling::AttentionProblem& problem = call.bound.attention.problem;
   KeyStorage& storage = call.bound.storage;
   FA_RETURN_IF_ERROR(
       BindOperand(call, {"k", "k_scale", "k_offset", args.k_scale, args.k_offset, problem.d}, storage.k_antiquants));

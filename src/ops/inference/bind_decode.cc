@@ -22,8 +22,6 @@ namespace {
 
 using core::kernels::IsCompressed;
 
-constexpr int64_t kColumnsOfI4x8 = 8;
-
 Status CheckCounts(const DecodeBinding& call) {
   const size_t tensors = call.args.k.size();
   if (tensors == 0) return Status::InvalidArgument(Arg("k").Says("missing"));
@@ -110,28 +108,6 @@ std::vector<TensorView> WithColumns(std::span<const TensorView> tensors) {
     }
   }
   return columns;
-}
-
-/// Checks what only compressed keys and values need: their number of columns.
-Status CheckCompressed(const DecodeBinding& call) {
-  const DType dtype = call.args.k[0].dtype;
-  for (const auto& [list, tensors] : {std::pair{"k", call.args.k}, std::pair{"v", call.args.v}}) {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      FA_RETURN_IF_ERROR(CheckView(NameInList(list, tensors, i).c_str(), tensors[i]));
-    }
-  }
-  const int64_t size = call.axes.fused() ? 0 : call.args.q.shape[call.axes.dim];
-  const TensorView& k = call.args.k[0];
-  if (dtype == DType::kI4x8 && size > 0 && k.shape.rank() == 4 && k.shape[3] != size / kColumnsOfI4x8) {
-    return WrongSize("k", 3, k.shape[3],
-                     "want " + std::to_string(size / kColumnsOfI4x8) + " (a head of " + std::to_string(size) +
-                         " columns, " + std::to_string(kColumnsOfI4x8) + " per element)");
-  }
-  if (dtype == DType::kI4x8 && size % kColumnsOfI4x8 != 0) {
-    return WrongSize("q", call.axes.dim, size,
-                     "want a multiple of " + std::to_string(kColumnsOfI4x8) + " (" + Arg("k", ".dtype") + " is i4x8)");
-  }
-  return Status::Ok();
 }
 
 void SetReadsOfKeys(DecodeBinding& call) {

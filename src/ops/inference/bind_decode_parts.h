@@ -12,6 +12,8 @@
 
 namespace fa::ops {
 
+inline constexpr int64_t kColumnsOfI4x8 = 8;  ///< columns per element of i4x8
+
 /// A decode while it is bound. Each Bind function below checks its arguments and fills in its members of `bound`.
 struct DecodeBinding {
   const DecodeAttentionArgs& args;
@@ -29,6 +31,12 @@ struct DecodeBinding {
   [[nodiscard]] bool has_rope() const { return args.q_rope.data != nullptr; }
   [[nodiscard]] bool paged() const { return args.block_table.data != nullptr; }
   [[nodiscard]] int64_t batch() const { return args.q.shape[axes.batch]; }
+  /// Returns the columns per head of the query, or 0 if BindDense refuses them.
+  [[nodiscard]] int64_t QueryHeadSize() const {
+    const int64_t extent = args.q.shape[axes.dim];
+    if (!axes.fused()) return extent;
+    return options.heads > 0 && extent % options.heads == 0 ? extent / options.heads : 0;
+  }
 };
 
 /// Returns the name of a tensor of a list in errors: "k", or "k[2]" if there are several tensors.
@@ -41,6 +49,8 @@ struct DecodeBinding {
 [[nodiscard]] Status BindKeyList(DecodeBinding& call);   ///< binds keys and values with one tensor per batch element
 [[nodiscard]] Status BindKeyPages(DecodeBinding& call);  ///< binds keys and values in pages, and block_table
 
+/// Checks the views of compressed keys and values, and that heads of i4x8 are whole elements.
+[[nodiscard]] Status CheckCompressed(const DecodeBinding& call);
 [[nodiscard]] Status BindAntiquant(DecodeBinding& call);  ///< binds scales and offsets of compressed keys and values
 
 }  // namespace fa::ops

@@ -18,12 +18,6 @@ Axes PageAxes(Layout layout, int rank) {
   return AxesOf(layout == Layout::kBSND ? Layout::kBSND : Layout::kBNSD);
 }
 
-int64_t QueryHeadSize(const DecodeBinding& call) {
-  const int64_t extent = call.args.q.shape[call.axes.dim];
-  if (!call.axes.fused()) return extent;
-  return call.options.heads > 0 && extent % call.options.heads == 0 ? extent / call.options.heads : 0;
-}
-
 Status CheckTableAndLengths(const DecodeBinding& call, int64_t page_rows) {
   const TensorView& table = call.args.block_table;
   if (table.dtype != DType::kI32) return WrongType("block_table", table.dtype, "i32");
@@ -111,7 +105,7 @@ Status BindKeyPages(DecodeBinding& call) {
     FA_RETURN_IF_ERROR(CheckSize("v", v, dim, k.shape[dim], {"k", dim}));
   }
   FA_RETURN_IF_ERROR(CheckTableAndLengths(call, page_rows));
-  const int64_t size = QueryHeadSize(call);
+  const int64_t size = call.QueryHeadSize();
   if (size == 0) {  // BindDense refuses the query
     call.k = call.v = call.args.q;
     return BindDense(call, {});

@@ -46,6 +46,13 @@ void Put(std::byte* to, DType dtype, float value) {
     case DType::kF16: return put(F16FromF32(value));
     case DType::kI8: return put(static_cast<int8_t>(value * 120));
     case DType::kI32: return put(static_cast<int32_t>(value));
+    // Codes of numbers up to 1 in size. A NaN stays NaN.
+    case DType::kF8E4M3:
+    case DType::kF8E5M2: {
+      const int sign = std::signbit(value) ? 0x80 : 0;
+      return put(static_cast<uint8_t>(std::isnan(value) ? 0x7f : sign | static_cast<int>(std::fabs(value) * 56)));
+    }
+    case DType::kI4x8: return put(static_cast<uint32_t>(static_cast<int32_t>(value * 8)) * 2654435761u);
     default: return put(value);
   }
 }
@@ -118,19 +125,21 @@ class Calls {
     constexpr int64_t kPage = 16, kPages = 10, kLength = 150, kColumns = 64;
     DecodeAttentionArgs args;
     args.q = Input(dtype, {1, heads, 1, kColumns});
-    const TensorView k = Input(dtype_kv, {kPages, 1, kPage, kColumns}), v = Input(dtype_kv, k.shape);
+    const int64_t elements = dtype_kv == DType::kI4x8 ? kColumns / 8 : kColumns;
+    const TensorView k = Input(dtype_kv, {kPages, 1, kPage, elements}), v = Input(dtype_kv, k.shape);
     args.k = {&k, 1};
     args.v = {&v, 1};
     args.lengths_kv = {&kLength, 1};
     int32_t pages[kPages];
     for (int32_t i = 0; i < kPages; ++i) pages[i] = kPages - 1 - i;
     args.block_table = {pages, DType::kI32, {1, kPages}, {}};
-    const float scales[2] = {0x1p-7f, 0x1p-7f};
-    if (dtype_kv == DType::kI8) args.antiquant_scale = {scales, DType::kF32, {2}, {}};
+    const float scale = dtype_kv == DType::kI8 ? 0x1p-7f : dtype_kv == DType::kI4x8 ? 0x1p-3f : 1;
+    const float scales[2] = {scale, scale};
+    if (dtype_kv != dtype) args.antiquant_scale = {scales, DType::kF32, {2}, {}};
     args.out = Output(dtype, args.q.shape);
     Require(DecodeAttention(args, {.scale = 1.0f}, context_.get()));
     Keep("decode of " + std::to_string(heads) + " rows of " + Name(dtype) +
-             (dtype_kv == DType::kI8 ? " and int8 keys" : ""),
+             (dtype_kv != dtype ? std::string(" and keys of ") + Name(dtype_kv) : ""),
          dtype, args.out);
   }
 
@@ -181,7 +190,8 @@ class Calls {
     }
     std::vector<std::byte>& bytes = memory_.emplace_back(static_cast<size_t>(rows * stride * size));
     const auto of = static_cast<uint32_t>(memory_.size());
-    const float nan = dtype == DType::kI8 || dtype == DType::kI32 ? 1 : __builtin_nanf("");
+    const bool integers = dtype == DType::kI8 || dtype == DType::kI4x8 || dtype == DType::kI32;
+    const float nan = integers ? 1 : __builtin_nanf("");
     for (int64_t i = 0; i < rows * stride; ++i) {
       Put(&bytes[static_cast<size_t>(i * size)], dtype, values && i % stride < shape[last] ? Value(of, i) : nan);
     }
@@ -215,7 +225,9 @@ std::vector<CheckedOutput> CheckedOutputs(Isa isa) {
     calls.Dense(dtype, 64, 64, /*features=*/false);
     if (dtype != DType::kF16) calls.Dense(dtype, 72, 40, /*features=*/true);
     for (const int64_t heads : {1, 2, 4, 8}) calls.Decode(dtype, dtype, heads);
-    calls.Decode(dtype, DType::kI8, 4);
+    for (const DType compressed : {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8}) {
+      for (const int64_t heads : {1, 4, 8}) calls.Decode(dtype, compressed, heads);
+    }
     calls.Indexer(dtype);
   }
   calls.Int8(DType::kF16);

@@ -7,28 +7,17 @@
 
 #include "ops/inference/decode/compressed_number.h"
 #include "support/cases/random_values.h"
-#include "support/compare/agrees.h"
-#include "support/compare/tolerance.h"
-#include "support/execution/contexts.h"
 
 namespace fa::test {
 namespace {
-
-using ::testing::AssertionFailure;
-using ::testing::AssertionResult;
-using ::testing::AssertionSuccess;
 
 Layout OutLayout(Layout layout) { return layout == Layout::kBNSD_BSND ? Layout::kBSND : layout; }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Returns the head to which `row` belongs. Rows are counted in the order [sequence][head][row].
-int64_t HeadOfRow(const reference::Problem& p, int64_t row) {
-  for (int64_t b = 0;; ++b) {
-    const int64_t rows = p.heads * p.lengths.sq[b];
-    if (row < rows) return row / p.lengths.sq[b];
-    row -= rows;
-  }
+bool IsPerToken(Quantization kind) { return kind == Quantization::kPerToken || kind >= Quantization::kPerTokenAndHead; }
+bool IsPerHead(Quantization kind) {
+  return kind == Quantization::kPerChannel || kind == Quantization::kPerHead || kind >= Quantization::kPerGroup;
 }
 
 }  // namespace
@@ -40,6 +29,15 @@ DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vect
   c.dense.heads_kv = heads_kv;
   c.dense.d = c.dense.dv = 24;
   c.dense.lengths = {std::vector<int64_t>(sk.size(), sq), std::move(sk)};
+  return c;
+}
+
+DecodeCase MakeCompressedCase(DType format, Quantization kind, int64_t group, std::vector<int64_t> sk, DType dtype) {
+  DecodeCase c = MakeDecodeCase(2 * group, 2, 1, std::move(sk), dtype);
+  c.dense.d = c.dense.dv = 64;
+  c.format = format;
+  c.quantization = kind;
+  c.combined = false;
   return c;
 }
 
@@ -200,7 +198,7 @@ void DecodeProblem::MakeNumbers() {
   const ForwardCase& d = case_.dense;
   const Quantization kind = case_.quantization;
   const bool paged = !pages_.empty();
-  const bool token = kind == Quantization::kPerToken || kind >= Quantization::kPerTokenAndHead;
+  const bool token = IsPerToken(kind), page = kind == Quantization::kPerPage;
   const auto make = [&](const Dims& shape, int side) {
     // The elements of k_scale have gaps between them.
     Dims stride = DenseStride(shape);
@@ -212,7 +210,6 @@ void DecodeProblem::MakeNumbers() {
     const int64_t columns = token ? d.max_sk() + case_.spare_k : d.d, rows = token ? d.batch() : d.heads_kv;
     return make(kind == Quantization::kPerTensor ? Dims{2} : Dims{2, rows, columns}, 0);
   }
-  const bool head = kind != Quantization::kPerTensor && kind != Quantization::kPerToken;
   for (const int side : {0, 1}) {
     const int64_t columns = side == 0 ? d.d : d.dv;
     const int64_t groups = kind == Quantization::kPerChannel ? columns
@@ -221,15 +218,9 @@ void DecodeProblem::MakeNumbers() {
                                : 1;
     const int64_t pages = std::accumulate(pages_.begin(), pages_.end(), int64_t{3},
                                           [](int64_t sum, const auto& of) { return sum + std::ssize(of); });
-    make({!token  ? 1
-          : paged ? pages
-                  : d.batch(),
-          head ? d.heads_kv : 1,
-          !token  ? 1
-          : paged ? case_.page_rows
-                  : d.max_sk() + case_.spare_k,
-          groups},
-         side);
+    const int64_t keys = !paged ? d.max_sk() + case_.spare_k : page ? 1 : case_.page_rows;
+    const bool varies = token || page;
+    make({!varies ? 1 : paged ? pages : d.batch(), IsPerHead(kind) ? d.heads_kv : 1, varies ? keys : 1, groups}, side);
   }
 }
 
@@ -243,7 +234,7 @@ int64_t DecodeProblem::NumberAt(bool values, int64_t b, int64_t n, int64_t j, in
   }
   const bool paged = !pages_.empty();
   const int64_t columns = values ? case_.dense.dv : case_.dense.d;
-  const int64_t at[] = {paged && shape[2] > 1 ? pages_[b][j / case_.page_rows] : b, n, paged ? j % case_.page_rows : j,
+  const int64_t at[] = {paged ? pages_[b][j / case_.page_rows] : b, n, paged ? j % case_.page_rows : j,
                         x / (columns / shape[3])};
   int64_t offset = 0;
   for (int dim = 0; dim < 4; ++dim) offset += shape[dim] == 1 ? 0 : at[dim] * stride[dim];
@@ -271,15 +262,16 @@ void DecodeProblem::Quantize(bool values) {
         for (int64_t x = 0; x < size; ++x) {
           const int64_t at = NumberAt(values, b, n, j, x);
           // A number depends on its index in a tensor without pages, so it is the same however keys lie.
-          const bool token =
-              case_.quantization == Quantization::kPerToken || case_.quantization >= Quantization::kPerTokenAndHead;
-          const bool head =
-              case_.quantization != Quantization::kPerTensor && case_.quantization != Quantization::kPerToken;
+          const bool token = IsPerToken(case_.quantization), page = case_.quantization == Quantization::kPerPage;
           const int64_t groups =
               case_.combined ? (case_.quantization == Quantization::kPerChannel ? size : 1) : scales.shape()[3];
-          const double uniform = RandomUniform(
-              d.seed, Tag::kSlopes,
-              {values, token ? d.first_sequence + b : 0, head ? n : 0, token ? j : 0, x / (size / groups)});
+          const double uniform =
+              RandomUniform(d.seed, Tag::kSlopes,
+                            {values, token || page ? d.first_sequence + b : 0, IsPerHead(case_.quantization) ? n : 0,
+                             token  ? j
+                             : page ? j / case_.page_rows
+                                    : 0,
+                             x / (size / groups)});
           const double scale = RoundTo(case_.antiquant_dtype, (0.005 + 0.02 * uniform) * unit);
           const double offset = case_.antiquant_offset ? RoundTo(case_.antiquant_dtype, (30 * uniform - 11)) : 0;
           scales.Set(at, scale);
@@ -403,60 +395,5 @@ Snapshot DecodeProblem::TakeSnapshot() const {
   snapshot.Allow(lse_.tensor);
   return snapshot;
 }
-
-AssertionResult MatchesReference(const DecodeProblem& problem, const reference::ForwardResult& want) {
-  const DecodeCase& c = problem.decode_case();
-  const ForwardOutputs got = problem.Outputs();
-  // If queries are bf16, the operands of products with compressed keys and values may be rounded to bf16.
-  const bool rounds = c.quantization != Quantization::kNone && c.dense.dtype == DType::kBF16;
-  const ForwardTolerance tolerance(problem.values(), want, c.dense.dtype, rounds ? 0x1p-9 : 0);
-  const auto differs = [&](const char* what, size_t at, double is, double wanted, double allowed) {
-    if (Agrees(is, wanted, allowed)) return AssertionSuccess();
-    return AssertionFailure() << what << "[" << at << "] = " << is << ", want " << wanted << " +- " << allowed << "\n "
-                              << c;
-  };
-  for (size_t x = 0; x < want.out.size(); ++x) {
-    const auto at = static_cast<int64_t>(x);
-    const int64_t row = at / c.dense.dv, column = at % c.dense.dv;
-    double wanted = want.out[x], allowed = want.magnitudes.keys[row] == 0 ? 0 : tolerance.Out(row, at);
-    if (c.int8_out) {
-      const int64_t head = HeadOfRow(problem.values(), row);
-      allowed = problem.output_scales().Tolerance(wanted, allowed, head, column);
-      wanted = problem.output_scales().Quantized(wanted, head, column);
-    }
-    if (auto result = differs("out", x, got.out[x], wanted, allowed); !result) return result;
-  }
-  for (size_t x = 0; x < want.lse.size(); ++x) {
-    const double allowed = want.magnitudes.keys[x] == 0 ? 0 : tolerance.Lse(static_cast<int64_t>(x));
-    if (auto result = differs("lse", x, got.lse[x], want.lse[x], allowed); !result) return result;
-  }
-  for (size_t x = 0; x < got.tail.size(); ++x) {
-    if (auto result = differs("tail", x, got.tail[x], 0, 0); !result) return result;
-  }
-  return AssertionSuccess();
-}
-
-AssertionResult RunsLikeTheReference(const DecodeProblem& problem) {
-  const reference::ForwardResult want = reference::Forward(problem.values());
-  for (const Isa isa : IsaLevels()) {
-    const Snapshot before = problem.TakeSnapshot();
-    before.Forget();
-    const Status status = problem.Run(ContextOf(isa));
-    AssertionResult result = status.ok() ? MatchesReference(problem, want) : AssertionFailure() << status.message();
-    if (result && before.FirstChange() >= 0) result = AssertionFailure() << "a buffer was overwritten";
-    if (!result) return result << "\n " << problem.decode_case() << ", " << IsaName(isa);
-  }
-  return AssertionSuccess();
-}
-
-AssertionResult RunsLikeTheReference(const DecodeCase& c) { return RunsLikeTheReference(DecodeProblem(c)); }
-
-ForwardOutputs OutputsOf(const DecodeProblem& problem, Context* context) {
-  const Status status = problem.Run(context);
-  EXPECT_TRUE(status.ok()) << status.message() << "\n " << problem.decode_case();
-  return problem.Outputs();
-}
-
-ForwardOutputs OutputsOf(const DecodeCase& c, Context* context) { return OutputsOf(DecodeProblem(c), context); }
 
 }  // namespace fa::test

@@ -22,6 +22,7 @@ enum class Quantization : uint8_t {
   kPerChannel,
   kPerToken,
   kPerHead,
+  kPerPage,  ///< page_rows keys, in pages or not
   kPerGroup,
   kPerTokenAndHead,
   kPerTokenAndGroup,
@@ -48,6 +49,9 @@ struct DecodeCase {
 /// Returns a case with one batch element for each of the key lengths `sk`.
 [[nodiscard]] DecodeCase MakeDecodeCase(int64_t heads, int64_t heads_kv, int64_t sq, std::vector<int64_t> sk,
                                         DType dtype = DType::kF32);
+/// Returns a case of two heads of compressed keys with 64 columns.
+[[nodiscard]] DecodeCase MakeCompressedCase(DType format, Quantization kind, int64_t group, std::vector<int64_t> sk,
+                                            DType dtype);
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 
 /// The tensors of a case, in guarded buffers. Everything outside the elements in use is NaN, a mask element that drops
@@ -102,8 +106,8 @@ class DecodeProblem {
   OutputScales output_scales_;
 };
 
-/// Compares the results of a call with the reference on `problem.values()`.
-[[nodiscard]] ::testing::AssertionResult MatchesReference(const DecodeProblem& problem,
+/// Compares the results of a call at a level with the reference on `problem.values()`.
+[[nodiscard]] ::testing::AssertionResult MatchesReference(const DecodeProblem& problem, Isa isa,
                                                           const reference::ForwardResult& want);
 /// Runs the case on every level of this machine and compares it with the reference in double. Only the outputs may be
 /// written.

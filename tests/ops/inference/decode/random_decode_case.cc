@@ -44,8 +44,8 @@ void PickKeys(RandomChoices* random, DecodeCase* c) {
     c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken});
   } else {
     c->quantization = random->OneOf({Quantization::kPerTensor, Quantization::kPerChannel, Quantization::kPerToken,
-                                     Quantization::kPerHead, Quantization::kPerGroup, Quantization::kPerTokenAndHead,
-                                     Quantization::kPerTokenAndGroup});
+                                     Quantization::kPerHead, Quantization::kPerPage, Quantization::kPerGroup,
+                                     Quantization::kPerTokenAndHead, Quantization::kPerTokenAndGroup});
   }
   if (c->format == DType::kI4x8) {
     c->dense.d = (c->dense.d + 7) / 8 * 8;
