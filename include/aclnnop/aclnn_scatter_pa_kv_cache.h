@@ -10,9 +10,12 @@
 /// | cacheModeOptional | scatterModeOptional | caches |
 /// |---|---|---|
 /// | "Norm" or null | "None" or null | [pages,rows,N,D] |
-/// | "Norm" or null | "Nct" | the same; row t of key begins offsets[0] + t * strides[0] elements after key's first, of
-/// value offsets[1] + t * strides[1] | | "Norm" or null | "NHSD" | [pages,N,rows,D] | | "PA_NZ" | "None" or null |
-/// [pages,N,D/L,rows,L] or [pages,N*D/L,rows,L]; L divides D |
+/// | "Norm" or null | "Nct" | [pages,rows,N,D] |
+/// | "Norm" or null | "NHSD" | [pages,N,rows,D] |
+/// | "PA_NZ" | "None" or null | [pages,N,D/L,rows,L] or [pages,N*D/L,rows,L]; L divides D |
+///
+/// With "Nct" row t of key begins offsets[0] + t * strides[0] elements after key's first, of value offsets[1] +
+/// t * strides[1].
 ///
 /// Without elements in value, only key is written. Compressed heads (compressLens, compressSeqOffset, seqLens, key of
 /// rank 4; scatterMode "Alibi", "Rope" and "Omni") are not served.

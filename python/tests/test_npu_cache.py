@@ -3,11 +3,13 @@ them."""
 
 import inspect
 
+import numpy as np
 import pytest
 import torch
 
 import fa
 from fa import torch_npu
+from random_bytes import bits, same
 
 T, N, D, DV, PAGES, ROWS = 7, 2, 16, 8, 5, 4
 REFUSED = "compress_lens=None, compress_seq_offsets=None, seq_lens=None"
@@ -36,16 +38,6 @@ def test_signatures_are_the_devices(name):
     parameters = inspect.signature(getattr(torch_npu, name)).parameters.values()
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
     assert str(inspect.Signature(plain)) == f"({SIGNATURES[name]})"
-
-
-def bits(shape, dtype=torch.bfloat16):
-    """Returns a tensor of this type with random bytes."""
-    size = torch.empty((), dtype=dtype).element_size()
-    return torch.randint(0, 256, (*shape[:-1], shape[-1] * size), dtype=torch.uint8).view(dtype)
-
-
-def same(a, b):
-    return a.dtype == b.dtype and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
 def nz(cache, rank=5):
@@ -113,9 +105,12 @@ def test_scatter_writes_through_views():
     ({"seq_lens": torch.zeros(T)}, "seq_lens is not served"),
     ({"cache_mode": "Rope"}, 'cache_mode="Rope", want "Norm" or "PA_NZ"'),
     ({"value_cache": torch.zeros(PAGES, ROWS, N, D)}, r"value_cache.shape\[3\]=16, want 8"),
-    ({"key_cache": torch.zeros(PAGES, ROWS, N, D, dtype=torch.float16)}, "key_cache.dtype"),
-    ({"cache_mode": "PA_NZ"}, "key_cache"),
-    ({"slot_mapping": torch.zeros(T)}, "slot_mapping.dtype=f32, want i32 or i64"),
+    ({"value_cache": torch.zeros(PAGES, ROWS // 2, N, DV)}, "value_cache has 2 rows per page, want 4"),
+    ({"key_cache": torch.zeros(PAGES, ROWS, N, D).half()}, r"key_cache.dtype=float16, want float32 \(key\)"),
+    ({"cache_mode": "PA_NZ"}, r"key_cache.shape\[1\]=4, want 2 \(key.shape in chunks of 16\)"),
+    ({"slot_mapping": torch.zeros(T)}, "slot_mapping.dtype=float32, want int32 or int64"),
+    ({"slot_mapping": torch.zeros(T, dtype=torch.int16)}, "slot_mapping.dtype=int16, want int32 or int64"),
+    ({"compress_seq_offsets": torch.zeros(T)}, "compress_seq_offsets is not served"),
 ])
 def test_a_refused_scatter_writes_nothing(change, message):
     caches = torch.full((PAGES, ROWS, N, D), -7.0), torch.full((PAGES, ROWS, N, DV), -7.0)
@@ -127,9 +122,10 @@ def test_a_refused_scatter_writes_nothing(change, message):
         "slot_mapping": torch.tensor(SLOTS),
         "cache_mode": "Norm",
     }
+    arguments |= {name: value - 7 if name in ("key_cache", "value_cache") else value for name, value in change.items()}
     with pytest.raises(ValueError, match=message):
-        torch_npu.npu_scatter_pa_kv_cache(**{**arguments, **change})
-    assert all((cache == -7).all() for cache in caches)
+        torch_npu.npu_scatter_pa_kv_cache(**arguments)
+    assert (arguments["key_cache"] == -7).all() and (arguments["value_cache"] == -7).all()
 
 
 def gathered(cache, table, lengths, offsets, rows):
@@ -197,58 +193,59 @@ def test_a_refused_gather_writes_nothing():
     assert (rows == -7).all()
 
 
-def selected(k_rope, kv, table, status, indices, full_rope, full_kv, full_table, kv_lengths, q_lengths, block):
-    """Computes the expected results by a loop over the lists, in their order."""
-    k_rope, kv, status = k_rope.clone(), kv.clone(), status.clone()
-    batch, queries, heads, k = indices.shape
-    lengths = torch.zeros(batch, queries, heads, dtype=torch.int32)
-    for b, s, h in ((b, s, h) for b in range(batch) for s in range(queries) for h in range(heads)):
-        keys = kv_lengths[b] - (q_lengths[b] - 1 - s) if s < q_lengths[b] else 0
-        blocks, place, own = -(-max(keys, 0) // block), 0, table[(b * queries + s) * heads + h]
-        status[b, s, h] = -1
-        for entry in indices[b, s, h].tolist():
-            if entry < 0:
-                break
-            if entry >= blocks:
-                continue
-            for i in range(min(block, keys - entry * block)):
-                source, to = entry * block + i, place * block + i
-                for full, own_cache in ((full_rope, k_rope), (full_kv, kv)):
-                    page = full[full_table[b][source // full.shape[1]]]
-                    own_cache[own[to // own_cache.shape[1]], to % own_cache.shape[1]] = page[source % full.shape[1]]
-                lengths[b, s, h] += 1
-            status[b, s, h, place] = entry
-            place += 1
-        status[b, s, h, k] = lengths[b, s, h]
-    return k_rope, kv, status, lengths.flatten()
+@pytest.mark.parametrize(("change", "message"), [
+    ({"block_tables": torch.zeros(2, 2)}, "block_tables.dtype=float32, want int32 or int64"),
+    ({"seq_lens": torch.zeros(2, dtype=torch.float64)}, "seq_lens.dtype=float64, want int32 or int64"),
+    ({"seq_offset": torch.zeros(2, dtype=torch.uint16)}, "seq_offset.dtype=uint16, want int32 or int64"),
+])
+def test_a_gather_wants_integers(change, message):
+    cache, rows = torch.zeros(PAGES, ROWS, N, D), torch.full((2, 9, N, D), -7.0)
+    integers = {"block_tables": torch.zeros(2, 2).int(), "seq_lens": torch.ones(2).int()}
+    with pytest.raises(ValueError, match=message):
+        torch_npu.npu_gather_pa_kv_cache(cache, cache, **{**integers, **change}, key=rows[0], value=rows[1])
+    assert (rows == -7).all()
 
 
-@pytest.mark.parametrize("block", [1, 3, 4])
-@pytest.mark.parametrize("tnd", [False, True])
-def test_gather_selection_follows_the_lists(block, tnd):
-    batch, queries, heads, k, pages = 2, 3, 1, 6, 6
-    table = torch.randperm(batch * queries * heads * pages).view(-1, pages).int()
-    full_table, kv_lengths, q_lengths = torch.randperm(20).view(2, 10).int(), [37, 18], [3, 2]
-    buffers = bits((36, 4, 16)), bits((36, 4, 32)), table, torch.zeros(batch, queries, heads, k + 1, dtype=torch.int32)
-    indices = torch.randint(0, 14, (batch, queries, heads, k)).int()
-    indices[0, 1, 0, 4] = -1  # ends the list
-    indices[1, 0, 0, 1] = 99  # is skipped
-    full = bits((20, 4, 16)), bits((20, 4, 32))
-    want = selected(*buffers, indices, *full, full_table, kv_lengths, q_lengths, block)
-    lengths = torch.tensor(kv_lengths, dtype=torch.int32), torch.tensor(q_lengths, dtype=torch.int32)
-    lists, states = (t.flatten(0, 1) if tnd else t for t in (indices, buffers[3]))
-    got = torch_npu.npu_gather_selection_kv_cache_functional(
-        *buffers[:3], states, lists, *full, full_table, *lengths, selection_topk_block_size=block
-    )
-    assert same(got[0], want[0]) and same(got[1], want[1]) and torch.equal(got[2], table)
-    assert torch.equal(got[3].view(want[2].shape), want[2]) and torch.equal(got[4], want[3])
-    written = [t.clone() for t in (*buffers[:3], states)]
-    full_table[1, 3] = 20
-    with pytest.raises(ValueError, match=r"full_kv_block_table\[1\]\[3\]=20, want 0..19"):
-        torch_npu.npu_gather_selection_kv_cache(
-            *written, torch.full_like(lists, 12 // block), *full, full_table, *lengths, selection_topk_block_size=block
-        )
-    assert all(same(a, b) for a, b in zip(written, (*buffers[:3], states), strict=True))
+def test_samples_of_vmap_write_their_own_caches():
+    ops, samples = torch.ops.fa, 3
+    key, slots, cache = torch.randn(samples, T, N, D), torch.tensor(SLOTS), torch.zeros(samples, PAGES, ROWS, N, D)
+
+    def write(key, cache):
+        ops.scatter_rows(key, None, slots, cache, None, "BnBsND")
+        return cache * 2
+
+    got = torch.vmap(write)(key, cache)
+    want = torch.stack([scattered(torch.zeros(PAGES, ROWS, N, D), rows) for rows in key])
+    assert torch.equal(cache, want) and torch.equal(got, want * 2)
+    assert torch.vmap(write)(key[:0], cache[:0]).shape == (0, PAGES, ROWS, N, D)
+    with pytest.raises(RuntimeError, match="key_cache in place, which all samples share"):
+        torch.vmap(write, in_dims=(0, None))(key, cache[0])
+    table, lengths = torch.tensor(TABLE), torch.tensor(LENGTHS)
+    rows = torch.zeros(2, samples, 11, N, D)
+
+    def read(cache, key, value):
+        ops.gather_rows(cache, cache, table, lengths, None, key, value, "BnBsND", False)
+        return key + value
+
+    want = torch.stack([gathered(own, TABLE, LENGTHS, [0] * 3, torch.zeros(11, N, D)) for own in cache])
+    assert torch.equal(torch.vmap(read)(cache, *rows), want * 2) and torch.equal(rows, want.expand_as(rows))
+
+
+def test_backward_finds_that_a_tensor_it_needs_was_overwritten():
+    slots = torch.tensor(SLOTS)
+    cache, rows = torch.zeros(PAGES, ROWS, N, D), torch.zeros(PAGES * ROWS, N, D)
+    table, lengths = torch.arange(PAGES)[None].int(), torch.tensor([PAGES * ROWS])
+    writes = [
+        (cache, lambda: torch_npu.npu_scatter_pa_cache(torch.ones(T, N, D), slots, key_cache=cache)),
+        (cache, lambda: torch.ops.fa.scatter_rows(torch.ones(T, N, D), None, slots, cache, None, "BnBsND")),
+        (cache, lambda: fa.scatter_rows(torch.ones(T, N, D), None, slots, cache)),
+        (rows, lambda: torch_npu.npu_gather_pa_kv_cache(cache, cache, table, lengths, rows, torch.zeros_like(rows))),
+    ]
+    for written, write in writes:
+        product = (written * torch.ones(written.shape, requires_grad=True)).sum()
+        write()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
 
 
 def test_operators_pass_opcheck():
@@ -285,6 +282,48 @@ def test_functions_of_arrays_agree():
     assert torch.equal(rows, gathered(cache, TABLE, LENGTHS, [0] * 3, torch.empty(11, N, D))) and same(rows, values)
     more, _ = fa.gather_rows(cache.numpy(), cache.numpy(), table.numpy(), lengths.numpy(), rows=13)
     assert torch.equal(torch.from_numpy(more), torch.cat([rows, torch.zeros(2, N, D)]))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "float64", ">f4", "complex64"])
+def test_arrays_of_any_type(dtype):
+    key = bits((T, N, D), torch.int64).numpy().view(dtype)[..., :D]
+    cache, slots = np.zeros((PAGES, ROWS, N, D), dtype), np.array(SLOTS)
+    fa.scatter_rows(key, None, slots, cache)
+    assert all(cache[slot // ROWS, slot % ROWS].tobytes() == key[t].tobytes() for t, slot in enumerate(SLOTS) if t > 1)
+    rows, _ = fa.gather_rows(cache, cache, np.array(TABLE), np.array(LENGTHS), rows=13)
+    assert rows.dtype == dtype and rows[0].tobytes() == cache[2, 0].tobytes() and not rows[11:].any()
+    with pytest.raises(ValueError, match=r"key_cache.dtype=int8, want .* \(key\)"):
+        fa.scatter_rows(key, None, slots, cache.view("int8"))
+
+
+def test_arrays_of_places_hold_integers():
+    cache, slots, table, lengths = np.zeros((PAGES, ROWS, N, D)), np.array(SLOTS), np.array(TABLE), np.array(LENGTHS)
+    for name, call in (
+        ("slot_mapping", lambda: fa.scatter_rows(cache[0], None, slots[:4].astype("float64"), cache)),
+        ("source_rows", lambda: fa.scatter_rows(cache[0], None, slots, cache, source_rows=slots.astype("uint64"))),
+        ("block_table", lambda: fa.gather_rows(cache, cache, table.astype("int16"), lengths)),
+        ("seq_lens", lambda: fa.gather_rows(cache, cache, table, lengths.astype("float16"))),
+        ("seq_offset", lambda: fa.gather_rows(cache, cache, table, lengths, seq_offset=lengths.astype("int8"))),
+    ):
+        with pytest.raises(ValueError, match=rf"{name}.dtype=\w+, want int32 or int64"):
+            call()
+
+
+def test_arrays_of_eight_bits_of_pytorch():
+    key, cache = bits((T, N, D), torch.float8_e5m2), torch.zeros(PAGES, ROWS, N, D).to(torch.float8_e5m2)
+    want = scattered(cache, key)
+    fa.scatter_rows(key, None, torch.tensor(SLOTS), cache)
+    assert same(cache, want)
+    rows, _ = fa.gather_rows(cache, cache, torch.tensor(TABLE), torch.tensor(LENGTHS), rows=13)
+    assert same(rows[:11], gathered(cache, TABLE, LENGTHS, [0] * 3, rows[:11]))
+    assert not rows[11:].view(torch.uint8).any()
+
+
+def test_attention_update_wants_lists():
+    with pytest.raises(TypeError, match="lse: want a list of Tensors, got Tensor"):
+        torch_npu.npu_attention_update(torch.zeros(2, 3), [torch.zeros(3, 2)] * 2, 0)
+    with pytest.raises(TypeError, match="local_out: want a list of Tensors, got Tensor"):
+        torch_npu.npu_attention_update([torch.zeros(3)] * 2, torch.zeros(2, 3, 2), 0)
 
 
 def test_merge_by_lse_of_arrays_and_its_empty_rows():

@@ -268,6 +268,29 @@ def test_paged_attention_writes_its_output():
             torch_npu._npu_paged_attention(*wrong)
 
 
+@pytest.mark.parametrize("layout", ["BNSD", "TND", "pages"])
+@pytest.mark.parametrize("sink", [None, torch.zeros(2)])
+def test_the_lse_of_rows_without_keys_is_positive_infinity(layout, sink):
+    q, k = torch.randn(2, 2, 3, 8), torch.randn(2, 2, 8, 8)
+    rows, keys = (t.transpose(1, 2).flatten(0, 1) for t in (q, k))
+    inputs, call = {
+        "BNSD": ((q, k, k), {"actual_seq_kvlen": [0, 5]}),
+        "TND": ((rows, keys, keys), {"actual_seq_qlen": [3, 6], "actual_seq_kvlen": [0, 8]}),
+        "pages": ((rows, *[keys.view(4, 4, 16)] * 2), {  # the last row belongs to no sequence
+            "actual_seq_qlen": [3, 5], "actual_seq_kvlen": [0, 5],
+            "block_table": torch.arange(4).view(2, 2).int(), "block_size": 4, "num_key_value_heads": 2,
+        }),
+    }[layout]
+    out, lse = torch_npu.npu_fused_infer_attention_score_v2(
+        *inputs, num_query_heads=2, input_layout="BNSD" if layout == "BNSD" else "TND", learnable_sink=sink,
+        return_softmax_lse=True, **call,
+    )
+    rows = lse[..., 0].transpose(1, 2).flatten(0, 1) if layout == "BNSD" else lse[..., 0]
+    empty = torch.arange(6) < 3
+    empty[5] |= layout == "pages"
+    assert torch.equal(rows, torch.where(empty[:, None], torch.inf, rows)) and rows[~empty].isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_update_merges_parts(dtype):
     q, k, v = random_qkv(sq=4)
@@ -277,7 +300,7 @@ def test_attention_update_merges_parts(dtype):
         for a, b in zip(cuts, cuts[1:], strict=False)
     ]
     lse = [part[1].flatten() for part in parts]
-    lse[1] = -lse[1]  # the device returns inf for a row without keys
+    assert torch.isposinf(lse[1]).all()
     outs = [part[0].flatten(0, 2).to(dtype) for part in parts]
     out, whole = torch_npu.npu_attention_update(lse, outs, 1)
     want, want_lse = fused(q, k, v, actual_seq_lengths_kv=[S], softmax_lse_flag=True)

@@ -1,6 +1,7 @@
 // aclnnScatterPaKvCache and aclnnScatterPaCache -> fa::PlanScatterRows.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,11 +63,19 @@ Result<CacheForm> FormOf(const ScatterModes& modes) {
       (*form == CacheForm::kNZ ? "\"None\" (cacheMode \"PA_NZ\")" : "\"None\", \"Nct\" or \"NHSD\""));
 }
 
-/// Returns how many elements of memory follow the first element of a tensor, as far as the program said.
-int64_t ExtentOf(const aclTensor& tensor) {
-  const Dims stride = tensor.stride.empty() ? DenseStride(tensor.shape) : tensor.stride;
+/// Adds the distance between the first and the last element of a dimension. Returns whether the sum fits into 63 bits.
+bool AddReach(int64_t size, int64_t stride, int64_t* sum) {
+  int64_t reach = 0;
+  return !__builtin_mul_overflow(size - 1, stride, &reach) && !__builtin_add_overflow(*sum, reach, sum);
+}
+
+/// Returns how many elements of memory follow the first element of a tensor, as far as the program said. Returns
+/// nothing for a tensor that has no elements, or that is refused elsewhere.
+std::optional<int64_t> ExtentOf(const aclTensor& tensor, const Dims& stride) {
   int64_t last = 1;
-  for (int i = 0; i < tensor.shape.rank(); ++i) last += std::max<int64_t>(tensor.shape[i] - 1, 0) * stride[i];
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    if (tensor.shape[i] < 1 || stride[i] < 0 || !AddReach(tensor.shape[i], stride[i], &last)) return std::nullopt;
+  }
   return std::max(last, tensor.storage_elements - tensor.offset);
 }
 
@@ -79,22 +88,22 @@ Status MoveRows(const char* name, const aclTensor* handle, const std::vector<int
     return Status::InvalidArgument(std::string(strides.size() <= i ? "strides" : "offsets") +
                                    ": want one entry for key and one for value (scatterMode \"Nct\")");
   }
+  Dims own = tensor->stride.empty() ? DenseStride(tensor->shape) : tensor->stride;
+  const std::optional<int64_t> extent = ExtentOf(*tensor, own);
+  if (!extent) return Status::Ok();
   const std::string at = "[" + std::to_string(i) + "]=";
-  const int64_t extent = ExtentOf(*tensor), offset = offsets[i], stride = strides[i];
-  if (offset < 0 || offset > extent) {
-    return Status::InvalidArgument("offsets" + at + std::to_string(offset) + ", want 0.." + std::to_string(extent) +
-                                   " (elements of " + name + ")");
+  const int64_t offset = offsets[i], stride = strides[i];
+  if (offset < 0 || offset >= *extent) {
+    return Status::InvalidArgument("offsets" + at + std::to_string(offset) + ", want 0.." +
+                                   std::to_string(*extent - 1) + " (elements of " + name + ")");
   }
-  const Dims dense = tensor->stride.empty() ? DenseStride(tensor->shape) : tensor->stride;
-  const int64_t rows = tensor->shape[0];
-  int64_t end = 0;  // past the last element of the last row
-  const bool counts = stride >= 0 && !__builtin_mul_overflow(stride, std::max<int64_t>(rows - 1, 0), &end) &&
-                      !__builtin_add_overflow(end, offset + 1, &end);
-  for (int dim = 1; dim < 3; ++dim) end += counts ? std::max<int64_t>(tensor->shape[dim] - 1, 0) * dense[dim] : 0;
-  const bool empty = rows == 0 || tensor->shape[1] == 0 || tensor->shape[2] == 0;
-  if (!counts || (!empty && end > extent)) {
+  own[0] = stride;
+  int64_t end = offset + 1;  // past the last element of the last row
+  bool counts = stride >= 0;
+  for (int dim = 0; dim < 3 && counts; ++dim) counts = AddReach(tensor->shape[dim], own[dim], &end);
+  if (!counts || end > *extent) {
     return Status::InvalidArgument("strides" + at + std::to_string(stride) + ", want rows inside the " +
-                                   std::to_string(extent) + " elements of " + name);
+                                   std::to_string(*extent) + " elements of " + name);
   }
   operation->Move(member, offset, stride);
   return Status::Ok();
@@ -127,9 +136,10 @@ aclnnStatus PrepareScatter(const ScatterTensors& tensors, const ScatterModes& mo
     operation->Output("valueCacheRef", tensors.value_cache, caches, &Args::value_cache);
   } else {
     operation->Ignored("value", tensors.value);
-    operation->Ignored("valueCacheRef", tensors.value_cache);
+    operation->Ignored("valueCacheRef", tensors.value_cache, /*output=*/true);
   }
-  Status status = CheckSameType("key", tensors.key, "keyCacheRef", tensors.key_cache);
+  Status status = operation->status();
+  if (status.ok()) status = CheckSameType("key", tensors.key, "keyCacheRef", tensors.key_cache);
   if (status.ok() && has_value) status = CheckSameType("value", tensors.value, "valueCacheRef", tensors.value_cache);
   if (status.ok()) status = ReadNct(tensors, modes, has_value, operation.get());
   if (!status.ok()) return Report(status);

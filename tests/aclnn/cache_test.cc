@@ -1,15 +1,15 @@
-// Tests the device's AttentionUpdate, and its operators that scatter and gather rows of caches.
+// Tests the device's operators that scatter and gather rows of caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aclnn/calls/face_call.h"
-#include "aclnnop/aclnn_attention_update.h"
+#include "aclnn/calls/run_phases.h"
 #include "aclnnop/aclnn_gather_pa_kv_cache.h"
 #include "aclnnop/aclnn_scatter_pa_cache.h"
 #include "aclnnop/aclnn_scatter_pa_kv_cache.h"
@@ -20,81 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 
 char* Text(const char* text) { return const_cast<char*>(text); }
-
-/// Runs both phases of an operator: `plan`, then `execute`.
-template <typename Plan, typename Execute>
-aclError RunPhases(Plan plan, Execute execute) {
-  uint64_t size = 0;
-  aclOpExecutor* executor = nullptr;
-  if (const aclnnStatus status = plan(&size, &executor); status != ACLNN_SUCCESS) return status;
-  std::vector<unsigned char> workspace(size);
-  if (const aclnnStatus status = execute(workspace.data(), size, executor, nullptr); status != 0) return status;
-  return aclrtSynchronizeStream(nullptr);
-}
-
-class AttentionUpdate : public ::testing::Test {
- protected:
-  aclError Run(int64_t update_type = 1) {
-    // Destroying a list destroys its tensors.
-    const auto tensor = [](std::vector<float>& values, const std::vector<int64_t>& shape) {
-      return aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, shape.data(),
-                             shape.size(), values.data());
-    };
-    const aclTensor* const lses[] = {tensor(lse_[0], {3}), tensor(lse_[1], {3})};
-    const aclTensor* const outs[] = {tensor(parts_[0], {3, 2}), tensor(parts_[1], second_shape_)};
-    aclTensorList* lse = aclCreateTensorList(lses, 2);
-    aclTensorList* parts = aclCreateTensorList(outs, 2);
-    aclTensor* out = handles_.Tensor(out_.data(), ACL_FLOAT, {3, 2});
-    aclTensor* lse_out = with_lse_ ? handles_.Tensor(lse_out_.data(), ACL_FLOAT, {3}) : nullptr;
-    const aclError status = RunPhases(
-        [&](uint64_t* size, aclOpExecutor** executor) {
-          return aclnnAttentionUpdateGetWorkspaceSize(no_list_ ? nullptr : lse, parts, update_type, out, lse_out, size,
-                                                      executor);
-        },
-        aclnnAttentionUpdate);
-    aclDestroyTensorList(lse);
-    aclDestroyTensorList(parts);
-    return status;
-  }
-
-  Handles handles_;
-  std::vector<std::vector<float>> lse_ = {{0, INFINITY, -INFINITY}, {1, 2, INFINITY}};
-  std::vector<std::vector<float>> parts_ = {{1, 2, NAN, NAN, NAN, NAN}, {3, 4, 5, 6, NAN, NAN}};
-  std::vector<float> out_ = std::vector<float>(6, -7), lse_out_ = std::vector<float>(3, -7);
-  std::vector<int64_t> second_shape_ = {3, 2};
-  bool with_lse_ = true, no_list_ = false;
-};
-
-TEST_F(AttentionUpdate, MergesAndGivesRowsWithoutKeysAnLseOfInfinity) {
-  ASSERT_EQ(Run(), ACL_SUCCESS) << aclGetRecentErrMsg();
-  const double weight = 1 / (1 + std::exp(-1.0));  // the second part's weight in row 0
-  EXPECT_NEAR(out_[0], 1 + 2 * weight, 16 * 0x1p-24);
-  EXPECT_NEAR(lse_out_[0], 1 + std::log(1 + std::exp(-1.0)), 16 * 0x1p-24);
-  EXPECT_EQ(std::vector<float>(out_.begin() + 2, out_.end()), (std::vector<float>{5, 6, 0, 0}));
-  EXPECT_EQ(lse_out_[1], 2.0F);
-  EXPECT_EQ(lse_out_[2], INFINITY);
-}
-
-TEST_F(AttentionUpdate, LseOutIsNullExactlyWithType0) {
-  EXPECT_EQ(Run(0), ACLNN_ERR_PARAM_INVALID);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lseOut: given"));
-  EXPECT_EQ(Run(2), ACLNN_ERR_PARAM_INVALID);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("updateType=2, want 0 or 1"));
-  with_lse_ = false;
-  EXPECT_EQ(Run(1), ACLNN_ERR_PARAM_INVALID);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lseOut: missing"));
-  EXPECT_EQ(out_, std::vector<float>(6, -7));
-  EXPECT_EQ(Run(0), ACL_SUCCESS) << aclGetRecentErrMsg();
-}
-
-TEST_F(AttentionUpdate, NamesTheIndexOfAPartThatDoesNotFit) {
-  second_shape_ = {2, 3};
-  EXPECT_EQ(Run(), ACLNN_ERR_PARAM_INVALID);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("localOut[1].shape[0]=2, want 3 (localOut[0].shape[0])"));
-  no_list_ = true;
-  EXPECT_EQ(Run(), ACLNN_ERR_PARAM_NULLPTR);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("lse: null"));
-}
 
 /// A scatter of 3 rows with 2 heads of 4 columns. A test may replace any of its arguments.
 class ScatterPaKvCache : public ::testing::Test {
@@ -114,8 +39,8 @@ class ScatterPaKvCache : public ::testing::Test {
     return RunPhases(
         [&](uint64_t* size, aclOpExecutor** executor) {
           return aclnnScatterPaKvCacheGetWorkspaceSize(key, key_cache, slots, value, value_cache, compress_lens_,
-                                                       nullptr, nullptr, Text(cache_mode), Text(scatter_mode), strides_,
-                                                       offsets_, size, executor);
+                                                       compress_seq_offset_, seq_lens_, Text(cache_mode),
+                                                       Text(scatter_mode), strides_, offsets_, size, executor);
         },
         aclnnScatterPaKvCache);
   }
@@ -150,7 +75,7 @@ class ScatterPaKvCache : public ::testing::Test {
   std::vector<int64_t> key_shape_ = {3, 2, 4}, value_shape_ = key_shape_, cache_shape_ = {2, 2, 2, 4};
   aclDataType dtype_ = ACL_BF16;
   aclFormat format_ = ACL_FORMAT_ND;
-  const aclTensor* compress_lens_ = nullptr;
+  const aclTensor *compress_lens_ = nullptr, *compress_seq_offset_ = nullptr, *seq_lens_ = nullptr;
   const aclIntArray *strides_ = nullptr, *offsets_ = nullptr;
 };
 
@@ -159,8 +84,9 @@ int64_t NormPlace(int64_t page, int64_t row, int64_t n, int64_t d) { return ((pa
 TEST_F(ScatterPaKvCache, SceneTwoOfAnyTypeOfTwoBytes) {
   for (const aclDataType dtype : {ACL_BF16, ACL_FLOAT16, ACL_INT16, ACL_UINT16}) {
     dtype_ = dtype;
-    key_cache_.assign(32, 7);
     for (const char* mode : {static_cast<const char*>(nullptr), "Norm"}) {
+      key_cache_.assign(32, 7);
+      value_cache_.assign(32, 7);
       ASSERT_EQ(Run(mode, "None"), ACL_SUCCESS) << aclGetRecentErrMsg();
       EXPECT_EQ(key_cache_, Want(key_, NormPlace));
       EXPECT_EQ(value_cache_, Want(value_, NormPlace));
@@ -170,13 +96,16 @@ TEST_F(ScatterPaKvCache, SceneTwoOfAnyTypeOfTwoBytes) {
 
 TEST_F(ScatterPaKvCache, SceneOneHasChunks) {
   format_ = ACL_FORMAT_FRACTAL_NZ;
+  const auto place = [](int64_t page, int64_t row, int64_t n, int64_t d) {
+    return (((page * 2 + n) * 2 + d / 2) * 2 + row) * 2 + d % 2;
+  };
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2, 2, 2, 2}, {2, 4, 2, 2}}) {
     cache_shape_ = shape;
     key_cache_.assign(32, 7);
+    value_cache_.assign(32, 7);
     ASSERT_EQ(Run("PA_NZ"), ACL_SUCCESS) << aclGetRecentErrMsg();
-    EXPECT_EQ(key_cache_, Want(key_, [](int64_t page, int64_t row, int64_t n, int64_t d) {
-                return (((page * 2 + n) * 2 + d / 2) * 2 + row) * 2 + d % 2;
-              }));
+    EXPECT_EQ(key_cache_, Want(key_, place));
+    EXPECT_EQ(value_cache_, Want(value_, place));
   }
   cache_shape_ = {2, 2, 2, 4};
   EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
@@ -185,9 +114,9 @@ TEST_F(ScatterPaKvCache, SceneOneHasChunks) {
 
 TEST_F(ScatterPaKvCache, SceneSevenHasHeadsFirst) {
   ASSERT_EQ(Run("Norm", "NHSD"), ACL_SUCCESS) << aclGetRecentErrMsg();
-  EXPECT_EQ(key_cache_, Want(key_, [](int64_t page, int64_t row, int64_t n, int64_t d) {
-              return ((page * 2 + n) * 2 + row) * 4 + d;
-            }));
+  const auto place = [](int64_t page, int64_t row, int64_t n, int64_t d) { return ((page * 2 + n) * 2 + row) * 4 + d; };
+  EXPECT_EQ(key_cache_, Want(key_, place));
+  EXPECT_EQ(value_cache_, Want(value_, place));
 }
 
 TEST_F(ScatterPaKvCache, SceneSixWritesKeysOnly) {
@@ -195,6 +124,54 @@ TEST_F(ScatterPaKvCache, SceneSixWritesKeysOnly) {
   ASSERT_EQ(Run("Norm"), ACL_SUCCESS) << aclGetRecentErrMsg();
   EXPECT_EQ(key_cache_, Want(key_, NormPlace));
   EXPECT_EQ(value_cache_, std::vector<uint16_t>(32, 7));
+}
+
+TEST_F(ScatterPaKvCache, SceneSixCountsBothCachesAsOutputs) {
+  uint64_t size = 0;
+  aclOpExecutor* executor = nullptr;
+  aclTensor* value_cache = Cache(value_cache_);
+  ASSERT_EQ(aclnnScatterPaKvCacheGetWorkspaceSize(
+                handles_.Tensor(key_.data(), dtype_, key_shape_), Cache(key_cache_),
+                handles_.Tensor(slots_.data(), ACL_INT64, {3}), handles_.Tensor(value_.data(), dtype_, {0}),
+                value_cache, nullptr, nullptr, nullptr, Text("Norm"), nullptr, nullptr, nullptr, &size, &executor),
+            ACL_SUCCESS)
+      << aclGetRecentErrMsg();
+  EXPECT_EQ(aclSetOutputTensorAddr(executor, 1, value_cache, value_cache_.data()), ACL_SUCCESS);
+  EXPECT_EQ(aclSetOutputTensorAddr(executor, 2, value_cache, value_cache_.data()), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(aclDestroyAclOpExecutor(executor), ACL_SUCCESS);
+}
+
+TEST_F(ScatterPaKvCache, EmptyTensorsNeedNoAddress) {
+  // No rows; then no pages, where every place is negative.
+  const auto run = [&](int64_t rows, int64_t pages, int64_t* slots) {
+    const auto cache = [&](std::vector<uint16_t>& values) {
+      return handles_.Tensor(pages > 0 ? values.data() : nullptr, dtype_, {pages, 2, 2, 4});
+    };
+    const auto row = [&](std::vector<uint16_t>& values) {
+      return handles_.Tensor(rows > 0 ? values.data() : nullptr, dtype_, {rows, 2, 4});
+    };
+    return RunPhases(
+        [&](uint64_t* size, aclOpExecutor** executor) {
+          return aclnnScatterPaKvCacheGetWorkspaceSize(
+              row(key_), cache(key_cache_), handles_.Tensor(slots, ACL_INT64, {rows}), row(value_), cache(value_cache_),
+              nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, size, executor);
+        },
+        aclnnScatterPaKvCache);
+  };
+  EXPECT_EQ(run(0, 2, nullptr), ACL_SUCCESS) << aclGetRecentErrMsg();
+  slots_ = {-1, -2, -1};
+  EXPECT_EQ(run(3, 0, slots_.data()), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_cache_, std::vector<uint16_t>(32, 7));
+  EXPECT_EQ(value_cache_, key_cache_);
+  EXPECT_EQ(RunPhases(
+                [&](uint64_t* size, aclOpExecutor** executor) {
+                  return aclnnScatterPaCacheGetWorkspaceSize(
+                      handles_.Tensor(nullptr, dtype_, {0, 2, 4}), Cache(key_cache_),
+                      handles_.Tensor(nullptr, ACL_INT64, {0}), nullptr, nullptr, nullptr, nullptr, size, executor);
+                },
+                aclnnScatterPaCache),
+            ACL_SUCCESS)
+      << aclGetRecentErrMsg();
 }
 
 TEST_F(ScatterPaKvCache, NctReadsRowsFromAFusedTensor) {
@@ -233,6 +210,36 @@ TEST_F(ScatterPaKvCache, NctReadsRowsFromAFusedTensor) {
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("offsets[0]=-1"));
 }
 
+TEST_F(ScatterPaKvCache, NctWantsAnEntryForKeyAndOneForValue) {
+  strides_ = handles_.Array({8});
+  offsets_ = handles_.Array({0, 0});
+  EXPECT_EQ(Run("Norm", "Nct"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("strides: want one entry for key and one for value"));
+  strides_ = handles_.Array({8, 8});
+  offsets_ = handles_.Array({0});
+  EXPECT_EQ(Run("Norm", "Nct"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("offsets: want one entry for key and one for value"));
+  EXPECT_EQ(key_cache_, std::vector<uint16_t>(32, 7));
+  value_shape_ = {0};
+  strides_ = handles_.Array({8});
+  ASSERT_EQ(Run("Norm", "Nct"), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_cache_, Want(key_, NormPlace));
+}
+
+TEST_F(ScatterPaKvCache, NctOfSizesThatDoNotCountIsRefused) {
+  constexpr int64_t kMost = INT64_MAX;
+  strides_ = handles_.Array({kMost, 8});
+  offsets_ = handles_.Array({23, 0});
+  EXPECT_EQ(Run("Norm", "Nct"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("strides[0]=9223372036854775807, want rows inside"));
+  strides_ = handles_.Array({0, 8});
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3, kMost, kMost}, {0, kMost, kMost}}) {
+    key_shape_ = shape;
+    EXPECT_EQ(Run("Norm", "Nct"), ACLNN_ERR_PARAM_INVALID);
+    EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("key"));
+  }
+}
+
 TEST_F(ScatterPaKvCache, RefusesCompressedHeadsByName) {
   for (const char* mode : {"Alibi", "Rope", "Omni"}) {
     EXPECT_EQ(Run("Norm", mode), ACLNN_ERR_PARAM_INVALID);
@@ -245,6 +252,12 @@ TEST_F(ScatterPaKvCache, RefusesCompressedHeadsByName) {
   compress_lens_ = handles_.Tensor(slots_.data(), ACL_INT64, {3});
   EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
   EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("compressLens is not served"));
+  std::swap(compress_lens_, compress_seq_offset_);
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("compressSeqOffset is not served"));
+  std::swap(compress_seq_offset_, seq_lens_);
+  EXPECT_EQ(Run("Norm"), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("seqLens is not served"));
 }
 
 TEST_F(ScatterPaKvCache, NamesModesAndTensors) {
@@ -275,7 +288,7 @@ TEST_F(ScatterPaKvCache, TypesThatTheLibraryDoesNotHaveMustBeEqual) {
   EXPECT_EQ(aclnnScatterPaCacheGetWorkspaceSize(key, Cache(key_cache_), handles_.Tensor(slots_.data(), ACL_INT64, {3}),
                                                 nullptr, nullptr, nullptr, Text("Norm"), &size, &executor),
             ACLNN_ERR_PARAM_INVALID);
-  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyCacheRef"));
+  EXPECT_THAT(aclGetRecentErrMsg(), HasSubstr("keyCacheRef: aclDataType 36, want 35 (key)"));
 }
 
 TEST_F(ScatterPaKvCache, ScatterPaCacheWritesOneCacheOfBytes) {
@@ -327,9 +340,36 @@ TEST_F(GatherPaKvCache, ReadsSequencesInOrder) {
   EXPECT_EQ(key_, want);
   EXPECT_EQ(value_, want);
   key_.assign(20, -7);
+  value_.assign(20, -7);
   lengths_ = {0, 3, 4};
   ASSERT_EQ(Run("Norm", true), ACL_SUCCESS) << aclGetRecentErrMsg();
   EXPECT_EQ(key_, want);
+  EXPECT_EQ(value_, want);
+}
+
+TEST_F(GatherPaKvCache, EmptyTensorsNeedNoAddress) {
+  // No sequences; then no rows.
+  aclTensor* cache = handles_.Tensor(cache_.data(), ACL_FLOAT, cache_shape_);
+  const auto run = [&](int64_t sequences, int64_t rows) {
+    const auto lengths = [&](std::vector<int32_t>& values, std::vector<int64_t> shape) {
+      return handles_.Tensor(sequences > 0 ? values.data() : nullptr, ACL_INT32, shape);
+    };
+    const auto output = [&](std::vector<float>& values) {
+      return handles_.Tensor(rows > 0 ? values.data() : nullptr, ACL_FLOAT, {rows, 1, 4});
+    };
+    return RunPhases(
+        [&](uint64_t* size, aclOpExecutor** executor) {
+          return aclnnGatherPaKvCacheGetWorkspaceSize(
+              cache, cache, lengths(table_, {sequences, 2}), lengths(lengths_, {sequences}), output(key_),
+              output(value_), lengths(offsets_, {sequences}), Text("Norm"), false, size, executor);
+        },
+        aclnnGatherPaKvCache);
+  };
+  offsets_ = {0, 0};
+  EXPECT_EQ(run(0, 5), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(run(2, 0), ACL_SUCCESS) << aclGetRecentErrMsg();
+  EXPECT_EQ(key_, std::vector<float>(20, -7));
+  EXPECT_EQ(value_, key_);
 }
 
 TEST_F(GatherPaKvCache, ReadsChunksIntoFlatRows) {

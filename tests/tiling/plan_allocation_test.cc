@@ -1,5 +1,5 @@
-// A call of FlashAttention without a plan makes one. So a plan makes a bounded number of allocations, which does not
-// grow with its items.
+// A call of FlashAttention without a plan makes one. So planning must make few allocations, however many items the plan
+// has.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,8 +39,8 @@ TEST(PlanAllocation, ASingleTileTakesAHandful) {
   EXPECT_LE(AllocationsOfPlanning(problem, MakeMachine(2), 1), 16);
 }
 
-// Vectors are reserved, or double their size when full. The queues of a simulation allocate memory for about a hundred
-// tasks at once.
+// Vectors are reserved, or double their size when full, so allocations hardly grow with the number of tiles. The
+// bounds are far below that number.
 TEST(PlanAllocation, AHundredThousandItemsTakeFarFewer) {
   const AttentionProblem causal = MakeProblem(
       {.lengths = {{131072, 131072}}, .heads = 100, .heads_kv = 100, .d = 128, .dv = 128, .mask = Mask::Causal()});

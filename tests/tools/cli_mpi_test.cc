@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, GradientFilesOfRanks,
 INSTANTIATE_TEST_SUITE_P(ManyRanks, GradientFilesOfRanks, ::testing::ValuesIn(ManyRanks()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// A small call that has an output.
+/// A small forward call with --out. Its tests expect that the ranks refuse the call with one message and write no file.
 class RanksRefuse : public ::testing::Test {
  protected:
   RanksRefuse() : call_("BNSD", Sizes({300}, {300})), before_(call_.scratch().Names()) {}

@@ -217,7 +217,7 @@ class DescribedArray:
 
     @property
     def dtype_name(self) -> str:
-        return _dtype_name(self.dtype)
+        return dtype_name(self.dtype)
 
 
 class DescribedCall(Exception):
@@ -360,7 +360,7 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
     def empty(shape: Iterable[int], dtype: Any) -> Any:
         shape = tuple(shape)
         if torch is not None:
-            dtype = getattr(torch, "float32" if dtype is None else _dtype_name(dtype), torch.float32)
+            dtype = getattr(torch, "float32" if dtype is None else dtype_name(dtype), torch.float32)
             try:
                 return torch.empty(shape, dtype=dtype, device="cpu")
             except RuntimeError:
@@ -374,7 +374,7 @@ def empty_like_of(array: Any) -> Callable[[Iterable[int], Any], Any]:
     return empty
 
 
-def _dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
     """Returns the name of a PyTorch or NumPy type, for example "int8" for torch.int8, np.int8 and np.dtype("int8")."""
     return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
 
@@ -383,7 +383,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
     """Returns the NumPy type. For a type that NumPy lacks, returns float32, because the library will refuse the
     array."""
     try:
-        return np.dtype("float32" if dtype is None else _dtype_name(dtype))
+        return np.dtype("float32" if dtype is None else dtype_name(dtype))
     except TypeError:
         return np.dtype("float32")
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from . import _fa
-from ._attention import DescribedArray, check_arrays, compute, empty_like_of
-from ._context import chosen_context
+from ._attention import DescribedArray, check_arrays, compute, dtype_name, empty_like_of
+from ._context import chosen_context, torch_of
 from ._decode import listed, shape_of
+from ._errors import argument_error
 from ._fa import Context
+
+# For each size of an element, a type that the library has. Arrays of a type that it lacks are moved as this type.
+_BY_SIZE = {1: "uint8", 2: "float16", 4: "int32", 8: "int64"}
+_OWN = ("float32", "float16", "bfloat16", "int8", "uint8", "bool", "int32", "int64")
 
 
 def merge_by_lse(lse: Any, local_out: Any, *, return_lse: bool = False, context: Context | None = None) -> Any:
@@ -72,15 +77,19 @@ def scatter_rows(
         key_cache=key_cache,
         optional={"value": value, "value_cache": value_cache, "source_rows": source_rows},
     )
+    check_integers(slot_mapping=slot_mapping, source_rows=source_rows)
     arrays = {
-        "key": key,
-        "value": value,
+        "key": stored("key", key),
+        "value": stored("value", value),
         "slot_mapping": slot_mapping,
         "source_rows": source_rows,
-        "key_cache": key_cache,
-        "value_cache": value_cache,
+        "key_cache": stored("key_cache", key_cache, "key", key),
+        "value_cache": stored("value_cache", value_cache, "value", value),
     }
     compute(_fa.scatter_rows, arrays, form, chosen_context(context, key))
+    written = [cache for cache in (key_cache, value_cache) if torch_of(cache)]
+    if written:
+        torch_of(written[0]).autograd.graph.increment_version(written)
     return key_cache, value_cache
 
 
@@ -120,6 +129,7 @@ def gather_rows(
         seq_lens=seq_lens,
         optional={"seq_offset": seq_offset},
     )
+    check_integers(block_table=block_table, seq_lens=seq_lens, seq_offset=seq_offset)
     described = isinstance(key_cache, DescribedArray)
     total = 0 if described else _total(seq_lens, block_table.shape[:1], cumulative)
     count = total if rows is None else rows
@@ -129,22 +139,47 @@ def gather_rows(
         for output in (key, value):
             output[total:] = 0
     arrays = {
-        "key_cache": key_cache,
-        "value_cache": value_cache,
+        "key_cache": stored("key_cache", key_cache),
+        "value_cache": stored("value_cache", value_cache),
         "block_table": block_table,
         "seq_lens": seq_lens,
         "seq_offset": seq_offset,
-        "key": key,
-        "value": value,
+        "key": stored("key", key),
+        "value": stored("value", value),
     }
     compute(_fa.gather_rows, arrays, form, cumulative, chosen_context(context, key_cache))
     return key, value
 
 
+def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
+    """Returns the array, as a type of the library whose elements have the same size if the library lacks its type.
+    Raises ValueError if its type differs from the type of `like`, or if no type of the library has that size."""
+    if array is None or isinstance(array, DescribedArray):
+        return array
+    torch, kind = torch_of(array), dtype_name(array.dtype)
+    if like is not None and kind != dtype_name(like.dtype):
+        words = f"={kind}, want {dtype_name(like.dtype)} ("
+        raise argument_error(ValueError, name, words, (like_name, "", ""), ")", member=".dtype")
+    if (kind in _OWN and (torch or kind != "bfloat16")) or kind == "object" or not hasattr(array, "view"):
+        return array
+    if array.dtype.itemsize not in _BY_SIZE:
+        raise argument_error(ValueError, name, f"={kind}, want elements of 1, 2, 4 or 8 bytes", member=".dtype")
+    kind = _BY_SIZE[array.dtype.itemsize]
+    return array.view(getattr(torch, kind) if torch else kind)
+
+
+def check_integers(**arrays: Any) -> None:
+    """Checks that these arrays hold integers of a type that the library reads. An array may be None."""
+    for name, array in arrays.items():
+        kind = "int64" if array is None or isinstance(array, DescribedArray) else dtype_name(array.dtype)
+        if kind not in ("int32", "int64"):
+            raise argument_error(ValueError, name, f"={kind}, want int32 or int64", member=".dtype")
+
+
 def _total(seq_lens: Any, sequences: tuple[int, ...], cumulative: bool) -> int:
     """Returns the number of rows of all sequences together. For lengths that the library will refuse, returns 0."""
     wanted = tuple(size + cumulative for size in sequences)
-    if tuple(seq_lens.shape) != wanted or wanted == (0,) or not str(seq_lens.dtype).endswith(("int32", "int64")):
+    if tuple(seq_lens.shape) != wanted or wanted == (0,):
         return 0
     return max(int(seq_lens[-1] if cumulative else seq_lens.sum()), 0)
 

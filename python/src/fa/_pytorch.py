@@ -54,6 +54,10 @@ def written_arguments(operator: Any) -> Iterable[tuple[Any, bool]]:
         yield argument, argument.alias_info is not None and argument.alias_info.is_write
 
 
+def returns_nothing(operator: Any) -> bool:
+    return not operator._schema.returns
+
+
 def version_of(tensor: Tensor) -> int:
     """Returns a number that grows with each write into the tensor."""
     return tensor._version

@@ -26,6 +26,7 @@ from ._model.calls import count, report
 from ._model.masks import mask_of_model
 from ._model.model_mask import ModelMask
 from ._model.ops import ModelCall, causal_rows, inside, model_attention, rows_of_sequences
+from ._model.selection import check_sizes
 from ._model.sinks import with_sinks
 from ._pytorch import version_of
 from ._torch.dropout import new_state
@@ -81,7 +82,7 @@ def attention_forward(
             passed no mask.
         sliding_window: w: row i looks only at keys j > i - w. It counts if no mask was passed and the layer is causal.
         cache: a PagedAttentionCache of continuous batching. The tokens of all requests are then one sequence, and the
-            other arguments say which request has which tokens.
+            other arguments say which request has which tokens. cu_seq_lens_k has a tensor per layer type.
 
     Returns:
         [B, Sq, N, Dv], and no weights.
@@ -94,9 +95,10 @@ def attention_forward(
     _model_support.check_types(
         {"dropout": dropout, "scaling": scaling, "softcap": softcap, "sliding_window": sliding_window},
         {"query": query, "key": key, "value": value, "attention_mask": attention_mask, "s_aux": s_aux}
-        | {"position_bias": position_bias, "cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k}
-        | {"sinks": sinks, "indices": indices, "block_indices": block_indices},
+        | {"position_bias": position_bias, "sinks": sinks, "indices": indices, "block_indices": block_indices}
+        | {"cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k if cache is None else None},
     )
+    _model_support.check_dimensions(query=query, key=key, value=value)
     count(module)
     if others.get("output_attentions"):
         _logger.warning_once('"fa" returns no attention weights; attn_implementation="eager" does')
@@ -124,6 +126,7 @@ def attention_forward(
     elif causal and not (lists is sinks is sliding_window is None):
         rows, causal = causal_rows(query.shape[2], key.shape[2], window=sliding_window), False
     if block and lists.shape[1] > key.shape[1]:
+        check_sizes(query, key, value, sink)
         key, value = (t.repeat_interleave(lists.shape[1] // t.shape[1], 1) for t in (key, value))
     if sinks is not None:
         key, value, dense_mask, bias = with_sinks(sinks, query, key, value, rows, dense_mask, bias)

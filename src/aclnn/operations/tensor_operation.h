@@ -38,7 +38,11 @@ class TensorOperation final : public PlannedOperation<Args> {
   void Output(const char* name, const aclTensor* tensor, Form form, MutableTensorView Args::*member) {
     outputs_.emplace_back(operands_.Output(name, tensor, form), member);
   }
-  void Ignored(const char* name, const aclTensor* tensor) { operands_.Ignored(name, tensor); }
+  void Ignored(const char* name, const aclTensor* tensor, bool output = false) {
+    operands_.Ignored(name, tensor, output);
+  }
+  /// Returns the error of the first tensor that cannot be used.
+  [[nodiscard]] const Status& status() const { return operands_.status(); }
 
   /// Reads an input at other places of its memory: the first element lies `offset` elements further, and the outermost
   /// stride is `stride`.

@@ -29,7 +29,7 @@ struct Runtime {
   int (*thread_num)();
   void* library;
   uint32_t fork_depth;
-  const Runtime* before;  ///< the runtime that was shared before; kept, because a call may still use it
+  const Runtime* before;  ///< the runtime that was recorded before; kept, because a call may still use it
 };
 
 std::atomic<const Runtime*> shared{nullptr};
@@ -85,8 +85,8 @@ class Owner {
 thread_local Owner this_thread;
 
 /// A parallel region ends only when all its threads have arrived, even if no task is left for them. If other processes
-/// use the cores, this takes long. After such a late region, the next runs use the library's own threads. Each further
-/// late region doubles the number of these runs.
+/// use the cores, this takes long. After such a late region, the next 2 runs use the library's own threads. If the
+/// region after them is late too, this number doubles, up to 1024.
 class Lateness {
  public:
   [[nodiscard]] bool SkipsRun() {
@@ -134,8 +134,8 @@ Result<bool> OpenMpTeam::Share(std::string_view runtime) {
     return true;
   }
   const std::string name(runtime);
-  // With RTLD_NOLOAD, dlopen does not load the runtime. The handle stays open, since other threads may be about to call
-  // into the runtime.
+  // With RTLD_NOLOAD, dlopen does not load the runtime. A runtime that is recorded keeps one handle open for good,
+  // since other threads may be about to call into it. Any further handle is closed.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const Runtime* known = all.load(std::memory_order_acquire);

@@ -10,8 +10,8 @@
 namespace fa::ops {
 
 /// Checks the lengths of packed sequences, given as prefix sums. Each sequence has one entry: the number of rows up to
-/// its end. Entries do not decrease, and none exceeds `rows`. An entry that equals the one before it, or a leading 0,
-/// makes a sequence without rows. An empty list is refused if there are rows.
+/// its end. Entries do not decrease, and none exceeds `rows`. A sequence is empty if its entry equals the one before
+/// it, or, for the first sequence, is 0. An empty list is refused if there are rows.
 /// @param name       the argument that holds the sums
 /// @param rows_name  the size that gives the number of rows: "q.shape[0]"
 [[nodiscard]] Status CheckPrefixSums(const char* name, std::span<const int64_t> sums, int64_t rows,

@@ -141,5 +141,11 @@ Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, 
                           bytes, dim(0, row_stride[0], stride[elements.page_row_dim]))};
 }
 
+Status CheckSamePageRows(const BoundPages& key, const BoundPages& value) {
+  if (value.page_rows == key.page_rows) return Status::Ok();
+  return Status::InvalidArgument(Arg("value_cache").Has(std::to_string(value.page_rows)) + " rows per page, want " +
+                                 std::to_string(key.page_rows) + " (" + Arg("key_cache") + ")");
+}
+
 }  // namespace ops
 }  // namespace fa

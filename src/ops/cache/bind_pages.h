@@ -33,6 +33,9 @@ struct BoundPages {
 [[nodiscard]] Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, CacheForm form,
                                            bool from_cache);
 
+/// Checks that both caches have pages of one size, because a slot is a place in both.
+[[nodiscard]] Status CheckSamePageRows(const BoundPages& key, const BoundPages& value);
+
 /// Checks that the form is one of the enumeration.
 [[nodiscard]] Status CheckForm(CacheForm form);
 

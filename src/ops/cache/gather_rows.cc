@@ -68,11 +68,7 @@ Status BindTensors(const GatherRowsArgs& args, const GatherRowsOptions& options,
   bound->value = *value;
   bound->rows = bound->key.rows;
   FA_RETURN_IF_ERROR(ops::CheckSize("value", args.value, 0, bound->rows, {"key", 0}));
-  const auto page_rows = [&](const ops::BoundPages& pages) { return std::to_string(pages.page_rows); };
-  if (bound->value.page_rows != bound->key.page_rows) {
-    return Status::InvalidArgument(ops::Arg("value_cache").Has(page_rows(bound->value)) + " rows per page, want " +
-                                   page_rows(bound->key) + " (" + ops::Arg("key_cache") + ")");
-  }
+  FA_RETURN_IF_ERROR(ops::CheckSamePageRows(bound->key, bound->value));
   if (bound->key.page_rows < 1) {
     return Status::InvalidArgument(ops::Arg("key_cache").Has("0 rows per page, want >= 1"));
   }

@@ -57,6 +57,7 @@ Status BindTensors(const ScatterRowsArgs& args, const ScatterRowsOptions& option
         ops::BindPages({"value", args.value}, {"value_cache", args.value_cache}, options.form, /*from_cache=*/false);
     if (!value.ok()) return value.status();
     bound->value = *value;
+    FA_RETURN_IF_ERROR(ops::CheckSamePageRows(bound->key, bound->value));
     FA_RETURN_IF_ERROR(ops::CheckSize("value", args.value, 0, bound->key.rows, {"key", 0}));
   }
   FA_RETURN_IF_ERROR(ops::CheckIndexTensor("slot_mapping", args.slot_mapping, 1));

@@ -95,7 +95,8 @@ Status CheckList(const char* list, std::span<const TensorView> tensors, std::spa
                                    std::to_string(planned.size()) + " (as planned)");
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const CallTensor tensor = ListedTensor(list, tensors[i]);
+    const std::string name = NameOf(list, i);
+    const CallTensor tensor = ListedTensor(name.c_str(), tensors[i]);
     FA_RETURN_IF_ERROR(CheckPlanned(tensor, planned[i]));
     for (size_t output = 0; output < outputs.size(); ++output) {
       FA_RETURN_IF_ERROR(CheckApart(outputs[output], planned_outputs[output], tensor, planned[i]));

@@ -17,7 +17,7 @@ struct BoundPrompt {
 /// Finds every user error of the prompt call that does not depend on addresses or contents.
 [[nodiscard]] Result<BoundPrompt> BindPrompt(const PromptAttentionArgs& args, const PromptAttentionOptions& options);
 
-/// Checks in Run, like CheckRunArgs, that the tensors are the planned ones.
+/// Does what CheckRunArgs does, for the tensors of a prompt call, and checks its lengths. Called by the plan's Run.
 [[nodiscard]] Status CheckPromptRunArgs(const BoundAttention& bound, const PromptAttentionArgs& args);
 
 /// Returns the tensors of checked arguments. They point into `bound`.

@@ -1,8 +1,9 @@
 // Reads lists of selected blocks of keys. A list is read up to its first -1. The selected blocks are sorted, so that
 // sums run over ascending keys, whatever the order of the list. So the order of a list changes no bits, and tokens add
 // to the sums of keys in one order. Lists that ascend already are not sorted. In other lists, such as an indexer's,
-// each block is marked by one bit, and the marks are read in order. If a block stands twice in the list, a radix sort
-// takes over, which keeps equal blocks in the order of their slots.
+// each block is marked by one bit, and the marks are read in order. If a block occurs twice in the list, or the marks
+// would take too many words, the entries are sorted instead: by a radix sort if there are many. Then equal blocks are
+// in the order of their slots.
 
 #include "ops/token/key_selection.h"
 
@@ -160,8 +161,8 @@ int64_t KeySelection::Read(const Index* list, int64_t limit, Order* order) const
   return count;
 }
 
-/// Sorts the entries by marks. @return false, with the entries unchanged, if a block stands twice or there are more
-/// than MostWords words
+/// Sorts the entries by block: sets one bit per block in marks_, then reads the bits in order. @return false, with the
+/// entries unchanged, if a block occurs twice or the bits take more than MostWords(count) words.
 bool KeySelection::SortDistinct(int64_t count, int64_t limit) const {
   const int64_t words = BitWords(Blocks(limit, lists_.block_size));
   if (words > MostWords(count)) return false;
@@ -210,7 +211,7 @@ void KeySelection::Sort(int64_t count, int64_t limit) const {
   if (from != entries_) std::copy_n(from, count, entries_);
 }
 
-/// Turns blocks into keys. A block that stands m times in the list gives each of its keys m times.
+/// Turns blocks into keys. A block that occurs m times in the list gives each of its keys m times.
 SelectedKeys KeySelection::Expand(int64_t count, int64_t limit) const {
   SelectedKeys selected{.keys = keys_, .slots = slots_};
   for (int64_t i = 0; i < count;) {

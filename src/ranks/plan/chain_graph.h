@@ -55,8 +55,8 @@ struct ChainCall {
 /// started.
 inline constexpr int32_t kKeyCopies = 4;
 
-/// Returns the mask rule of a part with rule.sq = the part's number of rows. part.rule itself keeps the sequence's
-/// number of rows.
+/// Returns a copy of part.rule whose sq is the part's number of rows. In part.rule, sq is the number of rows of the
+/// whole sequence.
 [[nodiscard]] RowRule OwnRule(const Sequence& part);
 
 [[nodiscard]] ChainGraph MakeChainGraph(const SumSchedule& schedule, const ChainCall& call);

@@ -138,7 +138,7 @@ class SumMaker {
     const bool alone = parts.size() <= 1 && !call_.head_by_head;
     const int64_t chains = alone ? 1 : call_.group;
     CheckBlocks(std::ssize(cut), std::ssize(parts), chains);
-    // For each (head of the group, part): its block in the last chunk that the part sees.
+    // For each (head of the group, part): the pair's block in the latest chunk so far that the part sees, or kNone.
     std::vector<int32_t> before(static_cast<size_t>(chains) * parts.size(), kNone);
     for (const Interval& keys : cut) {
       const auto chunk = static_cast<int32_t>(result_.chunks.size());
@@ -287,7 +287,8 @@ class SumMaker {
 }  // namespace
 
 // Returns kFullBlockQ / 2 if that keeps workers busier. For 64 threads, 4 heads, 16 columns side by side and parts of
-// 8192 rows, the prediction rises from 81 % to 87 % of a block's time. Tiles with a quarter of the rows gain no more.
+// 8192 rows, workers are then predicted to be busy for 87 % of a block's time, instead of 81 %. Tiles with a quarter of
+// the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));

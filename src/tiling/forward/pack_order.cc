@@ -47,7 +47,8 @@ double CountTasksOfPacks(std::span<const HeadTiles> heads, int64_t pack_rows) {
 
 // Returns the predicted time of packing `rows` rows. The unit, as in TileWork::weight, is the time of one strip with
 // one key. A strip of 32 rows takes 32 * 2 * (d + dv) flops per key, which is some 0.14 us at d = dv = 128 and 117
-// GFLOP/s. Packing a row of K and a row of V writes 1 KiB, which takes 0.1 us at 10 GB/s.
+// GFLOP/s. Packing a row of K and a row of V writes 1 KiB, which takes 0.1 us at 10 GB/s. So a row of K with a row of V
+// counts as one unit, and a row of only one of them as half a unit.
 int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
@@ -190,7 +191,7 @@ void OrderWithPacks(std::span<const HeadTiles> heads, std::span<const PackedHead
   auto next_packed = packed.begin();
   for (size_t worker = 0; worker + 1 < cuts.size(); ++worker) {
     const int64_t begin = cuts[worker], end = cuts[worker + 1];
-    // The tiles at the begin of this range that belong to a head of an earlier range are claimed last.
+    // The tiles at the beginning of this range that belong to a head of an earlier range are claimed last.
     const int64_t rest_end = std::min(end, head == heads.begin() ? begin : std::max(begin, (head - 1)->item_end));
 
     for (auto p = next_packed; p != packed.end() && p->item_begin < end; ++p) {

@@ -43,8 +43,7 @@ struct SparseSequences {
     return list[static_cast<size_t>(token.sequence)].Limit(mask, token.row);
   }
   /// Returns the number of keys of all tokens together if each token's list has `entries` blocks of block_size keys.
-  /// For each token it takes the smaller of two numbers: `entries` * block_size, and the keys of the blocks that hold
-  /// all keys which the token may select.
+  /// For each token it takes the smaller of `entries` * block_size and the token's limit rounded up to whole blocks.
   [[nodiscard]] double SelectableKeys(int64_t entries, int64_t block_size) const;
   /// Returns the token's row in the tensors. The batch element of this row is the token's sequence.
   [[nodiscard]] int64_t Row(const SparseToken& token) const {

@@ -1,5 +1,5 @@
-// Compares the indexer's kernels of every level that this CPU has with computations in double. The numbers of heads and
-// keys leave every tail, and the contents of unused lanes must not matter.
+// Compares the indexer's kernels of every level that this CPU has with computations in double. Numbers of heads and
+// keys include ones that are not multiples of the vector width, and the contents of unused lanes must not matter.
 
 #include <algorithm>
 #include <array>

@@ -90,6 +90,7 @@ TEST(ScatterRows, NamesTheTensorThatDoesNotFit) {
   refused([](auto& c) { c.args.slot_mapping.shape = {3}; }, "slot_mapping.shape[0]=3, want 4 (key.shape[0])");
   refused([](auto& c) { c.args.value = {}; }, "value: missing");
   refused([](auto& c) { c.args.value_cache = {}; }, "value_cache: missing");
+  refused([](auto& c) { c.args.value_cache.shape = {6, 2, 2, 3}; }, "value_cache has 2 rows per page, want 4");
   refused([](auto& c) { c.args.value_cache = c.args.key_cache; }, "value_cache: shares memory with key_cache");
   refused(
       [](auto& c) {

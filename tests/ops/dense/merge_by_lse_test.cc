@@ -85,8 +85,8 @@ TEST(MergeByLse, NamesTheTensorThatDoesNotFit) {
   refused([](auto& c) { c.lses[0].dtype = DType::kBF16; }, "lse[0].dtype=bf16, want f32");
   refused([](auto& c) { c.lses[1] = {}; }, "lse[1]: missing");
   refused([](auto& c) { c.args.out.shape = {1, 2}; }, "out.shape[0]=1, want 2");
-  refused([](auto& c) { c.args.out.data = c.parts.data() + 2; }, "out: shares memory with local_out");
-  refused([](auto& c) { c.args.lse_out.data = c.lse.data() + 1; }, "lse_out: shares memory with lse");
+  refused([](auto& c) { c.args.out.data = c.parts.data() + 2; }, "out: shares memory with local_out[1]");
+  refused([](auto& c) { c.args.lse_out.data = c.lse.data() + 1; }, "lse_out: shares memory with lse[0]");
   refused([](auto& c) { c.options.lse_without_keys = 3; }, "lse_without_keys=3, want -inf or inf");
 }
 

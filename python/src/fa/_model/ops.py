@@ -87,7 +87,6 @@ class ModelCall(NamedTuple):
 
 
 _TENSORS = tensors_of(ModelCall)
-_ROWS_OF_DECODE = 16  # with more query rows, _fa.decode does not cut the keys into parts
 _EVERY_KEY, _CAUSAL = Mask.none(), Mask.causal_top_left()
 
 
@@ -124,13 +123,17 @@ def _inputs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> tuple
     dropped = None if call.dense_mask is None else inverted(call.dense_mask)
     if call.lists is not None:
         others = selection.unlisted(call.lists, call.block, key.shape[2])
-        dropped = others if dropped is None else dropped | others
+        if dropped is None:
+            dropped = others
+        else:
+            dropped = others.logical_or_(dropped) if dropped.shape[1] == 1 else others | dropped
     return query, key, value, dropped, call.pse, call.sink
 
 
 def _without_statistics(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
     if call.lists is None:
         return _of_pairs(query, key, value, call)
+    selection.check_sizes(query, key, value, call.sink)
     selection.check_lists(call.lists, call.block, key.shape[2])
     groups = selection.groups(call, query.shape[1], key.shape[1])
     return _joined([_selected(query[:, q], key[:, kv], value[:, kv], own) for q, kv, own in groups], 2)
@@ -150,7 +153,7 @@ def _selected(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Ten
     rows = query.shape[2]
     if call.dropout_state is not None:
         return _of_pairs(query, key, value, call)
-    if rows <= _ROWS_OF_DECODE and selection.is_short(call, query, key):
+    if 0 < rows <= selection.FEW_ROWS and selection.is_short(call, query, key):
         return _decode(*selection.gathered(query, key, value, call)).view(-1, rows, query.shape[1], value.shape[3])
     out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
     for slab in selection.slabs(query.shape[0], rows, key.shape[2]):
@@ -166,7 +169,7 @@ def _cut(call: ModelCall, slab: slice) -> ModelCall:
 
 def _of_pairs(query: Tensor, key: Tensor, value: Tensor, call: ModelCall) -> Tensor:
     rows = query.shape[2]
-    decodes = 0 < rows <= _ROWS_OF_DECODE and call.dropout_state is None and not (call.is_causal and rows > 1)
+    decodes = 0 < rows <= selection.FEW_ROWS and call.dropout_state is None and not (call.is_causal and rows > 1)
     if decodes:
         return _decode(query, key, value, call)
     options = call.options(query)
@@ -249,6 +252,7 @@ def attention_of_layer(query, key, value, *arguments):
         none = (query.new_empty(0, dtype=torch.float32) for _ in range(2))
         return _without_statistics(query, key, value, call), *none
     if call.lists is not None:
+        selection.check_sizes(query, key, value, call.sink)
         selection.check_lists(call.lists, call.block, key.shape[2])
     parts = []
     for q, kv, own in selection.groups(call, query.shape[1], key.shape[1]):

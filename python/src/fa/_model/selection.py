@@ -15,6 +15,19 @@ from torch import Tensor
 
 _PAIRS = 1 << 22  # the most pairs of a mask, so that it stays in the CPU's cache until it is read
 _ROWS = 128  # rows of a tile in the library
+FEW_ROWS = 16  # more query rows are computed by other kernels, which give other bits
+
+
+def check_sizes(query: Tensor, key: Tensor, value: Tensor, sink: Tensor | None) -> None:
+    """Raises ValueError for sizes that slices by heads, or gathered keys, would hide."""
+    batch = query.shape[0]
+    sizes = [(f"{name}.shape[0]", t.shape[0], "query.shape[0]", batch) for name, t in (("key", key), ("value", value))]
+    sizes += [(f"value.shape[{i}]", value.shape[i], f"key.shape[{i}]", key.shape[i]) for i in (1, 2)]
+    if sink is not None:
+        sizes.append(("s_aux.shape[0]", sink.shape[0], "query.shape[1]", query.shape[1]))
+    for name, size, other, want in sizes:
+        if size != want:
+            raise ValueError(f"invalid argument: {name}={size}, want {want} ({other})")
 
 
 def check_lists(lists: Tensor, block: int, keys: int) -> None:
@@ -61,9 +74,14 @@ def groups(call: Any, heads: int, heads_kv: int) -> Iterator[tuple[slice, slice,
 
 
 def slabs(batch: int, rows: int, keys: int) -> Iterator[slice]:
-    """Divides query rows into slabs, so that the mask of a slab has few pairs."""
+    """Divides query rows into slabs, so that the mask of a slab has few pairs. A rest of few rows
+    belongs to the slab before it."""
     step = max(_PAIRS // max(batch * keys, 1) // _ROWS, 1) * _ROWS
-    return (slice(begin, min(begin + step, rows)) for begin in range(0, rows, step))
+    begin = 0
+    while begin < rows:
+        end = rows if rows - begin - step <= FEW_ROWS else begin + step
+        yield slice(begin, end)
+        begin = end
 
 
 def is_short(call: Any, query: Tensor, key: Tensor) -> bool:

@@ -101,6 +101,12 @@ def check_types(numbers: dict[str, Any], tensors: dict[str, Any]) -> None:
             raise TypeError(f"{name}: want {want}{optional}, got {type(value).__name__}")
 
 
+def check_dimensions(**tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dim() != 4:
+            raise ValueError(f"invalid argument: {name}.shape={list(tensor.shape)}, want 4 dimensions (BNSD)")
+
+
 def check_model(model: PreTrainedModel, name: str) -> None:
     """Raises ValueError for a model that has its own attention code. If a model passes this check but calls no
     attention function, it gets a warning after its first forward."""

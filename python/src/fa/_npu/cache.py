@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
+from .._cache import check_integers
 from .._errors import own_names
 from .._torch import cache_ops
 from .._torch.operators import call as call_operator
@@ -35,6 +37,8 @@ def npu_attention_update(
     if update_type not in (0, 1):
         raise ValueError(f"invalid argument: update_type={update_type}, want 0 or 1")
     for name, tensors in (("lse", lse), ("local_out", local_out)):
+        if not isinstance(tensors, (list, tuple)):
+            raise TypeError(f"{name}: want a list of Tensors, got {type(tensors).__name__}")
         for i, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{name}[{i}]: want a Tensor, got {type(tensor).__name__}")
@@ -212,7 +216,7 @@ def npu_gather_pa_kv_cache_functional(
     return rows
 
 
-def _check_selection(**tensors: tuple[Tensor, tuple[int | None, ...]]) -> None:
+def _check_shapes(**tensors: tuple[Tensor, tuple[int | None, ...]]) -> None:
     """Raises ValueError for a tensor that does not have the shape given with it, in which None stands for any size."""
     for name, (tensor, shape) in tensors.items():
         wanted = all(want in (None, size) for size, want in zip(tensor.shape, shape, strict=False))
@@ -242,8 +246,9 @@ def npu_gather_selection_kv_cache(
         selection_k_rope, selection_kv_cache: [pages,rows,R] and [pages,rows,C], written in place. Empty ropes are not
             copied.
         selection_kv_block_table: int32 [B*S*H,n], the pages of each query.
-        selection_kv_block_status: int32 [B,S,H,K+1] or [B*S,H,K+1], written in place: the block ids that were copied,
-            then -1, and in the last entry the number of rows. Blocks that the pages already have are copied again.
+        selection_kv_block_status: int32 [B,S,H,K+1], [B*S,H,K+1] or [B*S*H,K+1], written in place: the
+            block ids that were copied, then -1, and in the last entry the number of rows. Blocks that the pages already
+            have are copied again.
         selection_topk_indices: int32 [B,S,H,K] or [B*S,H,K]. A list ends at its first negative entry. An entry past the
             last block is skipped.
         full_k_rope, full_kv_cache, full_kv_block_table: [pages,rows,R], [pages,rows,C] and int32 [B,n].
@@ -259,18 +264,34 @@ def npu_gather_selection_kv_cache(
     """
     if selection_topk_block_size < 1:
         raise ValueError(f"invalid argument: selection_topk_block_size={selection_topk_block_size}, want >= 1")
+    check_integers(
+        selection_kv_block_table=selection_kv_block_table,
+        selection_kv_block_status=selection_kv_block_status,
+        selection_topk_indices=selection_topk_indices,
+        full_kv_block_table=full_kv_block_table,
+        full_kv_actual_seq=full_kv_actual_seq,
+        full_q_actual_seq=full_q_actual_seq,
+    )
+    _check_shapes(
+        full_kv_block_table=(full_kv_block_table, (None, None)),
+        full_kv_cache=(full_kv_cache, (None, None, None)),
+        selection_kv_cache=(selection_kv_cache, (None, None, full_kv_cache.shape[-1])),
+    )
     batch, lists = full_kv_block_table.shape[0], tuple(selection_topk_indices.shape)
-    if len(lists) not in (3, 4) or lists[0] % max(batch, 1) != 0 or (len(lists) == 4 and lists[0] != batch):
+    whole = lists[:1] == (batch,) if len(lists) == 4 or batch == 0 else len(lists) == 3 and lists[0] % batch == 0
+    if not whole or len(lists) not in (3, 4):
         raise ValueError(f"invalid argument: selection_topk_indices.shape={list(lists)}, want [B,S,H,K] or [B*S,H,K]")
-    rows = selection_topk_indices[..., 0].numel() if lists[-1] > 0 else selection_kv_block_table.shape[0]
-    _check_selection(
+    rows, entries = math.prod(lists[:-1]), lists[-1] + 1
+    status = (rows, entries) if selection_kv_block_status.dim() == 2 else (*lists[:-1], entries)
+    _check_shapes(
         selection_kv_block_table=(selection_kv_block_table, (rows, None)),
-        selection_kv_block_status=(selection_kv_block_status, (*lists[:-1], lists[-1] + 1)),
+        selection_kv_block_status=(selection_kv_block_status, status),
         full_kv_actual_seq=(full_kv_actual_seq, (batch,)),
         full_q_actual_seq=(full_q_actual_seq, (batch,)),
-        full_kv_cache=(full_kv_cache, (None, None, None)),
-        full_k_rope=(full_k_rope, (None, None, None)) if full_k_rope.numel() > 0 else (full_kv_cache, (None,) * 3),
     )
+    if full_k_rope.numel() > 0:
+        _check_shapes(full_k_rope=(full_k_rope, (*full_kv_cache.shape[:2], None)))
+        _check_shapes(selection_k_rope=(selection_k_rope, (*selection_kv_cache.shape[:2], full_k_rope.shape[-1])))
     names = {"key": "full_kv_cache", "value": "full_k_rope"}
     names |= {"key_cache": "selection_kv_cache", "value_cache": "selection_k_rope"}
     tensors = (

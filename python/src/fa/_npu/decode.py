@@ -189,7 +189,7 @@ def npu_fused_infer_attention_score(
             key_rope_antiquant_scale: refused.
 
     Returns:
-        attention_out and softmax_lse, float32 [B,N,Sq,1], TND [T,N,1], -inf for a row without keys. Without
+        attention_out and softmax_lse, float32 [B,N,Sq,1], TND [T,N,1], +inf for a row without keys. Without
         softmax_lse_flag softmax_lse has no elements.
 
     Raises:

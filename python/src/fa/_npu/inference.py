@@ -81,11 +81,12 @@ def refuse_given(why: str, **arguments: Any) -> None:
 
 
 def attend(call: Inference) -> tuple[Tensor, Tensor]:
-    """Returns the output and the lse, [B, N, Sq, 1], TND [T, N, 1]. Without return_lse, the lse has no elements. The
-    backward of both results raises NotImplementedError."""
+    """Returns the output and the lse, [B, N, Sq, 1], TND [T, N, 1], +inf for a row without keys. Without return_lse,
+    the lse has no elements. The backward of both results raises NotImplementedError."""
     _check(call)
     given = {name: t for name, t in call._asdict().items() if isinstance(t, Tensor)}
-    results = _attend(call._replace(**{name: tensor.detach() for name, tensor in given.items()}))
+    out, lse = _attend(call._replace(**{name: tensor.detach() for name, tensor in given.items()}))
+    results = out, torch.where(lse == -torch.inf, torch.inf, lse)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given.values()):
         return _WithoutGradient.apply(*results, *given.values())
     return results
@@ -391,8 +392,8 @@ def _packed_pages(call: Inference) -> tuple[Tensor, Tensor]:
 
     out, lse = _decode(_of_queries(padded, of_equal_rows), packed=True)
 
-    def packed(rows_of_all: Tensor) -> Tensor:
+    def packed(rows_of_all: Tensor, unused: float) -> Tensor:
         used = torch.cat([sequence[:length] for sequence, length in zip(rows_of_all, lengths, strict=True)])
-        return pad(used, (0,) * (2 * used.dim() - 1) + (tokens - used.shape[0],))
+        return pad(used, (0,) * (2 * used.dim() - 1) + (tokens - used.shape[0],), value=unused)
 
-    return packed(out), packed(lse.transpose(1, 2)) if call.return_lse else lse
+    return packed(out, 0), packed(lse.transpose(1, 2), -torch.inf) if call.return_lse else lse

@@ -7,29 +7,11 @@ from torch import Tensor
 
 from .. import _fa
 from .._attention import compute
-from .._cache import scatter_rows
+from .._cache import check_integers, scatter_rows, stored
 from .._context import chosen_context
 from .._errors import argument_error
 from . import autograd
 from .operators import operator
-
-# For each size of an element, a type that the library has. Tensors of a type that it lacks are moved as this type.
-_BY_SIZE = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64}
-_OWN = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int32, torch.int64)
-
-
-def stored(name: str, tensor: Tensor | None, like_name: str = "", like: Tensor | None = None) -> Tensor | None:
-    """Returns the tensor, as a type of the library whose elements have the same size if the library lacks its type.
-    Raises ValueError if its type differs from the type of `like`, or if no type of the library has that size."""
-    if tensor is None:
-        return None
-    if like is not None and tensor.dtype != like.dtype:
-        raise argument_error(ValueError, name, f"={tensor.dtype}, want {like.dtype} ({like_name})", member=".dtype")
-    if tensor.dtype in _OWN:
-        return tensor
-    if tensor.element_size() not in _BY_SIZE:
-        raise argument_error(ValueError, name, f"={tensor.dtype}, want elements of 1, 2, 4 or 8 bytes", member=".dtype")
-    return tensor.view(_BY_SIZE[tensor.element_size()])
 
 
 def _merged(lse: list[Tensor], local_out: list[Tensor], need_lse: bool) -> tuple[Tensor, Tensor]:
@@ -57,8 +39,7 @@ def merge_by_lse(lse, local_out, need_lse):
 )
 def scatter(key, value, slot_mapping, key_cache, value_cache, form):
     """Writes the rows of key and value into the caches, at the places in slot_mapping."""
-    caches = stored("key_cache", key_cache, "key", key), stored("value_cache", value_cache, "value", value)
-    scatter_rows(stored("key", key), stored("value", value), slot_mapping, *caches, form=form)
+    scatter_rows(key, value, slot_mapping, key_cache, value_cache, form=form)
 
 
 @operator(
@@ -67,7 +48,8 @@ def scatter(key, value, slot_mapping, key_cache, value_cache, form):
     fake=lambda *_: None,
 )
 def gather(key_cache, value_cache, block_table, seq_lens, seq_offset, key, value, form, cumulative):
-    """Writes the rows of all sequences into key and value."""
+    """Writes the rows of all sequences to key and value."""
+    check_integers(block_table=block_table, seq_lens=seq_lens, seq_offset=seq_offset)
     arrays = {
         "key_cache": stored("key_cache", key_cache),
         "value_cache": stored("value_cache", value_cache),
@@ -90,17 +72,21 @@ def gather_selection(
     k_rope, kv_cache, table, status, indices, full_k_rope, full_kv, full_table, kv_lengths, q_lengths, block_size
 ):
     """Copies the blocks that each query has selected into the query's pages. Returns each query's number of rows."""
-    lists = indices.reshape(table.shape[0], -1).long()  # [B·S·H, K]
+    lists = indices.flatten(0, -2).long()  # [B·S·H, K]
     batch, heads = full_table.shape[0], indices.shape[-2]
     queries = lists.shape[0] // max(batch * heads, 1)
+    kv_lengths, q_lengths = kv_lengths.long(), q_lengths.long()
+    _check_lengths("full_q_actual_seq", q_lengths, queries)
+    _check_lengths("full_kv_actual_seq", kv_lengths, None)
     b = torch.arange(batch).repeat_interleave(queries * heads)
     s = torch.arange(queries).repeat_interleave(heads).repeat(batch)
-    keys = torch.where(s < q_lengths[b], kv_lengths[b] - (q_lengths[b] - 1 - s), 0).clamp(min=0).long()
+    keys = torch.where(s < q_lengths[b], kv_lengths[b] - (q_lengths[b] - 1 - s), 0).clamp(min=0)
+    blocks = -(-keys // block_size)
     listed = (lists >= 0).long().cumprod(1).bool()  # a list ends at its first negative entry
-    kept = listed & (lists * block_size < keys[:, None])
+    kept = listed & (lists < blocks[:, None])
     place = kept.long().cumsum(1) - 1
-    row = torch.arange(block_size)
-    key = lists[..., None] * block_size + row
+    row = torch.arange(min(block_size, int(keys.max()) if keys.numel() > 0 else 0))
+    key = torch.where(kept, lists, 0)[..., None] * block_size + row
     used = kept[..., None] & (key < keys[:, None, None])
     query = torch.arange(lists.shape[0])[:, None, None].expand_as(key)[used]
     sources = _slots("full_kv_block_table", full_table, b[query], key[used], full_kv.shape)
@@ -108,13 +94,16 @@ def gather_selection(
     slots = _slots("selection_kv_block_table", table, query, to, kv_cache.shape)
     lengths = used.sum((1, 2), dtype=torch.int32)
     rope = full_k_rope.numel() > 0
+    caches = {"key": full_kv, "value": full_k_rope} if rope else {"key": full_kv}
+    in_place = all(cache.stride(0) == cache.shape[1] * cache.stride(1) for cache in caches.values())
+    rows = [_rows(name, cache, None if in_place else sources) for name, cache in caches.items()]
     scatter_rows(
-        _rows(stored("full_kv_cache", full_kv)),
-        _rows(stored("full_k_rope", full_k_rope)) if rope else None,
+        rows[0],
+        rows[1] if rope else None,
         slots,
-        stored("selection_kv_cache", kv_cache, "full_kv_cache", full_kv).unsqueeze(2),
-        stored("selection_k_rope", k_rope, "full_k_rope", full_k_rope).unsqueeze(2) if rope else None,
-        source_rows=sources,
+        kv_cache.unsqueeze(2),
+        k_rope.unsqueeze(2) if rope else None,
+        source_rows=sources if in_place else None,
     )
     states = torch.full((*lists.shape[:1], lists.shape[1] + 1), -1, dtype=torch.int64)
     entry = torch.arange(lists.shape[0])[:, None].expand_as(lists)
@@ -124,9 +113,20 @@ def gather_selection(
     return lengths
 
 
-def _rows(cache: Tensor) -> Tensor:
-    """Returns the rows of a cache [pages, page size, D] as [rows, 1, D]."""
-    return cache.flatten(0, 1).unsqueeze(1)
+def _rows(name: str, cache: Tensor, slots: Tensor | None) -> Tensor:
+    """Returns all rows of a cache [pages, page size, D] as a view [rows, 1, D], or a copy of the rows in these slots.
+    """
+    if slots is None:
+        return cache.flatten(0, 1).unsqueeze(1)
+    rows = stored(name, cache)[slots // cache.shape[1], slots % cache.shape[1]]
+    return rows.view(cache.dtype).unsqueeze(1)
+
+
+def _check_lengths(name: str, lengths: Tensor, most: int | None) -> None:
+    wrong = ((lengths < 0) | (lengths > (torch.iinfo(torch.int64).max if most is None else most))).nonzero()
+    if wrong.numel() > 0:
+        at, want = int(wrong[0]), ">= 0" if most is None else f"0..{most}"
+        raise argument_error(ValueError, name, f"={int(lengths[at])}, want {want}", index=f"[{at}]")
 
 
 def _slots(name: str, table: Tensor, lists: Tensor, rows: Tensor, cache: tuple[int, ...]) -> Tensor:

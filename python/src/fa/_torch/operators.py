@@ -59,11 +59,12 @@ def operator(
 
     def register(kernel: Callable) -> Any:
         LIBRARY.define(schema)
-        LIBRARY.impl(name, kernel, "CPU")
         made = getattr(torch.ops.fa, name).default
+        kernel = _counting_writes(made, kernel)
+        LIBRARY.impl(name, kernel, "CPU")
 
         def rule(info, in_dims, *arguments):
-            _check_samples_are_written_apart(made, in_dims)
+            _check_samples_are_written_apart(made, in_dims, arguments)
             if info.batch_size == 0:
                 return of_no_samples(made, in_dims, arguments)
             return vmap(made, info, in_dims, *arguments)
@@ -91,9 +92,25 @@ def without_contents(like: Tensor, *sources: Tensor | None) -> tuple[Tensor, ...
     return tuple(like.new_empty(0) if source is None else source.new_empty(source.shape) for source in sources)
 
 
-def _check_samples_are_written_apart(operator: Any, in_dims: tuple) -> None:
+def _counting_writes(operator: Any, kernel: Callable) -> Callable:
+    """Returns the kernel, and for an operator that writes arguments in place a kernel that also counts these writes.
+    By the count, autograd's backward finds that a tensor which it needs was overwritten."""
+    places = [place for place, (_, written) in enumerate(written_arguments(operator)) if written]
+    if not places:
+        return kernel
+
+    @functools.wraps(kernel)
+    def counting(*arguments):
+        results = kernel(*arguments)
+        torch.autograd.graph.increment_version([t for t in map(arguments.__getitem__, places) if t is not None])
+        return results
+
+    return counting
+
+
+def _check_samples_are_written_apart(operator: Any, in_dims: tuple, arguments: tuple) -> None:
     """Raises RuntimeError, as PyTorch's own operators do, if the operator writes into a tensor that all samples
     share."""
-    for (argument, written), dim in zip(written_arguments(operator), in_dims, strict=True):
-        if written and dim is None:
+    for (argument, written), dim, given in zip(written_arguments(operator), in_dims, arguments, strict=True):
+        if written and dim is None and given is not None:
             raise RuntimeError(f"vmap: {operator.name()} writes {argument.name} in place, which all samples share")

@@ -73,8 +73,9 @@ def fuses_with(attn_mask: Tensor) -> bool:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Allocates a tensor whose dimensions lie in memory in the order of `tensor`, except that the innermost one is
-    last, because the library writes rows."""
+    """Allocates a tensor of the shape and type of `tensor`, with its order of dimensions in memory if the last one is
+    innermost there. Otherwise, or if its rows overlap, the result is contiguous. The library writes rows, so their
+    elements must be neighbours."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
         if like.stride(-1) == 1:  # not 1 if rows overlap

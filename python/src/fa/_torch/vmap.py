@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._pytorch import returns_nothing
+
 Rule = Callable[..., tuple]  # (operator, info, in_dims, *arguments) -> (results, vmapped dimension per result)
 
 
@@ -36,6 +38,8 @@ def one_by_one(operator: Any, info: Any, in_dims: tuple, *arguments: Any) -> tup
     for sample in range(info.batch_size):
         result = operator(*(_sample(a, dim, sample) for a, dim in zip(arguments, in_dims, strict=True)))
         results.append(result if isinstance(result, tuple) else (result,))
+    if returns_nothing(operator):
+        return None, None
     stacked = tuple(torch.stack(same) for same in zip(*results, strict=True))
     return (stacked, (0,) * len(stacked)) if isinstance(result, tuple) else (stacked[0], 0)
 
@@ -52,6 +56,8 @@ def of_no_samples(operator: Any, in_dims: tuple, arguments: tuple) -> tuple:
     the same arguments as the results of other calls."""
     pairs = tuple(zip(arguments, in_dims, strict=True))
     results = operator(*(_without_contents(a, dim) for a, dim in pairs))
+    if returns_nothing(operator):
+        return None, None
     nothing = sum(a.sum() * 0 for a in arguments if isinstance(a, Tensor) and a.is_floating_point())
 
     def empty(sample: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ FA_INLINE F SumIntegers(F (&r)[16]) {
   const I hi = AddI(_mm512_shuffle_i32x4(b[2], b[3], 0x88), _mm512_shuffle_i32x4(b[2], b[3], 0xdd));
   return AsF(AddI(_mm512_shuffle_i32x4(lo, hi, 0x88), _mm512_shuffle_i32x4(lo, hi, 0xdd)));
 }
-/// Returns words of `even` (the lower elements) and `odd`, rounded to integers.
+/// Rounds to integers and packs them in pairs: word i has even[i] in its lower 16 bits and odd[i] in its upper 16 bits.
 FA_INLINE F IntegerPairs(F even, F odd) {
   const I upper = _mm512_slli_epi32(_mm512_cvtps_epi32(odd), 16);
   return AsF(_mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_cvtps_epi32(even), upper));
@@ -31,7 +31,7 @@ FA_INLINE void StoreIntegerWords(uint16_t* p, F x, F y) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x)));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(y)));
 }
-/// Does what UnpackRows does, for words that are loaded.
+/// Does what UnpackRows does, for words that are already in vectors.
 FA_INLINE void UnpackWords(F lower, F upper, F& first, F& second) {
   first = AsF(_mm512_unpacklo_epi16(AsI(lower), AsI(upper)));
   second = AsF(_mm512_unpackhi_epi16(AsI(lower), AsI(upper)));

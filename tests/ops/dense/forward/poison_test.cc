@@ -119,7 +119,8 @@ TEST_P(ForwardPoison, AKeySeenByLaterRowsOnly) {
       // 1.
       values.v[key * c.dv + 3] = ValueOf(GetParam(), dtype) / 16;
       EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << "v of key " << key;
-      // A score of 1e38 overflows in f32 but not in double.
+      // The largest number in k is left out: a score can then overflow in f32, but not in the reference, which computes
+      // in double.
       if (GetParam() == Poison::kLargest) continue;
       values = MakeReferenceProblem(c);
       values.k[key * c.d + 3] = ValueOf(GetParam(), dtype);

@@ -34,7 +34,7 @@ struct Operator {
   const char* name;
   Result<Plan> (*plan)(const ForwardCase& forward, Context& context);  ///< null for decode
   bool takes_int8 = false;
-  /// Makes the operator's schedule over ranks, or null if the operator does not run over ranks.
+  /// Makes the operator's schedule over ranks. The pointer is null if the operator does not run over ranks.
   Result<RankSchedule> (*schedule)(const ForwardCase& forward, const SequenceShards& shards,
                                    const RankMachines& machines, Context& context) = nullptr;
 };
