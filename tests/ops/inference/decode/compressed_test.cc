@@ -184,7 +184,8 @@ TEST(CompressedDecode, CodesBehindAMaskThatAreNotNumbers) {
             for (size_t x = 0; x < got.out.size(); ++x) {
               const bool sees = x / 64 % 2 != 0;
               ASSERT_EQ(std::isnan(got.out[x]), sees) << x << IsaName(isa) << c;
-              if (!sees) ASSERT_EQ(got.out[x], want.out[x]) << x << IsaName(isa) << c;
+              if (sees) continue;
+              ASSERT_EQ(got.out[x], want.out[x]) << x << IsaName(isa) << c;
             }
           }
         }
