@@ -17,7 +17,6 @@
 namespace fa::aclnn {
 namespace {
 
-using Args = ScatterRowsArgs;
 using Form = Operands::Form;
 using Scatter = TensorOperation<ScatterRowsArgs, ScatterRowsOptions>;
 
@@ -81,7 +80,8 @@ std::optional<int64_t> ExtentOf(const aclTensor& tensor, const Dims& stride) {
 
 /// Makes rows begin where mode Nct says: row t at offsets[i] + t * strides[i].
 Status MoveRows(const char* name, const aclTensor* handle, const std::vector<int64_t>& strides,
-                const std::vector<int64_t>& offsets, size_t i, TensorView Args::*member, Scatter* operation) {
+                const std::vector<int64_t>& offsets, size_t i, TensorView ScatterRowsArgs::*member,
+                Scatter* operation) {
   const auto tensor = FindTensor(handle);
   if (tensor == nullptr || tensor->shape.rank() != 3) return Status::Ok();  // refused elsewhere
   if (strides.size() <= i || offsets.size() <= i) {
@@ -114,9 +114,9 @@ Status ReadNct(const ScatterTensors& tensors, const ScatterModes& modes, bool ha
   const auto strides = ValuesOf("strides", modes.strides), offsets = ValuesOf("offsets", modes.offsets);
   if (!strides.ok()) return strides.status();
   if (!offsets.ok()) return offsets.status();
-  FA_RETURN_IF_ERROR(MoveRows("key", tensors.key, *strides, *offsets, 0, &Args::key, operation));
+  FA_RETURN_IF_ERROR(MoveRows("key", tensors.key, *strides, *offsets, 0, &ScatterRowsArgs::key, operation));
   if (!has_value) return Status::Ok();
-  return MoveRows("value", tensors.value, *strides, *offsets, 1, &Args::value, operation);
+  return MoveRows("value", tensors.value, *strides, *offsets, 1, &ScatterRowsArgs::value, operation);
 }
 
 aclnnStatus PrepareScatter(const ScatterTensors& tensors, const ScatterModes& modes, uint64_t* workspace_size,
@@ -127,13 +127,13 @@ aclnnStatus PrepareScatter(const ScatterTensors& tensors, const ScatterModes& mo
   const Form caches = CacheOperandForm(*form);
   auto operation = std::make_shared<Scatter>(PlanScatterRows, Names::kScatter);
   operation->options.form = *form;
-  operation->Input("key", tensors.key, Form::kBytes, &Args::key);
-  operation->Output("keyCacheRef", tensors.key_cache, caches, &Args::key_cache);
-  operation->Input("slotMapping", tensors.slot_mapping, Form::kAnyStride, &Args::slot_mapping);
+  operation->Input("key", tensors.key, Form::kBytes, &ScatterRowsArgs::key);
+  operation->Output("keyCacheRef", tensors.key_cache, caches, &ScatterRowsArgs::key_cache);
+  operation->Input("slotMapping", tensors.slot_mapping, Form::kAnyStride, &ScatterRowsArgs::slot_mapping);
   const bool has_value = HasElements(tensors.value);
   if (has_value) {
-    operation->Input("value", tensors.value, Form::kBytes, &Args::value);
-    operation->Output("valueCacheRef", tensors.value_cache, caches, &Args::value_cache);
+    operation->Input("value", tensors.value, Form::kBytes, &ScatterRowsArgs::value);
+    operation->Output("valueCacheRef", tensors.value_cache, caches, &ScatterRowsArgs::value_cache);
   } else {
     operation->Ignored("value", tensors.value);
     operation->Ignored("valueCacheRef", tensors.value_cache, /*output=*/true);

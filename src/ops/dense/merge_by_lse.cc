@@ -25,7 +25,7 @@ namespace {
 // The number of columns that are summed at a time. Longer rows take the exponentials again for each such block.
 constexpr int64_t kColumns = 512;
 // The number of elements of all parts per task. They take some tens of microseconds.
-constexpr int64_t kTaskElements = 1 << 15;
+constexpr int64_t kElementsOfATask = 1 << 15;
 
 class LseMerger {
  public:
@@ -102,7 +102,7 @@ class MergeByLsePlanImpl final : public Plan::ImplFor<MergeByLseArgs> {
   MergeByLsePlanImpl(Context& context, ops::BoundMergeByLse bound)
       : ImplFor(context),
         bound_(std::move(bound)),
-        plan_(tiling::MakeRowsPlan(bound_.rows, std::max<int64_t>(kTaskElements / ElementsOfARow(), 1),
+        plan_(tiling::MakeRowsPlan(bound_.rows, std::max<int64_t>(kElementsOfATask / ElementsOfARow(), 1),
                                    context.threads())) {
     workspace_.Book("run state", core::RunStateBytes(plan_.graph));
   }
