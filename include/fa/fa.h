@@ -1,7 +1,8 @@
 #ifndef FA_FA_H_
 #define FA_FA_H_
 
-/// @file Includes all headers of fa except fa/mpi.h.
+/// @file
+/// Includes all headers of fa except fa/mpi.h.
 /// @code{.cpp}
 /// #include "fa/fa.h"
 ///

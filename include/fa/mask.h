@@ -1,7 +1,8 @@
 #ifndef FA_MASK_H_
 #define FA_MASK_H_
 
-/// @file Masks, which say which keys a query row keeps.
+/// @file
+/// Masks, which say which keys a query row keeps.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;

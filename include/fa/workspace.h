@@ -1,7 +1,8 @@
 #ifndef FA_WORKSPACE_H_
 #define FA_WORKSPACE_H_
 
-/// @file Memory for the runs of a plan, reused from run to run.
+/// @file
+/// Memory for the runs of a plan, reused from run to run.
 /// @code{.cpp}
 /// std::vector<float> q(8 * 128 * 64), out(q);
 /// fa::AttentionArgs args;
