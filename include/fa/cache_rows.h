@@ -73,6 +73,7 @@ struct GatherRowsArgs {
   MutableTensorView value;  ///< [T, N, Dv], type of value_cache
 };
 
+/// The form of both caches and of the lengths.
 struct GatherRowsOptions {
   CacheForm form = CacheForm::kBnBsND;
   bool cumulative = false;  ///< seq_lens holds prefix sums

@@ -30,6 +30,7 @@ struct MergeByLseArgs {
   MutableTensorView lse_out;              ///< f32 [M], or absent
 };
 
+/// The options of MergeByLse.
 struct MergeByLseOptions {
   /// The lse of a row that no part has keys for: -inf, or +inf as on the device.
   float lse_without_keys = -std::numeric_limits<float>::infinity();
