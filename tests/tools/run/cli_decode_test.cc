@@ -195,6 +195,13 @@ TEST_F(CliDecode, ReadsOneScalePerKey) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(scratch_.Read("out.npy"), want);
   EXPECT_NE(Run("decode", "k8.npy", "k8.npy", flags + "2").exit_code, 0);
+  npy::Array rows(ElementType::kF32, {kBatch, 1, k_.shape()[2], 1});
+  for (float& x : rows.as<float>()) x = 0.25F;
+  npy::Save(Path("rows.npy"), rows);
+  const std::string separate = "--k-scale " + Path("rows.npy") + " --v-scale " + Path("rows.npy") + out;
+  const CliResult rows_result = Run("decode", "k8.npy", "k8.npy", separate);
+  ASSERT_EQ(rows_result.exit_code, 0) << rows_result.err;
+  EXPECT_EQ(scratch_.Read("out.npy"), want);
 }
 
 TEST_F(CliDecode, WritesInt8) {

@@ -43,6 +43,12 @@ void AddDecodeFlags(CLI::App& command, DecodeFlags& flags) {
       ->type_name("N,N,...");
   file("--block-table", flags.block_table, "int32 [B,n]: the pages of each batch element's keys");
   command.add_option("--block-size", flags.block_size, "Rows per page; compared with the files")->type_name("N");
+  file("--k-scale", flags.k_scale,
+       "int8 keys stand for (x + offset) * scale: [B|1,Nkv|1,S|1,groups|1], in pages [pages|1,Nkv|1,page "
+       "size|1,groups|1]");
+  file("--v-scale", flags.v_scale, "Scale of int8 values, in the same shapes");
+  file("--k-offset", flags.k_offset, "Offset of these keys, shape of --k-scale, default 0");
+  file("--v-offset", flags.v_offset, "Offset of these values, shape of --v-scale, default 0");
   file("--antiquant-scale", flags.antiquant_scale,
        "int8 keys stand for (x + offset) * scale: [2], or per column [2,Nkv,D]; entry 0 for keys, 1 for values");
   file("--antiquant-offset", flags.antiquant_offset, "Offset of these keys and values, same shape, default 0");
@@ -85,6 +91,10 @@ DecodeInputs::DecodeInputs(const DecodeFlags& flags) : files_(flags.dtype) {
   args.v = {&v_, 1};
   args.pse = files_.Load("--pse", flags.pse);
   args.block_table = files_.Load("--block-table", flags.block_table);
+  args.k_scale = files_.Load("--k-scale", flags.k_scale);
+  args.v_scale = files_.Load("--v-scale", flags.v_scale);
+  args.k_offset = files_.Load("--k-offset", flags.k_offset);
+  args.v_offset = files_.Load("--v-offset", flags.v_offset);
   args.antiquant_scale = files_.Load("--antiquant-scale", flags.antiquant_scale);
   args.antiquant_offset = files_.Load("--antiquant-offset", flags.antiquant_offset);
   args.sink = files_.Load("--sink", flags.sink);

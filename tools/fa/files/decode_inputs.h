@@ -26,6 +26,7 @@ struct DecodeFlags {
   std::string actual_seq_lengths, actual_seq_lengths_kv;
   std::string block_table;
   std::optional<int64_t> block_size;
+  std::string k_scale, v_scale, k_offset, v_offset;
   std::string antiquant_scale, antiquant_offset;
   int64_t antiquant_mode = 0;
   std::string sink;
