@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/kernels/kernel_fixture.h"
+#include "support/compressed_number.h"
+#include "support/guarded_buffer.h"
 
 namespace fa::core::kernels {
 namespace {
@@ -54,31 +56,48 @@ TEST_P(RowKernelsTest, Exp2IsWithinTwoUlpOverTheWholeRange) {
   EXPECT_TRUE(std::isnan(result));
 }
 
-TEST_P(RowKernelsTest, DequantizeByColumnAndByRow) {
-  constexpr int64_t kRows = 3;
-  const auto check = [&](int64_t n, bool by_row) {
-    const int64_t stride = n + 5, to_stride = n + 2;
-    std::vector<int8_t> rows(static_cast<size_t>((kRows - 1) * stride + n));  // the buffer ends with the last value
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int8_t>(i * 37 + 128);
-    std::vector<float> scale(static_cast<size_t>(by_row ? kRows : n)), offset(scale.size());
+TEST_P(RowKernelsTest, DequantizesEveryCodeWithEveryLayoutOfScales) {
+  constexpr int64_t kRows = 5;
+  const auto check = [&](DType dtype, int64_t n, bool by_row, int64_t group, bool has_offset) {
+    const int64_t bits = dtype == DType::kI4x8 ? 4 : 8, element = static_cast<int64_t>(SizeOf(dtype));
+    const int64_t stride = CeilDiv((n + 5) * bits / 8, element), row_bytes = stride * element, to_stride = n + 2;
+    // The byte after the last column is unreadable.
+    const test::GuardedBuffer memory(static_cast<size_t>((kRows - 1) * row_bytes + CeilDiv(n * bits, 8)),
+                                     test::Place::kAtEnd);
+    // Rows of 65 columns have every code of 8 bits.
+    const auto code = [&](int64_t r, int64_t c) { return static_cast<uint8_t>((r * n + c) * 37 + 128); };
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < n; ++c) test::StoreCode(dtype, memory.data() + r * row_bytes, c, code(r, c));
+    }
+    const int64_t of_row = group == 0 ? 1 : CeilDiv(n, group), row_step = by_row ? of_row : 0;
+    std::vector<float> scale(static_cast<size_t>(by_row ? kRows * of_row : of_row)), offset(scale.size());
     for (size_t i = 0; i < scale.size(); ++i) {
       scale[i] = 0.01f * static_cast<float>(i + 1);
       offset[i] = 3.5f - static_cast<float>(i);
     }
     std::vector<float> got(static_cast<size_t>(kRows * to_stride), kInf);
-    row_kernels().dequantize({rows.data(), DType::kI8, stride}, kRows, n,
-                             {.scale = scale.data(), .offset = offset.data(), .row_step = by_row ? 1 : 0}, got.data(),
-                             to_stride);
+    row_kernels().dequantize({memory.data(), dtype, stride}, kRows, n,
+                             {.scale = scale.data(),
+                              .offset = has_offset ? offset.data() : nullptr,
+                              .row_step = row_step,
+                              .group = group},
+                             got.data(), to_stride);
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < to_stride; ++c) {
-        const auto by = static_cast<size_t>(by_row ? r : c);
-        const float want =
-            c < n ? (static_cast<float>(rows[static_cast<size_t>(r * stride + c)]) + offset[by]) * scale[by] : kInf;
-        ASSERT_EQ(got[static_cast<size_t>(r * to_stride + c)], want) << n << " " << by_row << " " << r << " " << c;
+        float want = kInf;
+        if (c < n) {
+          const auto by = static_cast<size_t>(r * row_step + (group == 0 ? 0 : c / group));
+          const auto x = static_cast<float>(test::CompressedNumber(dtype, code(r, c)));
+          want = (x + (has_offset ? offset[by] : 0.0f)) * scale[by];
+        }
+        const float is = got[static_cast<size_t>(r * to_stride + c)];
+        ASSERT_TRUE(EqualBits(is, want)) << "row " << r << " column " << c << ": " << is << " against " << want;
       }
     }
   };
-  ForEachCase(check, Axis{"n", {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 65}}, Axis{"by_row", {false, true}});
+  ForEachCase(check, Axis{"dtype", {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4x8}},
+              Axis{"n", {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 65}}, Axis{"by_row", {false, true}},
+              Axis{"group", {0, 1, 4}}, Axis{"offset", {false, true}});
 }
 
 TEST_P(RowKernelsTest, WidenAndTest) {

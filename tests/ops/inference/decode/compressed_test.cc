@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "fa/view.h"
-#include "ops/inference/decode/compressed_number.h"
 #include "ops/inference/decode/decode_case.h"
 #include "support/cases/random_token_case.h"
+#include "support/compressed_number.h"
 #include "support/execution/contexts.h"
 
 namespace fa::test {

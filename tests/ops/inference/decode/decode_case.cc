@@ -5,8 +5,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "ops/inference/decode/compressed_number.h"
 #include "support/cases/random_values.h"
+#include "support/compressed_number.h"
 
 namespace fa::test {
 namespace {

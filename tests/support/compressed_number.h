@@ -1,5 +1,5 @@
-#ifndef FA_TESTS_OPS_DECODE_COMPRESSED_NUMBER_H_
-#define FA_TESTS_OPS_DECODE_COMPRESSED_NUMBER_H_
+#ifndef FA_TESTS_SUPPORT_COMPRESSED_NUMBER_H_
+#define FA_TESTS_SUPPORT_COMPRESSED_NUMBER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -15,4 +15,4 @@ void StoreCode(DType format, std::byte* row, int64_t column, uint8_t code);
 
 }  // namespace fa::test
 
-#endif  // FA_TESTS_OPS_DECODE_COMPRESSED_NUMBER_H_
+#endif  // FA_TESTS_SUPPORT_COMPRESSED_NUMBER_H_

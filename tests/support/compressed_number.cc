@@ -1,4 +1,4 @@
-#include "ops/inference/decode/compressed_number.h"
+#include "support/compressed_number.h"
 
 #include <cmath>
 #include <limits>
