@@ -113,7 +113,7 @@ class MergeByLsePlanImpl final : public Plan::ImplFor<MergeByLseArgs> {
     const double flops = 2 * static_cast<double>(bound_.rows) * static_cast<double>(bound_.columns) *
                          static_cast<double>(bound_.lse.size());
     tiling::PlanText problem, tasks;
-    problem.AddLine("merge by lse, %s: %lld parts of %lld rows of %lld", Name(bound_.dtype),
+    problem.AddLine("merge lse, %s: %lld parts of %lld rows of %lld", Name(bound_.dtype),
                     tiling::Count(bound_.lse.size()), tiling::Wide(bound_.rows), tiling::Wide(bound_.columns));
     tasks.AddLine("tasks: %lld of %lld rows: %s", tiling::Wide(plan_.graph.task_count), tiling::Wide(plan_.step),
                   kReason);
