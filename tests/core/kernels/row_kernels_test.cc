@@ -76,12 +76,10 @@ TEST_P(RowKernelsTest, DequantizesEveryCodeWithEveryLayoutOfScales) {
       offset[i] = 3.5f - static_cast<float>(i);
     }
     std::vector<float> got(static_cast<size_t>(kRows * to_stride), kInf);
-    row_kernels().dequantize({memory.data(), dtype, stride}, kRows, n,
-                             {.scale = scale.data(),
-                              .offset = has_offset ? offset.data() : nullptr,
-                              .row_step = row_step,
-                              .group = group},
-                             got.data(), to_stride);
+    row_kernels().dequantize(
+        {memory.data(), dtype, stride}, kRows, n,
+        {.scale = scale.data(), .offset = has_offset ? offset.data() : nullptr, .row_step = row_step, .group = group},
+        got.data(), to_stride);
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < to_stride; ++c) {
         float want = kInf;
