@@ -284,7 +284,7 @@ def test_functions_of_arrays_agree():
     assert torch.equal(torch.from_numpy(more), torch.cat([rows, torch.zeros(2, N, D)]))
 
 
-@pytest.mark.parametrize("dtype", ["int16", "uint16", "float64", ">f4", "complex64"])
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "float64"])
 def test_arrays_of_any_type(dtype):
     key = bits((T, N, D), torch.int64).numpy().view(dtype)[..., :D]
     cache, slots = np.zeros((PAGES, ROWS, N, D), dtype), np.array(SLOTS)

@@ -56,7 +56,7 @@ def scatter_rows(
     """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
     Args:
-        key, value: [T, N, D] and [T, N, Dv], of any type; value may be None.
+        key, value: [T, N, D] and [T, N, Dv], of any type of real numbers; value may be None.
         slot_mapping: int32 or int64 [T], the place of each row: page * page size + row. A negative place skips its row.
             If several rows have the same place, the last of them is stored.
         key_cache, value_cache: arrays of key's and value's types, in `form`.
@@ -108,7 +108,7 @@ def gather_rows(
     """Reads the rows of sequences out of paged caches, one sequence after another.
 
     Args:
-        key_cache, value_cache: arrays of any type, in `form` (see `scatter_rows`).
+        key_cache, value_cache: arrays of real numbers of any type, in `form` (see `scatter_rows`).
         block_table: int32 or int64 [B, n], the pages of each sequence.
         seq_lens: int32 or int64 [B], the number of rows of each sequence; with cumulative their prefix sums [B + 1],
             which begin with 0.
@@ -157,6 +157,8 @@ def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
     if array is None or isinstance(array, DescribedArray):
         return array
     torch, kind = torch_of(array), dtype_name(array.dtype)
+    if not torch and not _is_number(array.dtype):
+        raise argument_error(ValueError, name, f"={kind}, want numbers in this machine's byte order", member=".dtype")
     if like is not None and kind != dtype_name(like.dtype):
         words = f"={kind}, want {dtype_name(like.dtype)} ("
         raise argument_error(ValueError, name, words, (like_name, "", ""), ")", member=".dtype")
@@ -166,6 +168,12 @@ def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
         raise argument_error(ValueError, name, f"={kind}, want elements of 1, 2, 4 or 8 bytes", member=".dtype")
     kind = _BY_SIZE[array.dtype.itemsize]
     return array.view(getattr(torch, kind) if torch else kind)
+
+
+def _is_number(dtype: Any) -> bool:
+    """Whether elements of this NumPy type are real numbers or bool. The 8-bit floats of other packages are of kind V."""
+    kind = getattr(dtype, "kind", "f")
+    return (kind in "biuf" or kind == "V" and dtype.names is None) and getattr(dtype, "isnative", True)
 
 
 def check_integers(**arrays: Any) -> None:
