@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/saturating.h"
 #include "layout/bind_layout.h"
 #include "layout/overlap.h"
 #include "ops/bind/argument_error.h"
@@ -86,7 +87,7 @@ Status BindChunks(const NamedTensor& rows, const NamedTensor& cache, const Dims&
   *elements = {.heads = sizes.heads,
                .chunks = chunks,
                .chunk = width,
-               .cache_head = rank == 5 ? stride[1] : chunks * stride[1],
+               .cache_head = rank == 5 ? stride[1] : core::SaturatedProduct(chunks, stride[1]),
                .cache_chunk = stride[chunk_dim],
                .cache_element = stride[width_dim],
                .page_row_dim = rank - 2};
@@ -124,21 +125,24 @@ Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, 
                                    ", want strides that keep its elements apart");
   }
   const auto bytes = static_cast<int64_t>(SizeOf(rows.tensor.dtype));
+  // A product that overflows belongs to a dimension of one index or to a tensor without elements, so nothing reads it.
+  const auto in_bytes = [bytes](auto... factors) { return core::SaturatedProduct(bytes, factors...); };
   const auto dim = [&](int64_t size, int64_t of_rows, int64_t of_cache) {
-    return RowDim{size, bytes * (from_cache ? of_cache : of_rows), bytes * (from_cache ? of_rows : of_cache)};
+    return RowDim{size, in_bytes(from_cache ? of_cache : of_rows), in_bytes(from_cache ? of_rows : of_cache)};
   };
   return BoundPages{
       .rows = rows.tensor.shape[0],
-      .row_stride = bytes * row_stride[0],
+      .row_stride = in_bytes(row_stride[0]),
       .pages = cache.tensor.shape[0],
       .page_rows = cache.tensor.shape[elements.page_row_dim],
-      .page_stride = bytes * stride[0],
-      .page_row_stride = bytes * stride[elements.page_row_dim],
-      .row_bytes = bytes * sizes.heads * sizes.size,
-      .copy = MakeRowCopy({dim(elements.heads, elements.row_head, elements.cache_head),
-                           dim(elements.chunks, elements.row_element * elements.chunk, elements.cache_chunk),
-                           dim(elements.chunk, elements.row_element, elements.cache_element)},
-                          bytes, dim(0, row_stride[0], stride[elements.page_row_dim]))};
+      .page_stride = in_bytes(stride[0]),
+      .page_row_stride = in_bytes(stride[elements.page_row_dim]),
+      .row_bytes = in_bytes(sizes.heads, sizes.size),
+      .copy = MakeRowCopy(
+          {dim(elements.heads, elements.row_head, elements.cache_head),
+           dim(elements.chunks, core::SaturatedProduct(elements.row_element, elements.chunk), elements.cache_chunk),
+           dim(elements.chunk, elements.row_element, elements.cache_element)},
+          bytes, dim(0, row_stride[0], stride[elements.page_row_dim]))};
 }
 
 Status CheckSamePageRows(const BoundPages& key, const BoundPages& value) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/saturating.h"
+
 namespace fa::ops {
 namespace {
 
@@ -54,7 +56,7 @@ RowCopy MakeRowCopy(const std::array<RowDim, RowCopy::kLoops>& dims, int64_t ele
     RowDim& dim = copy.loops[static_cast<size_t>(i)];
     whole = dim.size == 1 || (dim.size > 0 && dim.from == copy.piece_bytes && dim.to == copy.piece_bytes);
     if (!whole) break;
-    copy.piece_bytes *= dim.size;
+    copy.piece_bytes = core::SaturatedProduct(copy.piece_bytes, dim.size);
     dim = {};
   }
   copy.one_piece = whole && copy.from_row == copy.piece_bytes && copy.to_row == copy.piece_bytes;

@@ -42,7 +42,10 @@ aclTensor* Handles::Tensor(const TensorView& view) {
 
 aclTensor* Handles::Tensor(void* data, aclDataType dtype, const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = shape[i] * strides[i];
+  // Sizes that no memory holds have strides that wrap around.
+  for (size_t i = shape.size(); i-- > 1;) {
+    strides[i - 1] = static_cast<int64_t>(static_cast<uint64_t>(shape[i]) * static_cast<uint64_t>(strides[i]));
+  }
   tensors_.push_back(aclCreateTensor(shape.data(), shape.size(), dtype, strides.data(), 0, ACL_FORMAT_ND, shape.data(),
                                      shape.size(), data));
   return tensors_.back();
