@@ -17,8 +17,8 @@
 
 namespace fa::ops {
 
-/// The tensors of one unit whose rows are sent between ranks: inputs, whose rows arrive before the unit is computed, and
-/// results, whose rows go back. Each is a member of the call's arguments. The rank that computes has memory for its
+/// The tensors of one unit whose rows are sent between ranks: inputs, whose rows arrive before the unit is computed,
+/// and results, whose rows go back. Each is a member of the call's arguments. The rank that computes has memory for its
 /// rows, where they are staged.
 template <typename Args>
 class UnitTensors {
