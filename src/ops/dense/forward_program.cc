@@ -9,7 +9,6 @@
 #include "ops/plan/plan_machine.h"
 #include "tiling/forward/forward_facts.h"
 #include "tiling/forward/make_forward_plan.h"
-#include "tiling/tile_shape.h"
 
 namespace fa::ops {
 namespace {
@@ -25,11 +24,13 @@ core::kernels::KernelTable TableOf(const Context& context, const BoundAttention&
   return table;
 }
 
-/// Sets k_in_place and v_in_place. Kernels of pairs read K in place, because a pair is two neighbouring columns of a
-/// row. V must be packed, because there a pair is the rows of two neighbouring keys.
+/// Sets k_in_place, v_in_place and packs_tiles. Kernels of pairs read K in place, because a pair is two neighbouring
+/// columns of a row. V must be packed, because there a pair is the rows of two keys. The loop of the tile unit takes
+/// both packed, but it has no dropout.
 BoundAttention ReadBy(const core::kernels::KernelTable& table, BoundAttention bound) {
   if (table.pairs()) {
-    bound.problem.k_in_place = true;
+    bound.problem.packs_tiles = AttendedTiles::Takes(table, bound.problem) && !bound.has_drop_mask && !bound.has_philox;
+    bound.problem.k_in_place = !bound.problem.packs_tiles;
     bound.problem.v_in_place = false;
   }
   return bound;
@@ -48,9 +49,8 @@ ForwardProgram::ForwardProgram(const char* op, const Context& context, BoundAtte
       workspace_.Book("packed K and V", KeyPanels::SlotBytes(bound_.problem, plan_, table_), plan_.kv_slots);
   buffers_.converts_keys = bound_.converts_keys();
   buffers_.stages_bias = bound_.pse.compressed;
-  buffers_.scratch_bytes =
-      TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                         buffers_.stages_bias, tiling::OverlapsSoftmax(table_.isa));
+  buffers_.scratch_bytes = TileScratch::Bytes(bound_.problem, plan_.shape.block_q, plan_.shape.block_k,
+                                              buffers_.converts_keys, buffers_.stages_bias, bound_.problem.packs_tiles);
   buffers_.scratch = workspace_.Book("tile scratch", buffers_.scratch_bytes, plan_.graph.workers());
   if (plan_.merges == 0) return;
   buffers_.arrivals = workspace_.Book("arrived parts of keys", ArrivalBytes());

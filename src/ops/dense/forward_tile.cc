@@ -60,6 +60,7 @@ ForwardTile::ForwardTile(const tiling::AttentionProblem& problem, const tiling::
       buffers_(buffers),
       workspace_(workspace),
       strips_(problem, table, rows, quantization),
+      attended_(problem, *table.rows, rows, strips_),
       panels_(problem, plan, table, rows, workspace + buffers.slots) {}
 
 void ForwardTile::operator()(int32_t task, int worker) {
@@ -69,7 +70,7 @@ void ForwardTile::operator()(int32_t task, int worker) {
     RunTile(plan_.items[static_cast<size_t>(task)],
             task + 1 < tiles ? &plan_.items[static_cast<size_t>(task + 1)] : nullptr,
             TileScratch::Carve(memory, problem_, plan_.shape.block_q, plan_.shape.block_k, buffers_.converts_keys,
-                               buffers_.stages_bias, tiling::OverlapsSoftmax(table_.isa)));
+                               buffers_.stages_bias, problem_.packs_tiles));
   } else if (task < tiles + packs) {
     panels_.Pack(plan_.packs[static_cast<size_t>(task - tiles)]);
   }
@@ -82,6 +83,7 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   const int64_t group_rows = problem_.group() * problem_.sequences[static_cast<size_t>(item.sequence)].rule.sq;
   const StripKernels* few = table_.ForFewRows(group_rows);
   const bool is_short = IsShort(problem_, plan_.shape.block_k, item.sequence);
+  if (problem_.packs_tiles && item.slot >= 0) return AttendTiles(item, folded, scratch);
   strips_.Open(folded, few, nullptr, scratch, strips, is_short);
   const int64_t count = strips.size();
   if (!is_short || few != nullptr || !fetches_tiles_ || item.parts > 1) {
@@ -96,15 +98,33 @@ void ForwardTile::RunTile(const tiling::ForwardItem& item, const tiling::Forward
   for (int64_t s = 0; s < count; ++s) strips_.Finish(strips[s], scratch);
 }
 
+/// Computes a tile whose keys are packed as tiles.
+void ForwardTile::AttendTiles(const tiling::ForwardItem& item, const FoldedRows& folded,
+                              const TileScratch& scratch) const {
+  assert(item.parts == 1);
+  ForwardStrips::Strips strips;
+  strips_.Open(folded, &table_.widest(), nullptr, scratch, strips);
+  attended_.Visit(panels_.Tiles(item), scratch, strips);
+  const int64_t block_k = plan_.shape.block_k;
+  const auto visit = [&](RunningStrip& strip) {
+    for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
+      const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
+                           std::min(begin + block_k, item.keys.end)};
+      if (strips_.score_tile().KeptKeys(strip, block).empty()) continue;
+      strips_.VisitBlock(strip, block, panels_.Block(item, block, *strip.kernels, scratch), scratch);
+    }
+  };
+  for (int64_t s = 0; s < strips.size(); ++s) {
+    attended_.Repair(strips[s], scratch, visit);
+    strips_.Finish(strips[s], scratch);
+  }
+}
+
 /// Visits every block of the item's keys.
 /// @param anew  visit only the strips that start again
 void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& scratch, ForwardStrips::Strips& strips,
                             bool anew) const {
   const int64_t count = strips.size(), block_k = plan_.shape.block_k;
-  const bool in_flight =
-      strips[0].kernels->overlapped != nullptr && !strips_.score_tile().passes().has_dropout() && !anew;
-  assert(!in_flight || tiling::OverlapsSoftmax(table_.isa));
-  BlocksInFlight flight;
   Interval keys = item.keys;
   if (count == 1) {
     RunningStrip& strip = strips[0];
@@ -124,17 +144,11 @@ void ForwardTile::VisitKeys(const tiling::ForwardItem& item, const TileScratch& 
     KeyRows rows = panels_.Block(item, block, *strips[0].kernels, scratch);
     for (int64_t s = 0; s < count; ++s) {
       if (anew && !strips[s].skips_masked) continue;
-      if (in_flight) {
-        strips_.VisitBlockInFlight(strips[s], block, rows, scratch, flight);
-      } else {
-        strips_.VisitBlock(strips[s], block, rows, scratch);
-      }
+      strips_.VisitBlock(strips[s], block, rows, scratch);
       // The first strip has prefetched the next block into L2, so the other strips need not.
       rows.k.fetch_ahead = rows.k_rope.fetch_ahead = rows.v.fetch_ahead = 0;
     }
-    if (item.slot < 0) ForwardStrips::EndFlight(flight);  // the next block's values overwrite this block's
   }
-  ForwardStrips::EndFlight(flight);
 }
 
 /// Visits the only key block of a short sequence (IsShort), and prefetches O of this tile and Q, K and V of the next

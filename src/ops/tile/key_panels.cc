@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/integer.h"
 #include "core/saturating.h"
 #include "ops/tile/antiquant_rows.h"
 
 namespace fa::ops {
 namespace {
+
+using core::kernels::TileAttendArgs;
 
 // Kernels of few rows read every row of keys once. They prefetch the row that lies this many rows ahead, also beyond
 // the end of a block. The hardware alone would not do: its prefetchers stop at every page of memory, and start again
@@ -83,9 +86,37 @@ void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv
                          to, source.columns);
 }
 
+int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
+int64_t KeyPanels::KeyChunkFloats() const { return (problem_.d + problem_.d_rope) * TileAttendArgs::kKeys / 2; }
+
+void KeyPanels::PackTiles(const tiling::PackItem& item) const {
+  constexpr int64_t kStepFloats = TileAttendArgs::kStepBytes / static_cast<int64_t>(sizeof(float));
+  const int64_t rows = item.row_end - item.row_begin, chunk = item.row_begin / TileAttendArgs::kKeys;
+  assert(item.row_begin % TileAttendArgs::kKeys == 0);
+  const auto block = [&](const Source& source) {
+    return RowsFrom(BlockOf(Locate(source, item.sequence, item.head_kv)), item.row_begin);
+  };
+  float* k = SlotK(item.slot) + chunk * KeyChunkFloats();
+  table_.rows->pack_key_tiles(block(K()), rows, problem_.d, k, KeyChunkFloats());
+  if (problem_.d_rope > 0) {
+    table_.rows->pack_key_tiles(block(KRope()), rows, problem_.d_rope, k + problem_.d * TileAttendArgs::kKeys / 2,
+                                KeyChunkFloats());
+  }
+  table_.rows->pack_value_tiles(block(V()), rows, problem_.dv, SlotValueTiles(item.slot) + chunk * kStepFloats,
+                                SlotChunks() * kStepFloats);
+}
+
+KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
+  assert(problem_.packs_tiles && item.slot >= 0);
+  return {.k = reinterpret_cast<const char*>(SlotK(item.slot)),
+          .v = reinterpret_cast<const char*>(SlotValueTiles(item.slot)),
+          .value_chunks = SlotChunks()};
+}
+
 void KeyPanels::Pack(const tiling::PackItem& item) const {
   const tiling::Interval rows{item.row_begin, item.row_end};
   assert(rows.begin >= 0 && rows.end <= plan_.slot_rows);
+  if (problem_.packs_tiles) return PackTiles(item);
   if (plan_.pack_k) {
     Widen(K(), item.sequence, item.head_kv, rows, SlotK(item.slot) + rows.begin * problem_.d);
     if (problem_.d_rope > 0) {
@@ -135,7 +166,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
   rows.first = keys.begin;
   rows.end = problem_.sequences[static_cast<size_t>(item.sequence)].sk;
   assert(keys.begin >= 0 && keys.begin < keys.end && keys.end <= rows.end && keys.size() <= plan_.shape.block_k);
-  const bool packed = item.slot >= 0;
+  const bool packed = item.slot >= 0 && !problem_.packs_tiles;  // these kernels do not take tiles
   float* slot_v = packed && plan_.pack_v ? SlotV(item.slot) : nullptr;
   if (pairs) {
     rows.k = caller(K(), &rows.k_pages);

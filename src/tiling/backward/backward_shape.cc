@@ -34,7 +34,7 @@ int64_t ColumnBytes(const AttentionProblem& problem, Isa isa, int64_t block_k) {
   const bool pairs =
       problem.dtype == DType::kBF16 && (Includes(isa, Isa::kAvx512Bf16) || Includes(isa, Isa::kNeonBf16));
   const int64_t factor = pairs ? kPairedBytes : kFloatBytes;
-  return block_k * ((problem.d + problem.d_rope + problem.dv) * (factor + kFloatBytes) + 2 * factor * kFullBlockQ);
+  return block_k * ((problem.d + problem.d_rope + problem.dv) * (factor + kFloatBytes) + 2 * factor * FullBlockQ(isa));
 }
 
 int64_t ChooseBlockK(const AttentionProblem& problem, Isa isa) {
@@ -69,7 +69,7 @@ int64_t ChooseBlockQ(const AttentionProblem& problem, const Machine& machine, co
     most_pairs = pairs;
     heaviest = &sequence;
   }
-  const int64_t most_rows = std::min(whole_strips(kFullBlockQ + strip - 1), core::RoundUp(longest, strip));
+  const int64_t most_rows = std::min(whole_strips(FullBlockQ(machine.isa) + strip - 1), core::RoundUp(longest, strip));
   // If columns descend, all of them can start at once, so smaller tiles gain nothing.
   if (heaviest == nullptr || interleave.band == 1 || ColumnsDescend(heaviest->rule)) return most_rows;
   const double flops_per_row = BackwardFlopsPerPair(problem) * static_cast<double>(block_k);
@@ -92,7 +92,7 @@ BackwardShape ChooseBackwardShape(const AttentionProblem& problem, const Machine
   BackwardShape shape;
   shape.block_k = ChooseBlockK(problem, machine.isa);
   shape.block_q = ChooseBlockQ(problem, machine, interleave, shape.block_k);
-  assert(shape.block_q < kFullBlockQ + machine.strip_rows);
+  assert(shape.block_q < FullBlockQ(machine.isa) + machine.strip_rows);
 
   std::array<char, 200> reason{};
   std::snprintf(reason.data(), reason.size(),

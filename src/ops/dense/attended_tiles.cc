@@ -1,0 +1,147 @@
+#include "ops/dense/attended_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/integer.h"
+
+namespace fa::ops {
+namespace {
+
+using core::kernels::kMaskedScore;
+using core::kernels::TileAttendArgs;
+using core::kernels::TileAttendStrip;
+using tiling::Interval;
+
+constexpr int64_t kChunk = TileAttendArgs::kKeys;
+constexpr int64_t kTileLanes = 32;
+
+// The probabilities of a row are relative to a score of its own, so its sum is at least 1 up to rounding. A larger sum
+// than this says that the reference is a bad one; f32 could hold much more.
+constexpr float kMostSum = 0x1p64f, kLeastSum = 0x1p-1f;
+
+// K and V of larger heads do not stay in the 2 MiB of L2 of the cores with a tile unit. On an Emerald Rapids, groups of
+// eight strips and blocks of eight chunks were the fastest of those that were tried for such heads, and single strips
+// with blocks of four chunks for smaller ones.
+constexpr int64_t kGroupedHeadBytes = int64_t{1} << 20, kGroup = 8, kChunks = 4;
+
+/// What masks and passes need to know about the strips of a call of attend_tiles.
+struct Edits {
+  const ForwardStrips& forward;
+  const ForwardStrips::Strips& strips;
+  float* staging;
+};
+
+/// TileAttendArgs::edit.
+void Edit(const void* context, int64_t index, int64_t chunk, float* s) {
+  const auto& edits = *static_cast<const Edits*>(context);
+  const RunningStrip& strip = edits.strips[index];
+  const int64_t first = chunk * kChunk;
+  const Interval keys = strip.KeysIn({first, first + kChunk});
+  const int64_t begin = keys.empty() ? kChunk : keys.begin - first, end = keys.empty() ? kChunk : keys.end - first;
+  std::fill(s, s + begin * kTileLanes, kMaskedScore);
+  std::fill(s + end * kTileLanes, s + kChunk * kTileLanes, kMaskedScore);
+  if (keys.empty()) return;
+  const auto computed = [](Interval /*keys*/, float* /*s*/, float* /*row_max*/, const FetchRuns* reads = nullptr) {
+    if (reads != nullptr) reads->Fetch();
+  };
+  edits.forward.score_tile().Fill(strip, keys, computed, edits.staging, s + begin * kTileLanes, nullptr, nullptr);
+}
+
+}  // namespace
+
+bool AttendedTiles::Takes(const core::kernels::KernelTable& table, const tiling::AttentionProblem& problem) {
+  constexpr int64_t kColumns = TileAttendArgs::kColumns;
+  return table.rows->attends_tiles && table.pairs() && problem.d % kColumns == 0 && problem.d_rope % kColumns == 0 &&
+         problem.dv % kColumns == 0 && problem.d > 0 && problem.dv > 0;
+}
+
+void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const {
+  const ScorePasses& passes = strips_.score_tile().passes();
+  const bool plain = !passes.changes_scores() && !passes.inputs().has_dense_mask();
+  const bool tells =
+      rows_.softmax_max.data != nullptr || rows_.softmax_sum.data != nullptr || rows_.lse.data != nullptr;
+  StripArray<TileAttendStrip, kMaxTileStrips> attended;
+  int64_t sk = 0;
+  for (int64_t i = 0; i < strips.size(); ++i) {
+    RunningStrip& strip = strips[i];
+    sk = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)].sk;
+    const Interval kept = strips_.score_tile().KeptKeys(strip, strip.hull);
+    float* lanes = scratch.attended_lanes + i * 3 * kTileLanes;
+    TileAttendStrip& of = attended.Add({.panel = strip.panel,
+                                        .o = strip.state,
+                                        .row_max = strip.row_max,
+                                        .row_sum = strip.row_sum,
+                                        .shift = lanes,
+                                        .largest = tells ? lanes + kTileLanes : nullptr,
+                                        .whole_sum = tells ? lanes + 2 * kTileLanes : nullptr});
+    strip.largest = of.largest;
+    strip.whole_sum = of.whole_sum;
+    if (kept.empty()) continue;
+    of.begin = kept.begin / kChunk;
+    of.end = core::CeilDiv(kept.end, kChunk);
+    if (plain) {
+      of.plain_begin = core::CeilDiv(strip.full.begin, kChunk);
+      of.plain_end = std::min(strip.full.end, sk) / kChunk;
+    }
+    strip.started = true;
+  }
+  const Edits edits{strips_, strips, scratch.bias};
+  const int64_t columns = problem_.d + problem_.d_rope;
+  const bool grouped = 2 * sk * (columns + problem_.dv) > kGroupedHeadBytes;
+  strips[0].kernels->attend_tiles({.k = keys.k,
+                                   .v = keys.v,
+                                   .value_chunks = keys.value_chunks,
+                                   .d = columns,
+                                   .dv = problem_.dv,
+                                   .factor = passes.scale().exp2_factor,
+                                   .strips = attended.data(),
+                                   .strip_count = attended.size(),
+                                   .whole_sums = tells,
+                                   .group = grouped ? kGroup : 1,
+                                   .chunks = grouped ? TileAttendArgs::kMostChunks : kChunks,
+                                   .memory = scratch.attended,
+                                   .edit = Edit,
+                                   .context = &edits});
+}
+
+bool AttendedTiles::AllGood(const RunningStrip& strip, LaneArray<bool>& good) const {
+  bool all = true;
+  const bool finite = kernels_.all_finite(strip.state, DType::kF32, problem_.dv * kTileLanes);
+  for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
+    const float sum = strip.row_sum[lane];
+    const bool empty = strip.row_max[lane] == kMaskedScore && sum == 0;
+    good[lane] = empty || (sum >= kLeastSum && sum <= kMostSum);
+    for (int64_t c = 0; c < problem_.dv && !finite && good[lane]; ++c) {
+      good[lane] = std::isfinite(strip.state[c * kTileLanes + lane]);
+    }
+    all = all && good[lane];
+  }
+  return all;
+}
+
+void AttendedTiles::Save(const RunningStrip& strip, const TileScratch& scratch) const {
+  float* to = scratch.good;
+  std::memcpy(to, strip.row_max, sizeof(float) * kTileLanes);
+  std::memcpy(to + kTileLanes, strip.row_sum, sizeof(float) * kTileLanes);
+  std::memcpy(to + 2 * kTileLanes, strip.state, sizeof(float) * static_cast<size_t>(problem_.dv * kTileLanes));
+}
+
+void AttendedTiles::Restore(const RunningStrip& strip, const TileScratch& scratch, const LaneArray<bool>& good) const {
+  const int64_t width = strip.lanes.width;
+  for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
+    if (!good[lane]) {
+      if (strip.largest == nullptr) continue;
+      strip.largest[lane] = strip.row_max[lane];
+      strip.whole_sum[lane] = strip.row_sum[lane];
+      continue;
+    }
+    const float* from = scratch.good + lane;
+    strip.row_max[lane] = from[0];
+    strip.row_sum[lane] = from[kTileLanes];
+    for (int64_t c = 0; c < problem_.dv; ++c) strip.state[c * width + lane] = from[(c + 2) * kTileLanes];
+  }
+}
+
+}  // namespace fa::ops

@@ -1,0 +1,218 @@
+// Tests forwards whose groups have 256 rows or more, with heads of whole groups of 32 columns. At the levels with a
+// tile unit, K and V of such heads are packed as tiles, and one loop computes whole strips (docs/kernels.md). The other
+// levels run the same cases.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "support/cases/random_values.h"
+#include "support/compare/compare.h"
+#include "support/execution/contexts.h"
+
+namespace fa::test {
+namespace {
+
+/// Returns a case of bf16 with 8 query heads of 35 rows on one key head of 101 keys: nine strips of 32 rows.
+ForwardCase Usual() {
+  ForwardCase c;
+  c.dtype = DType::kBF16;
+  c.heads = 8;
+  c.d = 64;
+  c.dv = 32;
+  c.lengths = EqualLengths(1, 35, 101);
+  return c;
+}
+
+struct Feature {
+  const char* name;
+  std::function<void(ForwardCase*)> change;
+};
+
+const Feature kFeatures[] = {
+    {"Plain", [](ForwardCase*) {}},
+    {"Causal", [](ForwardCase* c) { c->mask.mode = 3; }},
+    {"CausalFromTheTopLeft", [](ForwardCase* c) { c->mask.mode = 2; }},
+    {"OneHeadOfManyRows",
+     [](ForwardCase* c) {
+       c->heads = 1;
+       c->lengths = EqualLengths(1, 300, 300);
+       c->mask.mode = 3;
+     }},
+    {"Window",
+     [](ForwardCase* c) {
+       c->mask = {.mode = 4, .pre = 20, .next = 3};
+       c->lengths = EqualLengths(1, 90, 101);
+     }},
+    {"ListedRows",
+     [](ForwardCase* c) {
+       c->heads = 2;
+       c->lengths = EqualLengths(1, 130, 130);
+       c->mask.mode = reference::MaskRule::kRows;
+       for (int64_t i = 0; i < 130; ++i) {
+         c->mask.row_begin.push_back(i / 2);
+         c->mask.row_end.push_back(i % 40 < 3 ? i / 2 : i / 2 + 45);
+       }
+     }},
+    {"DenseMask", [](ForwardCase* c) { c->dense_mask = MaskForm::kPlane; }},
+    {"DenseMaskOfHeadsThatDropsMost",
+     [](ForwardCase* c) {
+       c->dense_mask = MaskForm::kPerHead;
+       c->dense_mask_share = 0.97;
+     }},
+    {"Bias",
+     [](ForwardCase* c) {
+       c->pse = PseForm::kFull;
+       c->pse_type = reference::PseType::kScaleThenAdd;
+     }},
+    {"BiasOfMinusInfinities",
+     [](ForwardCase* c) {
+       c->pse = PseForm::kFull;
+       c->pse_type = reference::PseType::kScaleThenAdd;
+       c->pse_minus_inf_share = 0.9;
+     }},
+    {"Slopes",
+     [](ForwardCase* c) {
+       c->pse = PseForm::kSlopes;
+       c->pse_type = reference::PseType::kSlopes;
+       c->mask.mode = 3;
+     }},
+    {"Softcap", [](ForwardCase* c) { c->softcap = 5; }},
+    {"Sink", [](ForwardCase* c) { c->sink = true; }},
+    {"Dropout",
+     [](ForwardCase* c) {
+       c->dropout = DropoutForm::kSeed;
+       c->keep_prob = 0.7F;
+     }},
+    {"Rope", [](ForwardCase* c) { c->d_rope = 32; }},
+    {"NegativeScale", [](ForwardCase* c) { c->scale = -0.3F; }},
+    {"ScaleOfZero", [](ForwardCase* c) { c->scale = 0; }},
+    {"LongHeads",
+     [](ForwardCase* c) {
+       c->d = 256;
+       c->dv = 224;
+     }},
+    {"ShortHeads", [](ForwardCase* c) { c->d = c->dv = 32; }},
+    {"OtherColumns", [](ForwardCase* c) { c->d = 80; }},
+    {"KeysBeyondL2InGroups",  // 2 bytes times 550 keys times 1024 columns are more than 1 MiB
+     [](ForwardCase* c) {
+       c->d = 512;
+       c->dv = 512;
+       c->lengths = EqualLengths(1, 33, 550);
+     }},
+    {"FewKeys", [](ForwardCase* c) { c->lengths = EqualLengths(1, 33, 3); }},
+    {"Packed",
+     [](ForwardCase* c) {
+       c->layout = Layout::kTND;
+       c->lengths = {{40, 0, 5, 33}, {70, 9, 40, 0}};
+       c->mask.mode = 3;
+       c->tail_q = 2;
+       c->tail_kv = 3;
+     }},
+};
+
+class ForwardPackedTiles : public ::testing::TestWithParam<Feature> {
+ protected:
+  static ForwardCase Case() {
+    ForwardCase c = Usual();
+    GetParam().change(&c);
+    return c;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, ForwardPackedTiles, ::testing::ValuesIn(kFeatures),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(ForwardPackedTiles, AgreeWithTheReference) { EXPECT_TRUE(RunsLikeTheReference(Case())); }
+
+TEST_P(ForwardPackedTiles, OutputsHaveTheirBitsWhateverThreadsAndStatistics) {
+  ForwardCase c = Case();
+  for (const Isa isa : IsaLevels()) {
+    c.wants_max = c.wants_sum = c.wants_lse = true;
+    const ForwardOutputs all = OutputsOf(c, ContextOf(isa, 1));
+    EXPECT_TRUE(SameBits(all, OutputsOf(c, ContextOf(isa, 3)))) << IsaName(isa);
+    c.wants_max = c.wants_sum = c.wants_lse = false;
+    ForwardOutputs none = OutputsOf(c, ContextOf(isa, 2));
+    none.max = all.max;
+    none.sum = all.sum;
+    none.lse = all.lse;
+    none.tail = all.tail;
+    EXPECT_TRUE(SameBits(none, all)) << IsaName(isa);
+  }
+}
+
+/// Makes the scores of head 1, rows 3 to 5, rise by `step` per key. So their first keys are bad references.
+reference::Problem WithRisingScores(const ForwardCase& c, double step) {
+  reference::Problem values = MakeReferenceProblem(c);
+  for (int64_t j = 0; j < c.lengths.sk[0]; ++j) {
+    values.k[static_cast<size_t>(values.KeyRow(0, 0, j, c.d))] = static_cast<double>(j);
+  }
+  for (int64_t n = 0; n < c.heads; ++n) {
+    for (int64_t i = 0; i < c.lengths.sq[0]; ++i) {
+      const bool rises = n == 1 && i >= 3 && i <= 5;
+      values.q[static_cast<size_t>(values.QueryRow(0, n, i, c.d))] = rises ? step : 0;
+    }
+  }
+  return values;
+}
+
+// 8 per key and scale 1/8: after 70 keys, the probabilities are e^70 times those of the first keys. 512 overflows f32.
+TEST(ForwardPackedTiles, RowsWhoseScoresRiseAreComputedAnewAndTheOthersKeepTheirBits) {
+  const ForwardCase c = Usual();
+  const ForwardProblem usual(c, WithRisingScores(c, 0));
+  for (const double step : {1.0, 8.0, 64.0, 512.0, 65536.0}) {
+    const ForwardProblem rising(c, WithRisingScores(c, step));
+    EXPECT_TRUE(RunsLikeTheReference(rising)) << step;
+    for (const Isa isa : IsaLevels()) {
+      const ForwardOutputs got = OutputsOf(rising, ContextOf(isa)), want = OutputsOf(usual, ContextOf(isa));
+      for (size_t x = 0; x < got.out.size(); ++x) {
+        const int64_t row = static_cast<int64_t>(x) / c.dv;
+        if (row >= 35 + 3 && row <= 35 + 5) continue;
+        ASSERT_EQ(got.out[x], want.out[x]) << IsaName(isa) << " step " << step << " element " << x;
+      }
+    }
+  }
+}
+
+TEST(ForwardPackedTiles, ValuesThatAreNotFiniteSpoilTheRowsThatSeeThem) {
+  for (const double value : {static_cast<double>(NAN), static_cast<double>(INFINITY), 3e38}) {
+    for (const int mode : {1, 3}) {
+      ForwardCase c = Usual();
+      c.mask.mode = mode;
+      reference::Problem values = MakeReferenceProblem(c);
+      values.v[static_cast<size_t>(values.KeyRow(0, 0, 80, c.dv) + 7)] = value;
+      EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << value << " mode " << mode;
+      values = MakeReferenceProblem(c);
+      values.k[static_cast<size_t>(values.KeyRow(0, 0, 80, c.d) + 7)] = value == 3e38 ? 1e30 : value;
+      EXPECT_TRUE(RunsLikeTheReference(ForwardProblem(c, values))) << value << " mode " << mode;
+    }
+  }
+}
+
+TEST(ForwardPackedTiles, OneKeyWithAllTheWeightGivesItsRowOfV) {
+  ForwardCase c = Usual();
+  reference::Problem values = MakeReferenceProblem(c);
+  for (const int64_t key : {5, 77}) {
+    for (int64_t x = 0; x < c.d; ++x) {
+      for (int64_t j = 0; j < 101; ++j) {
+        values.k[static_cast<size_t>(values.KeyRow(0, 0, j, c.d) + x)] = x > 0 ? 0 : j == key ? 300 : -20;
+      }
+    }
+    for (int64_t n = 0; n < c.heads; ++n) {
+      for (int64_t i = 0; i < 35; ++i) values.q[static_cast<size_t>(values.QueryRow(0, n, i, c.d))] = 1.0 + i % 3;
+    }
+    const ForwardProblem problem(c, values);
+    for (const Isa isa : IsaLevels()) {
+      const ForwardOutputs got = OutputsOf(problem, ContextOf(isa));
+      for (size_t x = 0; x < got.out.size(); ++x) {
+        const int64_t column = static_cast<int64_t>(x) % c.dv;
+        ASSERT_EQ(got.out[x], values.v[static_cast<size_t>(values.KeyRow(0, 0, key, c.dv) + column)])
+            << IsaName(isa) << " key " << key << " element " << x;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa::test
