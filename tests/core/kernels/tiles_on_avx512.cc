@@ -9,7 +9,6 @@ namespace fa::core::kernels {
 namespace {
 
 #include "core/kernels/vec/vec_amx_emulated.h"
-#include "core/kernels/vec/vec_avx512_bf16.h"
 #include "core/kernels/vec/vec_cut_avx512.h"
 // The .inc file uses the functions of the vec_*.h files above.
 #include "core/kernels/tile_kernels.inc"

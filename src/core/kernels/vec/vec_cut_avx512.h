@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "core/kernels/vec/vec_avx512_bf16.h"
+
 /// Returns x - floor(x).
 FA_INLINE F FractionOf(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 /// Returns p * 2^floor(x).

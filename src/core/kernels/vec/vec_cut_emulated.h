@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "core/kernels/vec/vec_pairs_emulated.h"
+
 FA_INLINE F FractionOf(F x) {
   for (int i = 0; i < kLanes; ++i) {
     // The instruction gives 0 for infinite numbers.
