@@ -14,8 +14,8 @@ using core::kernels::TileAttendArgs;
 using core::kernels::TileAttendStrip;
 using tiling::Interval;
 
-constexpr int64_t kChunk = TileAttendArgs::kKeys;
-constexpr int64_t kTileLanes = 32;
+constexpr int64_t kAttendedKeys = TileAttendArgs::kKeys;
+constexpr int64_t kAttendedLanes = 32;
 
 // The probabilities of a row are relative to a score of its own, so its sum is at least 1 up to rounding. A larger sum
 // than this says that the reference is a bad one; f32 could hold much more.
@@ -24,7 +24,7 @@ constexpr float kMostSum = 0x1p64f, kLeastSum = 0x1p-1f;
 // K and V of larger heads do not stay in the 2 MiB of L2 of the cores with a tile unit. On an Emerald Rapids, groups of
 // eight strips and blocks of eight chunks were the fastest of those that were tried for such heads, and single strips
 // with blocks of four chunks for smaller ones.
-constexpr int64_t kGroupedHeadBytes = int64_t{1} << 20, kGroup = 8, kChunks = 4;
+constexpr int64_t kGroupedHeadBytes = int64_t{1} << 20, kAttendedGroup = 8, kAttendedChunks = 4;
 
 /// What masks and passes need to know about the strips of a call of attend_tiles.
 struct Edits {
@@ -37,16 +37,16 @@ struct Edits {
 void Edit(const void* context, int64_t index, int64_t chunk, float* s) {
   const auto& edits = *static_cast<const Edits*>(context);
   const RunningStrip& strip = edits.strips[index];
-  const int64_t first = chunk * kChunk;
-  const Interval keys = strip.KeysIn({first, first + kChunk});
-  const int64_t begin = keys.empty() ? kChunk : keys.begin - first, end = keys.empty() ? kChunk : keys.end - first;
-  std::fill(s, s + begin * kTileLanes, kMaskedScore);
-  std::fill(s + end * kTileLanes, s + kChunk * kTileLanes, kMaskedScore);
+  const int64_t first = chunk * kAttendedKeys;
+  const Interval keys = strip.KeysIn({first, first + kAttendedKeys});
+  const int64_t begin = keys.empty() ? kAttendedKeys : keys.begin - first, end = keys.empty() ? kAttendedKeys : keys.end - first;
+  std::fill(s, s + begin * kAttendedLanes, kMaskedScore);
+  std::fill(s + end * kAttendedLanes, s + kAttendedKeys * kAttendedLanes, kMaskedScore);
   if (keys.empty()) return;
   const auto computed = [](Interval /*keys*/, float* /*s*/, float* /*row_max*/, const FetchRuns* reads = nullptr) {
     if (reads != nullptr) reads->Fetch();
   };
-  edits.forward.score_tile().Fill(strip, keys, computed, edits.staging, s + begin * kTileLanes, nullptr, nullptr);
+  edits.forward.score_tile().Fill(strip, keys, computed, edits.staging, s + begin * kAttendedLanes, nullptr, nullptr);
 }
 
 }  // namespace
@@ -68,22 +68,22 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
     RunningStrip& strip = strips[i];
     sk = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)].sk;
     const Interval kept = strips_.score_tile().KeptKeys(strip, strip.hull);
-    float* lanes = scratch.attended_lanes + i * 3 * kTileLanes;
+    float* lanes = scratch.attended_lanes + i * 3 * kAttendedLanes;
     TileAttendStrip& of = attended.Add({.panel = strip.panel,
                                         .o = strip.state,
                                         .row_max = strip.row_max,
                                         .row_sum = strip.row_sum,
                                         .shift = lanes,
-                                        .largest = tells ? lanes + kTileLanes : nullptr,
-                                        .whole_sum = tells ? lanes + 2 * kTileLanes : nullptr});
+                                        .largest = tells ? lanes + kAttendedLanes : nullptr,
+                                        .whole_sum = tells ? lanes + 2 * kAttendedLanes : nullptr});
     strip.largest = of.largest;
     strip.whole_sum = of.whole_sum;
     if (kept.empty()) continue;
-    of.begin = kept.begin / kChunk;
-    of.end = core::CeilDiv(kept.end, kChunk);
+    of.begin = kept.begin / kAttendedKeys;
+    of.end = core::CeilDiv(kept.end, kAttendedKeys);
     if (plain) {
-      of.plain_begin = core::CeilDiv(strip.full.begin, kChunk);
-      of.plain_end = std::min(strip.full.end, sk) / kChunk;
+      of.plain_begin = core::CeilDiv(strip.full.begin, kAttendedKeys);
+      of.plain_end = std::min(strip.full.end, sk) / kAttendedKeys;
     }
     strip.started = true;
   }
@@ -99,8 +99,8 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
                                    .strips = attended.data(),
                                    .strip_count = attended.size(),
                                    .whole_sums = tells,
-                                   .group = grouped ? kGroup : 1,
-                                   .chunks = grouped ? TileAttendArgs::kMostChunks : kChunks,
+                                   .group = grouped ? kAttendedGroup : 1,
+                                   .chunks = grouped ? TileAttendArgs::kMostChunks : kAttendedChunks,
                                    .memory = scratch.attended,
                                    .edit = Edit,
                                    .context = &edits});
@@ -108,13 +108,13 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
 
 bool AttendedTiles::AllGood(const RunningStrip& strip, LaneArray<bool>& good) const {
   bool all = true;
-  const bool finite = kernels_.all_finite(strip.state, DType::kF32, problem_.dv * kTileLanes);
+  const bool finite = kernels_.all_finite(strip.state, DType::kF32, problem_.dv * kAttendedLanes);
   for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
     const float sum = strip.row_sum[lane];
     const bool empty = strip.row_max[lane] == kMaskedScore && sum == 0;
     good[lane] = empty || (sum >= kLeastSum && sum <= kMostSum);
     for (int64_t c = 0; c < problem_.dv && !finite && good[lane]; ++c) {
-      good[lane] = std::isfinite(strip.state[c * kTileLanes + lane]);
+      good[lane] = std::isfinite(strip.state[c * kAttendedLanes + lane]);
     }
     all = all && good[lane];
   }
@@ -123,9 +123,9 @@ bool AttendedTiles::AllGood(const RunningStrip& strip, LaneArray<bool>& good) co
 
 void AttendedTiles::Save(const RunningStrip& strip, const TileScratch& scratch) const {
   float* to = scratch.good;
-  std::memcpy(to, strip.row_max, sizeof(float) * kTileLanes);
-  std::memcpy(to + kTileLanes, strip.row_sum, sizeof(float) * kTileLanes);
-  std::memcpy(to + 2 * kTileLanes, strip.state, sizeof(float) * static_cast<size_t>(problem_.dv * kTileLanes));
+  std::memcpy(to, strip.row_max, sizeof(float) * kAttendedLanes);
+  std::memcpy(to + kAttendedLanes, strip.row_sum, sizeof(float) * kAttendedLanes);
+  std::memcpy(to + 2 * kAttendedLanes, strip.state, sizeof(float) * static_cast<size_t>(problem_.dv * kAttendedLanes));
 }
 
 void AttendedTiles::Restore(const RunningStrip& strip, const TileScratch& scratch, const LaneArray<bool>& good) const {
@@ -139,8 +139,8 @@ void AttendedTiles::Restore(const RunningStrip& strip, const TileScratch& scratc
     }
     const float* from = scratch.good + lane;
     strip.row_max[lane] = from[0];
-    strip.row_sum[lane] = from[kTileLanes];
-    for (int64_t c = 0; c < problem_.dv; ++c) strip.state[c * width + lane] = from[(c + 2) * kTileLanes];
+    strip.row_sum[lane] = from[kAttendedLanes];
+    for (int64_t c = 0; c < problem_.dv; ++c) strip.state[c * width + lane] = from[(c + 2) * kAttendedLanes];
   }
 }
 
