@@ -1,9 +1,10 @@
-"""The calls that are compared: what is computed, on which sizes, with how many threads."""
+"""The attention calls that compare.py measures: what each computes, on which sizes, with how many threads."""
 
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 
-# B, N, Nkv, Sq, Sk, D. Shape F is a decode: one query row per sequence. benchmarks/operators.cc uses the same letters.
+# B, N, Nkv, Sq, Sk, D of each shape. Shape F is a decode with one query row per sequence. benchmarks/operators.cc uses
+# the same letters.
 SHAPES = {
     "A": (1, 16, 16, 1024, 1024, 64),
     "B": (1, 16, 16, 2048, 2048, 128),
@@ -84,14 +85,14 @@ def headline(threads):
 
 
 def lengths(threads):
-    """Returns cases for the cost as a function of S: two heads of size 128, full, causal and with a window."""
+    """Returns cases for plots of the cost against S: two heads of size 128, full, causal and with a window."""
     for mask in ("full", "causal", "window512"):
         for s in (512, 1024, 2048, 4096, 8192, 16384):
             yield make(f"s{s}", (1, 2, 2, s, s, 128), "forward", "f32", mask, threads)
 
 
 def scaling(threads):
-    """Returns cases for the speed as a function of threads: 1, 2, 4 and so on up to `threads`."""
+    """Returns cases for plots of the speed against the number of threads: 1, 2, 4 and so on up to `threads`."""
     counts = [1]
     while counts[-1] < threads:
         counts.append(min(2 * counts[-1], threads))
@@ -110,8 +111,8 @@ SETS = {"headline": headline, "lengths": lengths, "scaling": scaling, "quick": q
 
 
 def select(sets, threads, patterns):
-    """Returns the cases in the sets whose key matches one of the patterns, each case once. Without patterns, returns
-    all cases."""
+    """Returns the cases of these sets whose key matches one of the patterns, each case once. Without patterns,
+    returns all cases."""
     chosen = {}
     for name in sets:
         for case in SETS[name](threads):

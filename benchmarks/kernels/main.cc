@@ -1,7 +1,7 @@
-// Times every kernel set of the registry, on every level that this CPU has, in cache: the products and passes of one
-// key block, whose results are checked first. Products are given in GFLOP/s and as a fraction of the rate of the
-// level's unit, measured right before and after every round of calls. Kernels of few rows are bound by what they read,
-// so products also give bytes per second.
+// Times the kernels of every line of the registry, on every level that this CPU has. A kernel computes one key block,
+// which lies in cache, and its result is checked first. The report has the GFLOP/s of products, and their fraction of
+// the rate of the level's arithmetic unit. This rate is measured right before and after every round of calls. Reading
+// memory limits kernels of few rows, so their products also have bytes per second.
 //
 //   build/release/benchmarks/kernels_benchmark --benchmark_filter=product
 

@@ -1,5 +1,4 @@
-// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention, and its errors name the wrong
-// parameter.
+// aclnnIncreFlashAttention: every version gives the bits of fa::DecodeAttention. Its errors name the wrong parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -90,7 +90,8 @@ struct Padding {
 
 /// Returns the strides of an input tensor of this layout. The output of BNSD_BSND has layout BSND.
 [[nodiscard]] HeadStrides StridesOf(Layout layout, HeadSizes sizes, Padding padding = {});
-/// These functions return a TensorView's shape in this layout, and its stride for these strides.
+/// ShapeOf returns the shape that a TensorView of these sizes has in this layout. StrideDims returns its strides in the
+/// same order of dimensions.
 [[nodiscard]] Dims ShapeOf(Layout layout, HeadSizes sizes);
 [[nodiscard]] Dims StrideDims(Layout layout, const HeadStrides& stride);
 

@@ -86,8 +86,8 @@ reference::Problem EqualHeads(std::vector<int64_t> sq, std::vector<int64_t> sk) 
   return problem;
 }
 
-/// Returns calls in both directions, over more ranks than this machine may have cores. Each mask, layout, type and way
-/// to cut the rows occurs once.
+/// Returns calls in both directions, over more ranks than this machine may have cores. Together they have each mask,
+/// layout, type and cut of the rows once.
 std::vector<RankCase> ManyRanks() {
   return {
       {"FourOfEqualHeads", "BNSD", EqualHeads({500}, {500}), "", 4, "--strategy heads", Format::kBF16},

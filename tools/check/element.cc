@@ -26,7 +26,8 @@ uint16_t ToF16(float value) {
   constexpr uint16_t kInfinity = 0x7c00, kNan = 0x7e00;
   if (std::isnan(value)) return sign | kNan;
   if (magnitude >= 65520.0F) return sign | kInfinity;
-  // `unit` is the exponent of the result's last place: -24 for subnormals, exponent - 11 above.
+  // In these lines, `unit` is the exponent of the result's last bit: -24 for subnormal results, and otherwise exponent
+  // - 11.
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
   const int unit = magnitude < 0x1p-14F ? -24 : exponent - 11;

@@ -13,7 +13,7 @@ struct Scores {
   std::vector<double> p;  // exp(score - max), 0 where masked
   double max = 0;
   double sum = 0;
-  double largest_terms = 0;  // A in the bound of forward_row.h
+  double largest_terms = 0;  // the largest |scale| sum_d |q_d k_jd| over the keys j
 };
 
 Scores ComputeScores(const ForwardRowInputs& in) {

@@ -59,7 +59,7 @@ Pair ComputePair(const BackwardHead& head, const RowFacts& facts, int64_t row, i
   return {.p = Rounded({p, p_error}, dtype), .ds = Rounded({p * difference, ds_error}, dtype)};
 }
 
-/// Adds up factor_x row_x over x, and the error of this sum.
+/// Computes the sum over x of factor_x * row_x, and a bound on the error of this sum.
 class RowSum {
  public:
   explicit RowSum(const HeadRows& rows)

@@ -119,7 +119,7 @@ bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Pr
     spent += rounds.Time(time);
   }
   bench::BracketedTiming timing = rounds.Timing();
-  timing.foreign_cpus.reset();  // the other ranks do not count as foreign load
+  timing.foreign_cpus.reset();  // ForeignLoad counts other ranks on this machine as other programs.
   return timing;
 }
 

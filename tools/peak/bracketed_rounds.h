@@ -37,8 +37,9 @@ struct BracketedTiming {
   std::optional<double> busy = {};  ///< the median of the other rounds, if there are both quiet and other rounds
   std::vector<Compared> compared;
   int64_t rounds = 0, quiet = 0;
-  int64_t above = 0;                        ///< rounds in which the call beat both references
-  std::optional<double> foreign_cpus = {};  ///< how many CPUs other programs used meanwhile (ForeignLoad)
+  int64_t above = 0;  ///< rounds in which the call beat both references
+  /// How many CPUs other programs used while the calls were timed (ForeignLoad).
+  std::optional<double> foreign_cpus = {};
 
   /// Returns in one sentence why the figures may be below this machine's best, or "" if there is no doubt.
   [[nodiscard]] std::string Doubt() const;

@@ -17,7 +17,7 @@ from . import Context, Mask, __version__, _fa, flash_attention, flash_attention_
 
 _PLANNED = ("forward", "backward", "prompt", "decode")
 _DTYPES = ("f32", "bf16", "f16", "float32", "bfloat16", "float16")
-# Environment variables that change speed or results: {name: (effect, values that have it)}. None means every value.
+# Environment variables that change speed or results: {name: (effect, values with this effect)}. None means every value.
 _SPINS = "OpenMP threads spin between their regions on the cores that fa works on"
 _VARIABLES = {
     "FA_FORCE_ISA": ("every call runs at this level", None),

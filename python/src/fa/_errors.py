@@ -81,7 +81,7 @@ def unfit(error: Exception, function: Callable, *values: Any, **given: Any) -> E
 
 _SEQUENCE = "collections.abc.Sequence"
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a bool", _SEQUENCE: "integers"}
-_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # float() would take strings
+_CONVERSIONS = {"int": operator.index, "float": math.fabs}  # float() would take strings, which math.fabs refuses
 _UNSIGNED = ("seed", "offset")
 
 

@@ -24,7 +24,7 @@ class BackwardKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
-/// A logical matrix a(key, row) in the order of the strips: [strip][key][width]. Lanes that hold no row are NaN.
+/// A matrix a(key, row), stored as strips keep it: [strip][key][lane]. Lanes without a row are NaN.
 struct StripTiles {
   StripTiles(int64_t width, int64_t rows, int64_t keys, uint32_t seed) : width(width), keys(keys) {
     strips = (rows + width - 1) / width;

@@ -149,7 +149,7 @@ TEST_P(PairKernelsTest, AProductMayBeginInsideAGroupWhoseOtherRowsAreNan) {
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < kDv && (r < begin || r >= end); ++c) v.Set(r, c, kNan);
     }
-    // The words end with the group of the last key. All rows that the product must not use are NaN.
+    // `words` ends with the group that has the last key. All rows that the product must not use are NaN.
     const int64_t laid = std::min(RoundUp(end, group), kRows);
     std::vector<float> words(static_cast<size_t>(rows().PairedFloats(laid, kDv)), kNan);
     rows().pair_rows(v.block(), laid, kDv, words.data(), kDv);

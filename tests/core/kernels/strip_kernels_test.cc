@@ -232,7 +232,8 @@ TEST_P(StripKernelsTest, MasksSelect) {
 }
 
 TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
-  constexpr float kCap = 50.0f, kEdge = 31.25f;  // at 0.625 of the cap the two forms of tanh meet
+  // At 0.625 of the cap, tanh changes from a polynomial to a formula with exponentials.
+  constexpr float kCap = 50.0f, kEdge = 31.25f;
   for (const float edge : {kEdge, -kEdge, std::nextafter(kEdge, 0.0f), std::nextafter(kEdge, 50.0f)}) {
     Matrix alone(1, width(), width(), 52);
     for (int64_t lane = 0; lane < width(); ++lane) alone.at(0, lane) = 0;

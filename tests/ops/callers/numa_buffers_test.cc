@@ -182,7 +182,8 @@ TEST_P(LargeBuffers, AreFirstWrittenOnTheNodeThatUsesThem) {
   EXPECT_EQ(nodes, (std::set<int>{0, 1})) << "nodes that wrote large buffers";
 }
 
-// These operators have no buffers except the state of a run: they write only outputs. Nor has DropoutMask any.
+// These operators write only outputs. Their workspace has no buffers except the state of a run. DropoutMask has no
+// buffers either.
 constexpr const char* kWithoutBuffers[] = {"Merge", "MergeLse", "Scatter", "Gather"};
 
 std::vector<std::string> OperatorsWithBuffers() {

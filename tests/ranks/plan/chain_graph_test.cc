@@ -343,7 +343,8 @@ TEST(ChainGraph, TilesTakeAsLongAsThePlanPredictsFromBlocks) {
       const Chains chains(masked);
       constexpr double kGroupPairs = 32.0 * 8;  // pairs per unit of BackwardItem::cost
       constexpr double kTileGroups = 2;
-      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);  // the predicted rate includes kTileGroups per tile
+      // PredictedSeconds counts the cost kTileGroups per tile.
+      const double all = 1 + kTileGroups / (128 / 32 * 128 / 8);
       Ranks ranks(
           chains, of.workers,
           [&](const BackwardItem& item) { return (static_cast<double>(item.cost) + kTileGroups) * kGroupPairs / all; },

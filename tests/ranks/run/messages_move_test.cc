@@ -133,7 +133,7 @@ class Watched final : public Transport {
   Status Test(Request request, bool* done) override {
     if (rank() == 0 && sums_.contains(request)) {
       const std::lock_guard lock(leftover_.mutex);
-      leftover_.tested |= leftover_.unit_ended;  // these are sums of the first unit
+      leftover_.tested |= leftover_.unit_ended;  // the tested messages have sums of the first unit
       leftover_.changed.notify_all();
     }
     return transport_->Test(request, done);

@@ -39,7 +39,8 @@ class BackwardProblem {
   [[nodiscard]] BackwardOutputs Outputs() const;
   /// Sets every element of every gradient to NaN.
   void ForgetOutputs() const;
-  /// Remembers every byte of every buffer. Later nothing may differ, or only elements of gradients.
+  /// Returns a copy of every byte of every buffer. A later comparison allows no byte to differ, except, if
+  /// `outputs_may_change`, elements of gradients.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:

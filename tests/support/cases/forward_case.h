@@ -18,7 +18,8 @@ enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
   kApart,  ///< each has its own buffer, padded as `padding` says
-  /// They are slots of one row-interleaved buffer (B,S,slot,N,D), as large as the longest rows and most heads need.
+  /// They share one buffer (B,S,slot,N,D), in which each tensor is one slot. A slot has the most heads and the longest
+  /// rows of the four tensors.
   kTogether
 };
 
@@ -30,8 +31,9 @@ struct ForwardCase {
   Layout layout = Layout::kBNSD;
   int64_t heads = 1, heads_kv = 1, d = 16, d_rope = 0, dv = 16;
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
-  int64_t first_sequence = 0;                 ///< the first sequence's number for drawing values; the others follow
-  int64_t tail_q = 0, tail_kv = 0;            ///< TND: rows after the last sequence
+  /// Number with which the first sequence's values are drawn; later ones take the next numbers.
+  int64_t first_sequence = 0;
+  int64_t tail_q = 0, tail_kv = 0;  ///< TND: rows after the last sequence
 
   reference::MaskRule mask = {};
   bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does

@@ -38,7 +38,8 @@ class ForwardProblem {
   [[nodiscard]] ForwardOutputs Outputs() const;
   /// Sets every element of every output to NaN.
   void ForgetOutputs() const;
-  /// Remembers every byte of every buffer. Later nothing may differ, or only elements of outputs.
+  /// Returns a copy of every byte of every buffer. A later comparison allows no byte to differ, except, if
+  /// `outputs_may_change`, elements of outputs.
   [[nodiscard]] Snapshot TakeSnapshot(bool outputs_may_change = true) const;
 
  private:

@@ -62,7 +62,7 @@ SparseAttentionArgs SparseArgs(CallTensors& tensors) {
   return args;
 }
 
-// Adds the indexer's tensors, which both losses have.
+// Adds the indexer's tensors to the arguments of a loss, sparse or dense.
 template <typename Args>
 void FillLoss(CallTensors& tensors, Args* args) {
   args->q_index = tensors.Input({kBatch, kRows, 3, 16});

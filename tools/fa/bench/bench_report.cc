@@ -28,9 +28,8 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Other programs read memory too, but a core has its arithmetic unit to itself. So the rate of reading memory varies
-  // more. If memory is compared, the fraction of the arithmetic unit hardly matters, so both references get this
-  // agreement.
+  // Other programs also read memory, but a core's arithmetic unit runs this program alone. So the rate of reading
+  // varies more than the peak. The call is then compared mainly with the rate of reading, so the peak may vary as much.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;

@@ -14,7 +14,7 @@ from .call import BATCH_AXIS, Call
 from .dropout import dropout_bits, packed, unpacked
 from .vmap import Fold, one_by_one
 
-_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # 2 in any other layout
+_HEAD_AXIS = {"BNSD": 1, "BNSD_BSND": 1}  # the heads are axis 2 in any other layout
 _OUT_HEAD_AXIS = {"BNSD": 1}
 
 
@@ -141,7 +141,7 @@ def fold_attention(operator, info, in_dims, *arguments):
     return tuple(how.fold.unfold(t, axis) for t, axis in zip(results, axes, strict=True)), axes
 
 
-_TENSORS_OF_BACKWARD = 7  # need_dpse and need_dsink follow these tensors
+_TENSORS_OF_BACKWARD = 7  # the operator's arguments after these tensors are need_dpse and need_dsink
 
 
 def fold_attention_backward(operator, info, in_dims, *arguments):

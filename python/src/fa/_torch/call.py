@@ -16,7 +16,7 @@ UNSIGNED_64 = (1 << 64) - 1
 EVERY_KEY, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 1, 2, 3
 
 SEQUENCE_AXIS = {"BNSD": 2, "BSND": 1, "BSH": 1, "SBH": 0, "TND": 0}
-BATCH_AXIS = {"SBH": 1}  # 0 in any other layout
+BATCH_AXIS = {"SBH": 1}  # the batch is axis 0 in any other layout
 
 
 class Call(NamedTuple):

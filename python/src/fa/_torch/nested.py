@@ -41,7 +41,7 @@ def attend_nested(
     heads, heads_kv = broadcast_heads(q.shape[1], k.shape[1], v.shape[1], enable_gqa)
     q, k, v = (_with_heads(t, n) for t, n in ((q, heads), (k, heads_kv), (v, heads_kv)))
     places = query.offsets(), query.lengths(), key.offsets(), key.lengths()
-    if q.shape[-1] == 0:  # every product is 0
+    if q.shape[-1] == 0:  # without columns every score is 0
         q, k, scale = pad(q, (0, 1)), pad(k, (0, 1)), 1.0
     if heads == 0 or v.shape[-1] == 0:
         out = no_elements((*q.shape[:2], v.shape[-1]), q, k, v)

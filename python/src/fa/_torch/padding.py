@@ -11,8 +11,8 @@ from torch import Tensor
 from .._fa import Mask
 from .call import CAUSAL_BOTTOM_RIGHT, CAUSAL_TOP_LEFT
 
-# With fewer pairs than this, a mask does not become intervals. A call with intervals makes a new plan each time,
-# because plans with lists of keys are not kept, and that would cost more than the pairs.
+# A mask of fewer pairs does not become intervals. A call with intervals makes its plan anew each time, which would cost
+# more than the dropped pairs save.
 _PAIRS = 1 << 22
 
 

@@ -120,7 +120,7 @@ def refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
             attn_mask, rule = None, rule_of(attn_mask, query, key)
         nested = any(t.is_nested for t in (query, key, value))
         kinds = (query, key, value, attn_mask)
-        if not nested:  # new_empty(0) has no elements, so nothing is copied
+        if not nested:  # an empty tensor has the type that autocast gives, and costs no copy
             kinds = autocast(*(None if t is None else t.new_empty(0) for t in kinds))
         check_types(*kinds)
         if nested:

@@ -108,7 +108,8 @@ def broadcast_attention(query: torch.Size, key: torch.Size, value: torch.Size, g
         raise ValueError(f"invalid argument: key.shape[-1]={key[-1]}, want {query[-1]} (query.shape[-1])")
     if value[-2] != key[-2]:
         raise ValueError(f"invalid argument: value.shape[-2]={value[-2]}, want {key[-2]} (key.shape[-2])")
-    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:  # the usual call
+    # Shapes of usual calls need no broadcasting.
+    if query[:-2] == key[:-2] and len(query) == 4 and not grouped and key[:-1] == value[:-1]:
         return AttentionShapes((query[0],), query[1], query[1], query[2], key[2], 4)
     heads, heads_kv = broadcast_heads(*(_heads(shape) for shape in (query, key, value)), grouped)
     leading = query[:-3]

@@ -15,7 +15,7 @@
 namespace fa::test {
 
 enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
-/// What shares one scale. A group is a number of neighbouring columns of a head.
+/// Which elements share one scale. With groups, neighbouring columns of a head do.
 enum class Quantization : uint8_t {
   kNone,
   kPerTensor,
