@@ -49,7 +49,7 @@ QUERIES = ["Why are leaves green?", "weather and air travel", "recipes and hot d
 
 
 class MiniLM:
-    """The six BERT layers, in plain torch."""
+    """The six BERT layers of the model, written in plain torch."""
 
     def __init__(self, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())

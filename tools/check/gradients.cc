@@ -25,7 +25,7 @@ Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) 
   return dot;
 }
 
-/// One factor of each term of a sum, and how far the factor may be off.
+/// A factor in a term of a sum, and a bound on the factor's error.
 struct Factor {
   double value = 0;
   double error = 0;

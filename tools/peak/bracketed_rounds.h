@@ -75,7 +75,7 @@ class BracketedRounds {
   ForeignLoad load_;
 };
 
-/// How long to time a call, its references, and a function that is told the progress.
+/// What TimeInRounds times, and for how long: a call, its references, and a function that is told the progress.
 struct TimingPlan {
   double seconds = 0;  ///< time of all calls together
   std::function<void()> call;

@@ -171,7 +171,8 @@ def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
 
 
 def _is_number(dtype: Any) -> bool:
-    """Whether elements of this NumPy type are real numbers or bool. The 8-bit floats of other packages are of kind V."""
+    """Returns whether elements of this NumPy type are real numbers or bool. The 8-bit floats of other packages are
+    of kind V."""
     kind = getattr(dtype, "kind", "f")
     return (kind in "biuf" or kind == "V" and dtype.names is None) and getattr(dtype, "isnative", True)
 

@@ -223,7 +223,7 @@ def test_wrong_arguments_are_named(given, text, grad):
 @pytest.mark.parametrize("groups", [0, 1, HEADS_KV, HEADS])
 @pytest.mark.parametrize("grad", [False, True])
 def test_wrong_sizes_are_named_with_every_selection(shapes, text, rows, groups, grad):
-    """`groups` of heads have lists of their own, or there are none."""
+    """`groups` of query heads have their own lists, or the call has no lists."""
     query, key, value = _tensors(rows, 300)
     given = {"query": query, "key": key, "value": value} | {name: _random(0, *shape) for name, shape in shapes.items()}
     lists = {"block_indices": _chosen(2, -(-300 // BLOCK), 2, groups, rows)} if groups else {}

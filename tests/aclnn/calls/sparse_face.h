@@ -31,7 +31,7 @@ enum class SparseOperator : uint8_t {
   kDenseLoss
 };
 
-/// All parameters of the family; each operator has some of them.
+/// All parameters of the sparse operators. Each operator has some of them.
 struct SparseParameters {
   const aclTensor *query = nullptr, *key = nullptr, *value = nullptr, *query_rope = nullptr, *key_rope = nullptr;
   const aclTensor *indices = nullptr, *block_table = nullptr, *q_lengths = nullptr, *kv_lengths = nullptr;

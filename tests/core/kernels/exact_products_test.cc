@@ -97,7 +97,7 @@ struct MaskedWeights {
   std::vector<float> plain, marked;
 };
 
-/// Counts the elements of exact products by kind.
+/// Counts the elements that agree: those that see a poisoned value, and the others.
 struct Seen {
   /// Succeeds if the element is not finite where it sees a poisoned value, and elsewhere has the bits of `plain`.
   [[nodiscard]] testing::AssertionResult Agree(float exact, float plain, bool sees) {

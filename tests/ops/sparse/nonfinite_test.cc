@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(DType, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NonfiniteName);
-// With these numbers of heads, levels that have the kernels for it read keys in place.
+// With these numbers of heads, some levels have kernels that read keys in place.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBackwardNonFinite,
                          ::testing::Combine(::testing::Values(DType::kBF16), ::testing::Values(12, 16)), NonfiniteName);
 INSTANTIATE_TEST_SUITE_P(DType, SparseForwardNonFinite, ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, SparseBits,
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                                             ::testing::Values(18)),
                          NameOf);
-// With these numbers of heads, levels that have the kernels for it read keys in place.
+// With these numbers of heads, some levels have kernels that read keys in place.
 INSTANTIATE_TEST_SUITE_P(FewHeads, SparseBits,
                          ::testing::Combine(::testing::ValuesIn(IsaLevels()), ::testing::Values(DType::kBF16),
                                             ::testing::Values(12, 16)),

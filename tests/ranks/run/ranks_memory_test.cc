@@ -196,7 +196,8 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItPlans) {
       ok = PlanFlashAttention(args, options, Uncut(), alone, contexts_[0].get()).ok();
       failed = failing.failed();
     }
-    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;  // two statuses, or a status and an error's text
+    // A rank tells the others two statuses, or one status and the text of an error.
+    EXPECT_GE(alone->TakeGathered(), 2) << "place " << place;
     told += ok ? 0 : 1;
   }
   EXPECT_GT(told, 10);

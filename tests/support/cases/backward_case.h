@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
 struct BackwardValues {
   reference::Problem problem;
   reference::ForwardResult forward;
-  std::vector<double> d_out;  ///< like out
+  std::vector<double> d_out;  ///< the gradient of out, in the order of out
 };
 
 /// Returns the values of a case. The reference computes the results of the forward.

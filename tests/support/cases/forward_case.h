@@ -12,7 +12,8 @@
 
 namespace fa::test {
 
-enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };  ///< TND: one mask [maxSq, maxSk]
+/// TND: one mask [maxSq, maxSk] for all sequences.
+enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };
 enum class PseForm : uint8_t { kNone, kFull, kRow, kCompressed, kSlopes };
 enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.

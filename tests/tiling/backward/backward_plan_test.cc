@@ -174,7 +174,7 @@ TEST(BackwardPlan, EdgesBetweenTilesAreTheTwoOrdersAndTheColumnsOneComesFirst) {
         for (size_t i = 1; i < chain.size(); ++i) wanted[static_cast<size_t>(chain[i - 1])].push_back(chain[i]);
       }
     }
-    // Within a group, each query head adds to its rows' dQ after the query head before it.
+    // Within a group, a row group's tiles wait for the same row group of the query head before.
     if (plan.head_by_head) {
       std::map<RowsId, int32_t> last;
       for (const auto& chain : RowChains(problem, plan)) {

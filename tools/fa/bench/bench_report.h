@@ -56,7 +56,7 @@ struct BenchCall {
   /// The memory that `bytes` counts, or empty. If it is not empty, the call is also compared with the rate at which as
   /// many threads read this memory. Memory that is too small to measure is not compared.
   std::vector<std::span<const std::byte>> memory = {};
-  std::string dtype = {};  ///< the type to report if it is not the subject's
+  std::string dtype = {};  ///< the type to report, if it is not the type of `subject`
   int64_t block_size = 0;  ///< rows per page of keys in pages
   std::function<void()> call;
   std::function<void()> check;  ///< checks a call's results before calls are timed; throws Failure

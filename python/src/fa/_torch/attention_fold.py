@@ -59,7 +59,8 @@ class _AttentionFold:
     @staticmethod
     def possible(call: Call, dims: Call) -> bool:
         own_mask = dims.dense_mask is not None and _rank(call.dense_mask, dims.dense_mask) == 2
-        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)  # the mask of each sample is compressed
+        # With these modes a mask per sample is a compressed mask, which has no batch dimension.
+        return call.layout != "TND" and not (own_mask and call.sparse_mode > 1)
 
     def tensors(self, tensors: tuple, dims: tuple, axis: int) -> tuple:
         return tuple(self.fold.fold(t, dim, axis) for t, dim in zip(tensors, dims, strict=True))

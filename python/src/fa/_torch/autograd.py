@@ -72,7 +72,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return below(keyset, arguments)
             if not transforms_are_active():
                 return formula.apply(keyset, *arguments)
-            # The transform that calls this kernel has chosen its level. The formula must apply to this level alone.
+            # torch.func calls this kernel for one of the active transforms. The formula must apply to this transform
+            # alone.
             with on_one_level():
                 return super(torch.autograd.Function, formula).apply(keyset, *arguments)
 

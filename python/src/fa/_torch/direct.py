@@ -55,7 +55,7 @@ def attend_plainly(
     context = _context.context_of_tensors()
     try:
         return _fa.attend(query, key, value, None, None, None, options, enable_gqa, False, context, "as query")
-    except ValueError:  # the general path reports the error by the caller's names
+    except ValueError:  # the general path reports the error with the caller's argument names
         return None
 
 

@@ -217,7 +217,8 @@ class _Ranked(torch.autograd.Function):
 
 class Traffic(NamedTuple):
     """Bytes of tensors that the calls of this process have sent to and received from other ranks, counted message by
-    message, and the bytes that the plans of these calls predicted. Both are equal. A failed call is in neither."""
+    message, and the bytes that the plans of these calls predicted. Both are equal. A failed call counts in neither
+    number."""
 
     sent_bytes: int = 0
     received_bytes: int = 0

@@ -78,7 +78,7 @@ def empty_like(tensor: Tensor) -> Tensor:
     elements must be neighbours."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
-        if like.stride(-1) == 1:  # not 1 if rows overlap
+        if like.stride(-1) == 1:  # the stride is not 1 if rows overlap
             return like
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 

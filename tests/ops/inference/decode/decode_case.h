@@ -37,7 +37,8 @@ struct DecodeCase {
   int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
-  /// If true, scales lie in antiquant_scale, which has only the first three kinds; otherwise in k_scale and v_scale.
+  /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
+  /// lie in k_scale and v_scale.
   bool combined = true;
   DType format = DType::kI8;  ///< type of compressed keys and values
   double scale_factor = 1;    ///< a factor of all scales
