@@ -102,7 +102,7 @@ class MiniLM:
             if tensor.is_floating_point()
         }
         self.tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-        # The shipped tokenizer truncates and pads to 128; we choose our own.
+        # The tokenizer truncates and pads to 128 tokens by default. This script does neither.
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
 
@@ -200,7 +200,7 @@ def record(model: MiniLM, ids: list[int], target_ids: list[int]):
 
 
 def references(layer: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Float64 output and gradients from the canonical float32 arrays."""
+    """Returns the float64 output and gradients for the canonical float32 arrays."""
     q, k, v = (layer[name].double().requires_grad_() for name in "qkv")
     out = attention(q, k, v)
     dq, dk, dv = torch.autograd.grad(out, (q, k, v), layer["dout"].double())

@@ -18,7 +18,7 @@
 namespace fa::python {
 
 /// A list of numbers that contains everything on which a plan depends. Calls with equal signatures can use the same
-/// plan. Before the numbers of a view or list comes its length, so two different calls never have the same signature.
+/// plan. The numbers of a view or list follow their count, so two different calls never have the same signature.
 class Signature {
  public:
   explicit Signature(const Context* context) { Add(reinterpret_cast<intptr_t>(context)); }

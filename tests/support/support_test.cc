@@ -1,4 +1,4 @@
-// Tests that the checks that all forward tests use can fail.
+// Tests the checks that all forward tests use. Each check must be able to fail.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <sys/utsname.h>

@@ -27,7 +27,7 @@ struct Placement {
 /// first element, counted in elements.
 class Tensor {
  public:
-  Tensor() = default;  ///< an absent tensor
+  Tensor() = default;  ///< makes an absent tensor
   Tensor(DType dtype, Dims shape, Dims stride, Placement placement = {});
   Tensor(DType dtype, Dims shape, Dims stride, std::shared_ptr<GuardedBuffer> buffer, int64_t first_element);
 

@@ -90,7 +90,7 @@ def test_one_head_without_an_axis_for_it():
 
 def test_dropout_keeps_the_share_and_backward_drops_the_same_pairs():
     query, key = jagged([40, 24], heads=2), jagged([32, 32], heads=2)
-    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # out is then P
+    identity = torch.eye(32)[:, None].expand(32, 2, 32).repeat(2, 1, 1).requires_grad_()  # with these values, out is P
     value = torch.nested.nested_tensor_from_jagged(identity, key.offsets()).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, dropout_p=0.4).transpose(1, 2).values()
     assert abs((out == 0).double().mean().item() - 0.4) < 5 * (0.24 / out.numel()) ** 0.5

@@ -14,7 +14,7 @@
 namespace fa::test {
 namespace {
 
-// With these sizes each kernel has several blocks of rows and keys, but a sanitizer is not slow.
+// The sizes are large enough for several blocks of rows and keys in each kernel, and small enough for sanitizers.
 constexpr int64_t kBatch = 2, kHeads = 4, kRows = 40, kKeys = 72, kSize = 16, kSlots = 36;
 
 size_t Elements(const Dims& shape) {

@@ -1,9 +1,9 @@
-"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several threads
-on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
+"""Derivatives of the custom operators, for all ways in which PyTorch asks for them: backward (also by several
+threads on one graph), torch.func.grad and vjp, and create_graph. Forward mode is refused.
 
-torch.library.register_autograd would serve backward alone. torch.func refuses its derivatives, forward mode ignores
-them and drops the tangents, and two threads that run backward on one graph would change the same context. So these
-operators get what PyTorch's own operators have, a kernel for the dispatch key Autograd. torch.func builds on such
+torch.library.register_autograd is not enough for this. torch.func refuses the derivatives that it registers. Forward
+mode ignores them and drops the tangents. Two threads that run backward on one graph would change the same context. So
+each operator has a kernel for the dispatch key Autograd, as PyTorch's own operators have. torch.func builds on such
 kernels.
 """
 
@@ -45,8 +45,8 @@ def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:
                 return operator.redispatch(keyset & after_autograd, *arguments)
 
         def forward(ctx, keyset, *arguments):
-            # PyTorch calls this function with gradients switched off. Under torch.func, this call is for the innermost
-            # transform. The outer transforms need gradients and forward mode switched on.
+            # PyTorch calls this function with gradients switched off. This is right for the innermost transform of
+            # torch.func. The outer transforms need gradients and forward mode switched on.
             if transforms_are_active():
                 with torch.enable_grad(), with_forward_mode(True):
                     output = below(keyset, arguments)
