@@ -24,8 +24,8 @@ class Case:
     """One attention call on dense [B, N, S, D] tensors."""
 
     shape: str  # a letter, or a name such as s4096
-    operation: str  # forward or backward
-    dtype: str  # f32, bf16 or f16
+    operation: str  # "forward" or "backward"
+    dtype: str  # "f32", "bf16" or "f16"
     mask: str  # full, causal or windowN, which keeps the diagonal and the N keys before it
     threads: int
     batch: int

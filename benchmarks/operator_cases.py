@@ -25,7 +25,7 @@ class Problem:
 
     own: Callable  # takes no arguments
     peer: Callable  # takes the number of rows, tokens or sequences in a chunk
-    chunks: tuple  # the chunk sizes that are tried
+    chunks: tuple  # all chunk sizes that are tried
     work: float  # FLOPs, or bytes if unit is GB/s
     depth: int  # the number of terms of the longest dot product before a result
     unit: str = "GFLOP/s"
@@ -94,7 +94,7 @@ def paged_decode(dtype):
         parts = []
         for b in range(0, batch, chunk):
             part = table[b : b + chunk]
-            wide = [t[part].flatten(1, 2).transpose(1, 2) for t in (k, v)]  # [b, Nkv, S, D]
+            wide = [t[part].flatten(1, 2).transpose(1, 2) for t in (k, v)]  # of shape [b, Nkv, S, D]
             parts.append(attention(q[b : b + chunk].view(-1, heads_kv, heads // heads_kv, d), *wide))
         return [torch.cat(parts).view_as(q)]
 

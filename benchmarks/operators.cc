@@ -92,7 +92,7 @@ void Register(const OperatorCase& bench, void (*run)(benchmark::State&, const Op
       ->Unit(benchmark::kMillisecond);
 }
 
-/// B,N,Nkv,Sq,Sk,D as in benchmarks/cases.py.
+/// The sizes B,N,Nkv,Sq,Sk,D of a shape in benchmarks/cases.py.
 struct Shape {
   const char* name;
   const char* sizes;

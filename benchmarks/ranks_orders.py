@@ -219,7 +219,7 @@ def chunked(ranks):
     """Simulates order (b). Ranks that share no chunk of rows do not wait for each other. @return the same as
     travelling()"""
     parts = 2 * ranks
-    shared = max(1, parts // ROW_CHUNKS)  # parts per chunk of rows
+    shared = max(1, parts // ROW_CHUNKS)  # number of parts per chunk of rows
     seconds = sent = 0
     for first in range(0, ranks, shared):
         own = range(first, first + shared)

@@ -128,7 +128,7 @@ def key_gradients(group, key):
 class ExpectedRow:
     """An expected row of a result, and how far each of its elements may be off."""
 
-    name: str  # out, dq, dk or dv
+    name: str  # "out", "dq", "dk" or "dv"
     batch: int
     head: int
     row: int

@@ -19,7 +19,7 @@ class CpuUse:
 class Round:
     """Some calls of one peer, and the rates of the machine measured before and after them."""
 
-    seconds: list  # per call
+    seconds: list  # seconds of each call
     peaks: tuple  # GFLOP/s of the peak before and after the calls
     reads: tuple  # GB/s of reading memory before and after; None if this is not measured
 

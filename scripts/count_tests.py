@@ -42,7 +42,7 @@ class Case:
 
     test: str
     name: str
-    outcome: str  # passed, failed or skipped
+    outcome: str  # "passed", "failed" or "skipped"
     reason: str = ""
     source: str = ""  # the source file, for GoogleTest's cases only
 
@@ -171,7 +171,7 @@ def missing(presets):
             yield preset, Case(test, f"{group}.{name}", "failed", "runs in dev only")
     for source, cases in written.items():
         if source.parts[0] == "python" and seen.get(("dev", "python_test")) == set():
-            continue  # the suite skipped as a whole
+            continue  # the whole suite was skipped
         if not cases and "test" in source.stem.split("_"):
             yield "tree", Case(str(source), "", "failed", "a test file without cases")
         for group, name in sorted(cases - of_reports):

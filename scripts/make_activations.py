@@ -168,7 +168,7 @@ class MiniLM:
         return x
 
     def embed(self, ids: list[int], **kwargs) -> torch.Tensor:
-        """Mean-pooled sentence embedding [hidden]."""
+        """Returns the mean of the token embeddings of a text: [hidden]."""
         return self.forward(ids, **kwargs).mean(dim=1).squeeze(0)
 
 

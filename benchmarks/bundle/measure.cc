@@ -40,7 +40,7 @@ constexpr double kTestShare = 0.35, kRateShare = 0.05, kCaseShare = 0.35, kTorch
 
 struct Machine {
   Options options;
-  std::vector<int> cpus;  ///< the quietest first
+  std::vector<int> cpus;  ///< the CPUs that the process may use, the quietest first
 
   [[nodiscard]] std::string Program(const char* name) const { return options.root + "/bin/" + name; }
   [[nodiscard]] std::vector<int> Quietest(int count) const { return {cpus.begin(), cpus.begin() + count}; }

@@ -29,7 +29,7 @@ void RegisterAll() {
   for (const Isa isa : AllIsas()) {
     if (!CanRun(isa) || isa == kAmxEmulated) continue;
     const Int8Table& table = Int8KernelsFor(isa);
-    if (table.isa != isa) continue;  // these kernels belong to the level below
+    if (table.isa != isa) continue;  // the level below has these kernels too, and registers them
     for (int s = 0; s < table.strip_count; ++s) RegisterInt8Line(table, table.strips[s]);
   }
   for (const Isa isa : AllIsas()) {

@@ -39,7 +39,7 @@ struct Request {
   int64_t prompt, last;  ///< number of tokens before the first step; number of tokens after which the request leaves
   int64_t tokens = 0;
   std::vector<int32_t> pages = {};
-  std::vector<float> answers = {};  ///< one output per step
+  std::vector<float> answers = {};  ///< the outputs of the request, one per step
 };
 
 class Server {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kHeads = 4, kHeadSize = 16, kModel = kHeads * kHeadSize, kHidden = 2 * kModel;
 
-using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the sentences' tokens
+using Lengths = std::vector<int64_t>;  // inclusive prefix sums of the numbers of tokens of the sentences
 
 template <typename T>
 struct Layer {

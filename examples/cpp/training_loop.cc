@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kSentences = 8, kTokens = 48, kRows = kSentences * kTokens, kSize = 32;
 constexpr int kSteps = 150;
 
-using Weights = std::vector<Matrix<float>>;  // Wq, Wk, Wv
+using Weights = std::vector<Matrix<float>>;  // the matrices Wq, Wk and Wv
 
 /// Returns the tokens. The first half of a token has waves that tell its position in the sentence. The second half is a
 /// random word.

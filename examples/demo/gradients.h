@@ -13,7 +13,7 @@ namespace fa::demo {
 /// The backward of one layer. It has the f32 gradient of the output, and the float64 gradients of PyTorch's autograd.
 struct Gradients {
   npy::Array d_out, want_dq, want_dk, want_dv;
-  npy::Array dq, dk, dv;  ///< computed by fa
+  npy::Array dq, dk, dv;  ///< the gradients that fa computes
 
   /// Returns the arguments of the backward, with the results of fa's own forward.
   [[nodiscard]] AttentionGradArgs Args(const Layer& layer);

@@ -16,7 +16,7 @@ namespace fa::demo {
 /// computed from them.
 struct Layer {
   npy::Array q, k, v, want;
-  npy::Array out, softmax_max, softmax_sum;  ///< computed by fa
+  npy::Array out, softmax_max, softmax_sum;  ///< the output and statistics that fa computes
 
   [[nodiscard]] AttentionArgs Args();
 };

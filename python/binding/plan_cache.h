@@ -75,7 +75,7 @@ class PlanCache {
   }
 
  private:
-  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // most recent first
+  using Plans = std::list<std::pair<Signature, PlanFor<Args>>>;  // the plan that was used last comes first
 
   // 64 plans are enough, because the layers of a model have few different signatures. Each token of a decode has a new
   // signature, and its plan is not used again.

@@ -22,7 +22,7 @@ namespace {
 /// The order of dimensions that the output has in memory.
 enum class Order : uint8_t {
   kByRow,    ///< [B, S, N, Dv]
-  kDense,    ///< in the order of its shape
+  kDense,    ///< as its shape says
   kAsQuery,  ///< like torch.empty_like(query) if Dv equals D, else in the order of its shape
 };
 

@@ -14,7 +14,7 @@ struct ProductScales {
 };
 
 struct PromptResult {
-  std::vector<double> out;  ///< like out of Forward, not rounded
+  std::vector<double> out;  ///< the output in the order of ForwardResult::out, before it is rounded
   // How far a result may be from `out` if its exponentials and sums are in f32.
   std::vector<double> slack;
 };

@@ -101,7 +101,7 @@ TEST(ForwardTolerance, IsAFewUnitsOfTheLastPlaceOfAnOutput) {
     for (int64_t x = 0; x < 16 * 64; ++x) {
       const double bound = tolerance.Out(x / 64, x);
       EXPECT_GT(bound, unit * std::fabs(want.out[x]));
-      EXPECT_LT(bound, (dtype == DType::kF32 ? 1000 : 4) * unit) << x;  // |v| is around 1
+      EXPECT_LT(bound, (dtype == DType::kF32 ? 1000 : 4) * unit) << x;  // this bound holds for |v| around 1
     }
   }
 }

@@ -32,7 +32,7 @@ struct RankCase {
   const char* name;
   const char* layout;
   reference::Problem problem;
-  std::string flags;  ///< flags of the call
+  std::string flags;  ///< the flags of the call itself
   int ranks;
   std::string cut;  ///< flags that divide the call among the ranks
   Format format = Format::kF32;
@@ -112,7 +112,7 @@ struct BiasedCall {
   const char* layout;
   reference::Problem problem;
   std::vector<int64_t> bias, mask;  ///< shapes; an empty shape means that the call has none
-  std::string flags = {};           ///< flags of the call
+  std::string flags = {};           ///< the flags of the call itself
   bool gradient = true;             ///< whether the bias has a gradient
 };
 

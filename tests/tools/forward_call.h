@@ -24,7 +24,7 @@ class ForwardCall {
               reference::Format format = reference::Format::kF32);
 
   reference::Problem problem;
-  std::string flags;  ///< flags that the command line ends with
+  std::string flags;  ///< the flags at the end of the command line
 
   /// Writes the array to a new file, and adds ` FLAG path` to the flags.
   void AddFile(const std::string& flag, const npy::Array& array);

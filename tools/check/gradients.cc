@@ -12,7 +12,7 @@ constexpr double kFlushed = 0x1p-126;
 
 struct Product {
   double value = 0;
-  double terms = 0;  // sum of the magnitudes of all terms
+  double terms = 0;  // the sum of the magnitudes of all terms of `value`
 };
 
 Product Dot(const HeadRows& a, int64_t row_a, const HeadRows& b, int64_t row_b) {

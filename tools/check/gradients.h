@@ -15,7 +15,7 @@ namespace fa::check {
 struct RowFacts {
   double max = 0, log_sum = 0;  ///< max + log_sum is the row's log-sum-exp
   double lse_error = 0;
-  double delta = 0;  ///< sum_d dO_d O_d
+  double delta = 0;  ///< the sum over columns d of dO_d O_d
   double delta_error = 0;
 };
 

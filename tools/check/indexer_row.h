@@ -13,7 +13,7 @@ namespace fa::check {
 /// The inputs of the lightning indexer for one query token. Each row of `q` is a head, and each row of `k` is a key.
 struct IndexerToken {
   HeadRows q, k;
-  std::vector<double> weights;  ///< one per head
+  std::vector<double> weights;  ///< one weight per head
   std::vector<int64_t> keys;    ///< the keys that the token sees
 };
 
@@ -47,7 +47,7 @@ struct ScoreGradient {
 /// The attention whose probabilities the indexer learns, for one query token. Each row of `q` is a head.
 struct TargetToken {
   HeadRows q, k;
-  std::span<const float> max, sum;  ///< one per head
+  std::span<const float> max, sum;  ///< one per head: the softmax statistics of the token's row
   double scale = 1;
 };
 

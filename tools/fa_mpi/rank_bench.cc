@@ -99,12 +99,12 @@ struct RankBench {
 bench::BracketedTiming Measure(const RankBench& bench, bench::PeakRate& peak, Progress* progress) {
   using Clock = std::chrono::steady_clock;
   const auto peak_of_all = [&](double seconds) {
-    (void)bench.session.OfAll(0);  // all ranks begin together
+    (void)bench.session.OfAll(0);  // waits until all ranks are here, so that they begin together
     const std::vector<double> of_ranks = bench.session.OfAll(peak.Gflops(seconds));
     return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
   };
   const auto time = [&] {
-    (void)bench.session.OfAll(0);  // all ranks begin together
+    (void)bench.session.OfAll(0);  // waits until all ranks are here, so that they begin together
     const Clock::time_point begin = Clock::now();
     bench.call();
     const std::vector<double> of_ranks =

@@ -129,7 +129,7 @@ BracketedTiming TimeInRounds(const TimingPlan& plan) {
     plan.call();
     return SecondsSince(begin);
   };
-  (void)once();  // touches the memory and starts the threads
+  (void)once();  // a first call that touches the memory and starts the threads
   const double round_seconds = std::max(kRoundShare * plan.seconds, kShortestCalls);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(round_seconds / std::max(once(), 1e-9)));
   BracketedRounds rounds(plan.references);

@@ -60,8 +60,8 @@ class BracketedRounds {
 
  private:
   struct Round {
-    double seconds = 0;                 ///< per call
-    std::vector<double> before, after;  ///< rates of the references
+    double seconds = 0;                 ///< seconds per call
+    std::vector<double> before, after;  ///< the rates of the references before and after the round
   };
   enum class Kind : uint8_t { kQuiet, kBusy, kAbove };
 
@@ -70,7 +70,7 @@ class BracketedRounds {
 
   std::vector<Reference> references_;
   std::vector<Round> rounds_;
-  std::vector<double> rates_;    ///< the rates that were measured last
+  std::vector<double> rates_;    ///< the rates of the references that were measured last
   std::vector<double> fastest_;  ///< the fastest rate of each reference so far
   ForeignLoad load_;
 };

@@ -21,7 +21,7 @@ class ForeignLoad {
   struct Use {
     double wall = 0;
     double busy = -1;  ///< CPU seconds of all programs; -1 if the system does not report them
-    double own = 0;    ///< CPU seconds of this process
+    double own = 0;    ///< CPU seconds that this process has used
   };
   [[nodiscard]] static Use Now();
 

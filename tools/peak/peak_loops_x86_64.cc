@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kSums = 12;
 
-/// Two registers of operands of each type.
+/// Two registers of random operands, for each type.
 struct VectorOperands {
   alignas(64) float f32[2][16];
-  alignas(64) float halves[16];  // numbers from 1/4 to 3/4
+  alignas(64) float halves[16];  // random numbers from 1/4 to 3/4
   alignas(64) uint16_t bf16[2][32];
   alignas(64) uint8_t bytes[2][64];
 
@@ -65,7 +65,7 @@ void RunSse(int64_t iterations) {
 FA_RUN(RunAvx2, "ymm", "vmovups", f32, FA_FMA_YMM)
 #define FA_FMA_ZMM(n) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunAvx512, "zmm", "vmovups", f32, FA_FMA_ZMM)
-// Sums of int32 wrap, which costs nothing.
+// Sums of int32 may wrap around. This does not change the loop's speed.
 #define FA_DOT_INT8(n) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #n "\n\t"
 FA_RUN(RunInt8Dot, "zmm", "vmovups", bytes, FA_DOT_INT8)
 

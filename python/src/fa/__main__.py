@@ -169,7 +169,7 @@ def _of_pytorch() -> Iterator[str]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # installed, but broken
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":  # PyTorch is installed, but broken
             yield f"PyTorch cannot be imported, so fa.torch cannot be either: {error}"
         return
     amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()

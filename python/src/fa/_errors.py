@@ -97,7 +97,7 @@ def _fits(value: Any, wanted: str) -> bool:
 def _converts(conversion: Callable[[Any], Any], value: Any) -> bool:
     try:
         conversion(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError: a tensor of many elements
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # RuntimeError comes from a tensor of many elements
         return False
     return True
 

@@ -168,7 +168,7 @@ def test_lists_for_more_groups_than_heads_of_keys():
 
 def test_dropout_is_the_same_backward_and_differs_per_group_of_heads():
     q, k, v = _tensors(30, 30)
-    lists = torch.arange(4).expand(2, HEADS_KV, 30, 4)  # all keys
+    lists = torch.arange(4).expand(2, HEADS_KV, 30, 4)  # each list has all keys
     ones = torch.ones_like(v).requires_grad_()
     out = attention_forward(_module(), q.detach() * 0, k.detach(), ones, None, dropout=0.5, block_indices=lists)[0]
     # `out` is linear in the values, which are 1. So <gradient, 1> equals the sum of `out` only if backward drops the

@@ -47,7 +47,8 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
         for whole, part, place in zip(want, (own_out, *gradients), (span, *spans), strict=True):
             whole[place] = part.detach().transpose(0, 1)
     for name, g, w in zip(("out", "dq", "dk", "dv"), got, want, strict=True):
-        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22  # a shared head's gradient sums over heads
+        # The gradient of a shared head is a sum over heads.
+        bound = 0.0 if heads[0] == max(heads) else max(heads) * 2**-22
         assert not ((g - w).abs().max() > bound * w.abs().max()), name
 
 

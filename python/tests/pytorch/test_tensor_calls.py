@@ -166,7 +166,7 @@ def test_training_reads_tensors_where_they_lie_and_saves_no_copies(place, monkey
     own = [t.data_ptr() for t in leaves]
     assert [read[:3] for read in spy.read] == [own, own]
     assert [t.data_ptr() for t in saved[:4]] == [*own, out.data_ptr()]
-    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # max and sum, float32
+    assert sum(t.numel() * t.element_size() for t in saved[4:]) == 2 * 4 * B * N * L  # these are max and sum in float32
     doubles = [t.detach().double().requires_grad_() for t in leaves]
     want = torch.autograd.grad(F.scaled_dot_product_attention(*doubles), doubles, d_out.double())
     for got, w in zip(gradients, want, strict=True):

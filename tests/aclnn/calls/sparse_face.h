@@ -45,7 +45,7 @@ struct SparseParameters {
   int64_t block_size = 1, sparse_mode = 3, pre = -5, next = 9, attention_mode = 2, count = 0, head_num = 0;
   bool return_lse = true, return_values = true, deterministic = true;
   std::string layout = "BSND", layout_kv = "BSND";
-  bool no_layout = false;  ///< the strings of the layouts are null
+  bool no_layout = false;  ///< whether the strings of the layouts are null
 };
 
 [[nodiscard]] aclnnStatus GetWorkspaceSize(SparseOperator op, const SparseParameters& p, uint64_t* size,

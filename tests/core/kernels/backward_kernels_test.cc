@@ -134,7 +134,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
     Matrix shift(1, width(), width(), 12), delta(1, width(), width(), 13);
     s.at(0, 0) = kMaskedScore;
     dp.at(0, 0) = kNan;     // no kernel may read this NaN, because its pair is masked
-    shift.at(0, 1) = kInf;  // inf stands for a row without keys, or for a lane without a row
+    shift.at(0, 1) = kInf;  // an infinite shift stands for a row without keys, or for a lane without a row
     const Matrix scores = s, gradients = dp;
     kernels().backward_softmax(s.data(), dp.data(), keys, kFactor, shift.data(), delta.data());
     EXPECT_EQ(s.at(0, 0), 0.0f);
@@ -145,7 +145,7 @@ TEST_P(BackwardKernelsTest, SoftmaxEpilogueGivesProbabilitiesAndTheirGradients) 
         if (lane == 1) {
           ASSERT_EQ(s.at(key, lane), 0.0f);
           ASSERT_EQ(dp.at(key, lane), 0.0f);
-          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // -0 would mark a masked pair
+          ASSERT_FALSE(std::signbit(dp.at(key, lane)));  // a result of -0 would mark a masked pair
           continue;
         }
         const double p = std::exp2(kFactor * static_cast<double>(scores.at(key, lane)) - shift.at(0, lane));

@@ -33,7 +33,7 @@ using Half = __fp16;
 using Half = _Float16;
 #endif
 
-/// A line of the registry.
+/// A kernel table, and one of its sets of strip kernels.
 struct Level {
   const KernelTable* table;
   int strip;

@@ -249,7 +249,7 @@ TEST_P(StripKernelsTest, SoftcapOfAScoreIsTheSameInAnyCompany) {
 TEST_P(StripKernelsTest, SoftcapOfZeroIsZeroWhateverTheScale) {
   Matrix s(2, width(), width(), 53);
   for (int64_t lane = 0; lane < width(); ++lane) s.at(0, lane) = 0;
-  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // 1e30 / 1e-9 overflows f32
+  kernels().passes.scale_scores(s.data(), 2, 1e30f, 1e-9f, nullptr);  // the quotient 1e30 / 1e-9 overflows f32
   for (int64_t lane = 0; lane < width(); ++lane) {
     ASSERT_EQ(s.at(0, lane), 0.0f);
     ASSERT_EQ(std::fabs(s.at(1, lane)), 1e-9f);

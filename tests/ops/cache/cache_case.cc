@@ -308,7 +308,8 @@ void GatherProblem::RestoreInputs() const {
 
 AssertionResult GatherProblem::MatchesReference() const {
   constexpr int64_t kZero = -1, kUntouched = -2;
-  std::vector<std::pair<int64_t, int64_t>> source(static_cast<size_t>(case_.rows), {kUntouched, 0});  // page and row
+  // (page, row) from which each output row comes.
+  std::vector<std::pair<int64_t, int64_t>> source(static_cast<size_t>(case_.rows), {kUntouched, 0});
   int64_t t = 0;
   for (int64_t b = 0; b < case_.sequences; ++b) {
     const auto offset = offsets_.absent() ? 0 : static_cast<int64_t>(offsets_.Get(At(offsets_, {b})));

@@ -47,7 +47,7 @@ TEST(SelfCheck, ALevelThatThisCpuLacksIsRefusedByName) {
   }
 }
 
-// The outputs that are compared are numbers, neither NaN nor 0 throughout.
+// The compared outputs must be numbers, not NaN, and must not all be 0.
 TEST(SelfCheck, OutputsAreNumbersButBehindTheirRows) {
   for (const CheckedOutput& output : CheckedOutputs(DetectIsa())) {
     const auto numbers = std::count_if(output.values.begin(), output.values.end(), [](float x) { return x == x; });

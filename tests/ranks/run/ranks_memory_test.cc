@@ -211,7 +211,7 @@ TEST_P(RanksMemory, ARankWithoutMemoryTellsTheOthersWhenItRuns) {
   for (int64_t place = 1, failed = 1; failed > 0; ++place) {
     ASSERT_LT(place, kMostPlaces);
     const auto alone = std::make_shared<Echo>(1);
-    const auto context = std::move(Context::Create({.threads = 1})).value();  // new, so without workspaces
+    const auto context = std::move(Context::Create({.threads = 1})).value();  // a new context has no workspaces yet
     const auto plan = PlanFlashAttention(args, options, Uncut(), alone, context.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     (void)alone->TakeGathered();

@@ -22,7 +22,7 @@ using Strategy = SequenceShards::Strategy;
 
 constexpr int kRanks = 3, kVictim = 1;
 constexpr int64_t kMostSteps = 2000;
-constexpr int64_t kReserve = 1;  // the step after the first agreement
+constexpr int64_t kReserve = 1;  // Reserve is the step after the first agreement
 constexpr unsigned kSecondsToDeadlock = 300;
 
 /// Returns a case that has two units, and dsink, which is summed after them.

@@ -34,7 +34,7 @@ struct ForwardCase {
   reference::Lengths lengths = {{16}, {16}};  ///< one entry per sequence; all equal unless TND
   /// Number with which the first sequence's values are drawn; later ones take the next numbers.
   int64_t first_sequence = 0;
-  int64_t tail_q = 0, tail_kv = 0;  ///< TND: rows after the last sequence
+  int64_t tail_q = 0, tail_kv = 0;  ///< unused rows after the last sequence, in TND
 
   reference::MaskRule mask = {};
   bool sparse_mode = false;  ///< Mask::FromSparseMode makes the mask; otherwise the constructor of its kind does
@@ -44,8 +44,8 @@ struct ForwardCase {
 
   PseForm pse = PseForm::kNone;
   reference::PseType pse_type = reference::PseType::kNone;
-  bool pse_broadcast_batch = false;  ///< shape [1,N,..], or [N] for slopes
-  bool pse_f32 = false;              ///< f32 pse with 16-bit q
+  bool pse_broadcast_batch = false;  ///< all batch elements share the bias: shape [1,N,..], or [N] for slopes
+  bool pse_f32 = false;              ///< pse is f32 although q has a 16-bit type
   double pse_minus_inf_share = 0;    ///< the share of elements of pse that are -inf, as in a float mask
   FA_DENSE_NUMBERS(FA_NUMBER_MEMBER)
   std::optional<float> scale = {};

@@ -256,7 +256,7 @@ OperatorCall SmallDenseIndexerLossCall(ValueKind kind) {
 
 OperatorCall SmallMergeCall(ValueKind kind) {
   auto tensors = std::make_shared<CallTensors>(kind);
-  constexpr int64_t kManyRows = 16 * kRows;  // enough for several tasks
+  constexpr int64_t kManyRows = 16 * kRows;  // enough rows for several tasks
   const Dims shape = {kBatch, kHeads, kManyRows, kSize}, statistics = {kBatch, kHeads, kManyRows};
   MergeArgs args;
   args.prev_out = tensors->Input(shape);

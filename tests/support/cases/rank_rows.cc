@@ -176,7 +176,7 @@ View PartOfBias(const View& whole, const Args& args, Layout layout, RankTensors&
     return layout != Layout::kTND && whole.shape[2] == args.q.shape[AxisOf(layout)] ? tensors.Part(whole, 2, true)
                                                                                     : whole;
   }
-  if (args.cu_q.empty()) return whole;  // slopes [N]
+  if (args.cu_q.empty()) return whole;  // slopes [N] have no rows, so each rank takes all of them
   const int64_t heads = args.q.shape[1];
   if (whole.shape[0] != Pairs(heads, args.cu_q, args.cu_kv)) return whole;
   return tensors.Part(whole, 0, OwnPairs(tensors.q_rows(), heads, args.cu_q, args.cu_kv));

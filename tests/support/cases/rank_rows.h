@@ -51,7 +51,7 @@ class RankTensors {
     MutableTensorView whole;
     MutableTensorView part;
     int axis;
-    std::vector<int64_t> indices;  ///< indices on `axis`
+    std::vector<int64_t> indices;  ///< the rank's indices along `axis`
     std::vector<std::byte> bytes;
   };
   Own& Make(const MutableTensorView& whole, int axis, std::vector<int64_t> indices);

@@ -13,7 +13,7 @@ namespace fa::test {
 enum class ExecutorKind : uint8_t {
   kSerial,    ///< the calling thread runs tasks in claim order
   kShuffled,  ///< the calling thread runs the tasks in a random order and under random worker numbers
-  kThreads,   ///< std::threads run the tasks
+  kThreads,   ///< std::threads run the tasks in parallel
   kFlow,      ///< oneTBB runs the tasks, as in the library's own contexts
 };
 

@@ -16,8 +16,8 @@
 namespace fa::tiling {
 namespace {
 
-using ColumnId = std::tuple<int32_t, int32_t, int64_t>;  // sequence, kv head, first key
-using RowsId = std::tuple<int32_t, int32_t, int64_t>;    // sequence, query head, first row
+using ColumnId = std::tuple<int32_t, int32_t, int64_t>;  // (sequence, kv head, first key)
+using RowsId = std::tuple<int32_t, int32_t, int64_t>;    // (sequence, query head, first row)
 
 ColumnId ColumnOf(const BackwardItem& item) { return {item.sequence, item.head_kv, item.key_begin}; }
 RowsId RowsOf(const BackwardItem& item) { return {item.sequence, item.head, item.row_begin}; }

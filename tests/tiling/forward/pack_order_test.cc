@@ -16,7 +16,7 @@
 namespace fa::tiling {
 namespace {
 
-using HeadId = std::pair<int32_t, int32_t>;  // sequence, kv head
+using HeadId = std::pair<int32_t, int32_t>;  // (sequence, kv head)
 using test::Axis;
 using test::ForEachCase;
 
@@ -193,7 +193,8 @@ TEST(PackOrder, OneWorkerPacksManyHeadsIntoOneSlot) {
 TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   const ForwardPlan plan = MakeForwardPlan(PackedProblem({{1024, 1024}}, 5), MakeMachine(4));
   EXPECT_EQ(plan.kv_slots, 5);
-  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);  // one join per head
+  // Besides tiles and packs, the plan has one join per head.
+  EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);
 }
 
 // If workers need not wait for other workers' slots, running the ranges is nearly as efficient as the loads are

@@ -18,7 +18,7 @@ namespace {
 using test::Axis;
 using test::ForEachCase;
 
-using CallSizes = std::vector<std::pair<int64_t, int64_t>>;  // queries and keys of each sequence
+using CallSizes = std::vector<std::pair<int64_t, int64_t>>;  // (queries, keys) of each sequence
 
 /// Returns sequences of these sizes, one after another.
 SparseSequences Sequences(const CallSizes& sizes) {

@@ -26,7 +26,7 @@ struct AttentionFlags {
   std::string pse;
   int64_t pse_type = 1;
   std::string drop_mask, seed, offset;
-  AttentionOptions numbers;  ///< only the numbers of FA_DENSE_NUMBERS are set
+  AttentionOptions numbers;  ///< of these options, only the numbers of FA_DENSE_NUMBERS are set
   std::string sink;
   std::string actual_seq_qlen, actual_seq_kvlen;
   bool takes_int8 = false;  ///< query, key and value may be int8 too

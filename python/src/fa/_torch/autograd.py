@@ -26,9 +26,10 @@ from .._pytorch import (
     with_forward_mode,
 )
 
-Derivative = Callable[[Any], Callable]  # operator -> its Autograd kernel
-SetupContext = Callable[[Any, tuple, Any], None]  # (ctx, inputs, output)
-Backward = Callable[..., tuple]  # (ctx, needs_input_grad, *gradients of the outputs) -> one gradient per input
+Derivative = Callable[[Any], Callable]  # a function that takes an operator and returns its Autograd kernel
+SetupContext = Callable[[Any, tuple, Any], None]  # called as setup_context(ctx, inputs, output)
+# Called as backward(ctx, needs_input_grad, *gradients of the outputs); returns one gradient per input.
+Backward = Callable[..., tuple]
 
 
 def reverse(setup_context: SetupContext, backward: Backward) -> Derivative:

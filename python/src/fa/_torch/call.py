@@ -27,7 +27,7 @@ class Call(NamedTuple):
     pse: Optional[Tensor] = None
     dense_mask: Optional[Tensor] = None
     drop_mask: Optional[Tensor] = None
-    dropout_state: Optional[Tensor] = None  # int64 [2]: (seed, offset)
+    dropout_state: Optional[Tensor] = None  # int64 [2] with (seed, offset)
     sink: Optional[Tensor] = None
     layout: str = "BNSD"
     heads: int = 0

@@ -56,7 +56,7 @@ def attend(
     dropout_state = new_state(dropout_p) if dropout_state is None else dropout_state
     if shapes.heads == 0 or value.shape[-1] == 0:
         return no_elements((*shapes.scores[:-1], value.shape[-1]), query, key, value, attn_mask)
-    if query.shape[-1] == 0:  # all scores are 0
+    if query.shape[-1] == 0:  # without columns all scores are 0
         query, key, scale = pad(query, (0, 1)), pad(key, (0, 1)), 1.0
     if type(query) is not Tensor:
         register_shardings(query, key, value)

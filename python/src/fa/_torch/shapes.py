@@ -17,7 +17,7 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 class AttentionShapes(NamedTuple):
     """The shapes to which the inputs, with any number of dimensions, broadcast."""
 
-    leading: tuple[int, ...]  # the dimensions before the heads
+    leading: tuple[int, ...]  # the sizes of the dimensions before the heads
     heads: int
     heads_kv: int  # key heads for the operator: a divisor of heads
     rows: int

@@ -153,7 +153,7 @@ TEST(BackwardSaturatedRows, AreOffByTheRoundingOfTheOutput) {
   }
 }
 
-// If scores differ by hundreds, all probabilities but the largest underflow, and none overflows.
+// If scores differ by hundreds, all probabilities except the largest underflow. None may overflow.
 TEST(BackwardScores, LargeScoresNeitherOverflowNorLoseTheMaximum) {
   for (const float scale : {50.0F, -50.0F, 1e4F}) {
     BackwardCase c;

@@ -151,7 +151,8 @@ TEST(CompressedDecode, AScaleThatIsNotFiniteGivesNoFiniteResult) {
         const DecodeProblem problem(MakeCompressedCase(format, Quantization::kPerTokenAndHead, 4, {70}, DType::kBF16));
         DecodeAttentionArgs args = problem.args();
         const TensorView& view = of_values ? args.v_scale : args.k_scale;
-        static_cast<float*>(const_cast<void*>(view.data))[33 * view.stride[2]] = scale;  // key 33 of the first head
+        // The scale of key 33 of the first head.
+        static_cast<float*>(const_cast<void*>(view.data))[33 * view.stride[2]] = scale;
         for (const Isa isa : IsaLevels()) {
           ASSERT_TRUE(DecodeAttention(args, problem.options(), ContextOf(isa)).ok());
           const ForwardOutputs outputs = problem.Outputs();

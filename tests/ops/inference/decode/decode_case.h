@@ -22,7 +22,7 @@ enum class Quantization : uint8_t {
   kPerChannel,
   kPerToken,
   kPerHead,
-  kPerPage,  ///< page_rows keys, in pages or not
+  kPerPage,  ///< the keys of a page, or page_rows keys if there are no pages
   kPerGroup,
   kPerTokenAndHead,
   kPerTokenAndGroup,
@@ -33,14 +33,14 @@ struct DecodeCase {
   ForwardCase dense;  ///< sizes, values, options, and the lengths in use
   KeyForm keys = KeyForm::kOneTensor;
   int64_t page_rows = 16;
-  uint64_t page_order = 1;           ///< each number gives another random order
+  uint64_t page_order = 1;           ///< the number that determines the random order of the pages
   int64_t spare_q = 0, spare_k = 0;  ///< rows that the query and key tensors have beyond the longest sequence
   int mask_rank = 4;                 ///< rank of a dense mask without heads: 2, 3 or 4
   Quantization quantization = Quantization::kNone;
   /// Whether scales lie in antiquant_scale, which takes only the values of Quantization up to kPerToken. Otherwise they
   /// lie in k_scale and v_scale.
   bool combined = true;
-  DType format = DType::kI8;  ///< type of compressed keys and values
+  DType format = DType::kI8;  ///< the type of compressed keys and values
   double scale_factor = 1;    ///< a factor of all scales
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;

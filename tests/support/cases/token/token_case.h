@@ -14,7 +14,7 @@
 
 namespace fa::test {
 
-/// The types of the sparse operators.
+/// The element types of the sparse operators.
 inline constexpr DType kTokenDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 enum class ListForm : uint8_t {
@@ -22,7 +22,7 @@ enum class ListForm : uint8_t {
   kDistinct,
   /// A list has any blocks of the sequence, with duplicates and blocks beyond the limit. Half of the lists end early.
   kMessy,
-  kEveryKey,  ///< all blocks in ascending order
+  kEveryKey,  ///< a list has all blocks in ascending order
 };
 
 /// What the calls of all sparse operators have: sequences of query tokens and keys, and a list of keys per token. The
@@ -35,10 +35,10 @@ struct TokenCase {
   int64_t first_sequence = 0;        ///< the first sequence's number for drawing values; the others follow
   int64_t spare_q = 0, spare_k = 0;  ///< rows of the tensors after the longest sequence; in TND after the last sequence
   bool lengths_given = true;         ///< BSND: if false, the spans of lengths are empty
-  bool causal = true;                ///< sparse mode 3; otherwise 0
+  bool causal = true;                ///< true for sparse mode 3, false for mode 0
   int64_t page_rows = 0;             ///< if not 0, keys lie in pages of that many rows
   uint64_t page_order = 1;           ///< the number that determines the random order of the pages
-  int64_t block_size = 1, slots = 8;  ///< sizes of the lists
+  int64_t block_size = 1, slots = 8;  ///< keys per block, and entries per list
   ListForm lists = ListForm::kDistinct;
   /// If not 0, this number determines a random order of the entries that are read in each list.
   uint64_t list_order = 0;
@@ -80,8 +80,8 @@ struct RowTensor {
 
 /// What a call has written to one tensor.
 struct RowValues {
-  std::vector<double> values;  ///< packed [rows, heads, size]
-  std::vector<double> unused;  ///< elements of rows that no sequence uses
+  std::vector<double> values;  ///< the values of the rows in use, packed [rows, heads, size]
+  std::vector<double> unused;  ///< the elements of rows that no sequence uses
 };
 
 /// Makes the tensors of a case in guarded buffers and fills them. Elements that are no input values are NaN or invalid
