@@ -1,5 +1,5 @@
-// Times what a call costs besides its kernels, on one thread. One head of 1 to 64 rows is computed once by a call that
-// plans and once by a plan's Run. For up to 2^20 packed sequences of four rows, planning and running are timed apart.
+// Times what a call costs besides its kernels, on one thread. For one head of 1 to 64 rows, it times a call that plans,
+// and the run of an existing plan. For up to 2^20 packed sequences of four rows, it times planning and running apart.
 //
 //   build/release/benchmarks/calls_benchmark
 

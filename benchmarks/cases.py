@@ -23,7 +23,7 @@ ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 class Case:
     """One attention call on dense [B, N, S, D] tensors."""
 
-    shape: str  # a letter, or a name such as s4096
+    shape: str  # a letter of SHAPES, or a name such as s4096
     operation: str  # "forward" or "backward"
     dtype: str  # "f32", "bf16" or "f16"
     mask: str  # full, causal or windowN, which keeps the diagonal and the N keys before it
@@ -40,7 +40,7 @@ class Case:
         return f"{self.operation}/{self.dtype}/{self.shape}/{self.mask}/{self.threads}"
 
     def kept_pairs(self):
-        """a letter of SHAPES, or a name such as s4096"""
+        """Returns how many (query row, key) pairs of one head the mask keeps. A causal mask is aligned bottom-right."""
         if self.mask == "full":
             return self.sq * self.sk
         back = self.sk if self.mask == "causal" else int(self.mask.removeprefix("window"))
@@ -48,7 +48,8 @@ class Case:
         return sum(max(0, min(at, self.sk - 1) - max(0, at - back) + 1) for at in last)
 
     def flops(self):
-        """Returns how many (query row, key) pairs of one head the mask keeps. A causal mask is aligned bottom-right."""
+        """Returns the FLOPs of the kept pairs: 2 D per pair and product. The forward has two products, the backward
+        five."""
         products = 2 if self.operation == "forward" else 5
         return 2.0 * products * self.batch * self.heads * self.kept_pairs() * self.d
 
@@ -56,14 +57,13 @@ class Case:
         return 2.0 * self.batch * self.heads_kv * self.sk * self.d * ELEMENT_BYTES[self.dtype]
 
     def tensor_bytes(self):
-        """Returns the FLOPs of the kept pairs: 2 D per pair and product. The forward has two products, the backward
-        five."""
+        """Returns the bytes of queries, keys, values and output; for the backward also those of their four
+        gradients."""
         one_direction = 2.0 * self.batch * self.d * (self.heads * self.sq + self.heads_kv * self.sk)
         return (1 if self.operation == "forward" else 2) * one_direction * ELEMENT_BYTES[self.dtype]
 
     def request(self):
-        """Returns the bytes of queries, keys, values and output; for the backward also those of their four
-        gradients."""
+        """Returns the case as a dictionary, for peers and for the results. Case(**request) is the same case again."""
         return asdict(self)
 
 

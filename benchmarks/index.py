@@ -1,4 +1,4 @@
-"""Writes README.md, which lists the CPUs that have results, into the folder in which each CPU has a folder."""
+"""Writes README.md, the list of CPUs that have results, into the folder that has a folder per CPU."""
 
 import os
 

@@ -23,7 +23,7 @@ else()
   list(APPEND fa_absent_headers REGEX "/(acl|aclnn|aclnnop|securec.h)\$" EXCLUDE)
 endif()
 if(TARGET fa_mpi)
-  # Component mpi of the package: MPI is required only of a consumer that asks for this component.
+  # This is the package's component mpi. Only a consumer that asks for this component needs MPI.
   fa_install_libraries(fa_mpi_targets mpi fa_mpi)
 else()
   list(APPEND fa_absent_headers PATTERN "mpi.h" EXCLUDE)

@@ -90,8 +90,8 @@ struct ForwardResult {
 /// Computes attention in double by plain loops.
 [[nodiscard]] ForwardResult Forward(const Problem& problem);
 
-/// Computes a naive forward, with whose accuracy the library's is compared. It runs the same loops in f32 from inputs
-/// of `format`. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
+/// Computes a naive forward in f32 from inputs of `format`. The library's error is compared with the error of this
+/// computation. It computes whole rows, rounds P to a 16-bit format before the product with V, and rounds the output
 /// once.
 [[nodiscard]] ForwardResult NaiveForward(const Problem& problem, Format format);
 
@@ -108,8 +108,8 @@ struct Gradients {
 [[nodiscard]] Gradients Backward(const Problem& problem, const ForwardResult& forward,
                                  const std::vector<double>& d_out);
 
-/// Computes a naive backward, with whose accuracy the library's is compared. It runs in f32, rounds P and dS to a
-/// 16-bit format before their products, and rounds gradients once.
+/// Computes a naive backward in f32. The library's error is compared with the error of this computation. It rounds P
+/// and dS to a 16-bit format before their products, and rounds gradients once.
 [[nodiscard]] Gradients NaiveBackward(const Problem& problem, const ForwardResult& forward,
                                       const std::vector<double>& d_out, Format format);
 

@@ -8,7 +8,7 @@ namespace fa::bench {
 /// If other programs use more CPUs than this, a timing is doubtful. compare.py has the same limit.
 inline constexpr double kMostForeignCpus = 0.1;
 
-/// Measures, from its construction on, how much other programs use the CPUs on which this process may run.
+/// Measures how much other programs have used the CPUs on which this process may run, since the object was made.
 class ForeignLoad {
  public:
   ForeignLoad();

@@ -152,8 +152,9 @@ def gather_rows(
 
 
 def stored(name: str, array: Any, like_name: str = "", like: Any = None) -> Any:
-    """Returns the array, as a type of the library whose elements have the same size if the library lacks its type.
-    Raises ValueError if its type differs from the type of `like`, or if no type of the library has that size."""
+    """Returns the array. If the library lacks its type, returns it as a type of the library whose elements have the
+    same size. Raises ValueError if its type differs from the type of `like`, or if no type of the library has that
+    size."""
     if array is None or isinstance(array, DescribedArray):
         return array
     torch, kind = torch_of(array), dtype_name(array.dtype)

@@ -137,7 +137,8 @@ def test_the_order_of_a_list_changes_no_bit_and_repetitions_nothing(rows, keys, 
     ("rows", "keys", "listed", "ends"), [(300, 333, 50, [128, 256, 300]), (264, 1032, 600, [128, 264])]
 )
 def test_rows_are_computed_in_slabs(rows, keys, listed, ends, dtype, monkeypatch):
-    """A few rows behind the last whole slab belong to it, because kernels of few rows give other bits."""
+    """Rows are computed in slabs. The last slab also has the few rows after it, because kernels of few rows give other
+    bits."""
     mask, lists = _last_rows_of_a_causal_mask(rows, keys), _lists("indices", rows, keys, listed)
     with torch.no_grad():
         whole = attention_forward(_module(), *_tensors(rows, keys, dtype), mask, **lists)[0]

@@ -208,8 +208,8 @@ TEST_P(ArrivalsTest, AnInputThatDoesNotArriveIsAnError) {
   EXPECT_EQ(runs.load(), 6);
 }
 
-// When all tasks of a round have run, a poll adds up their results, which stands for sending them. It then delivers the
-// input of the next round.
+// A poll stands for sending. When all tasks of a round have run, it adds up their results, and delivers the input of
+// the next round.
 TEST_P(ArrivalsTest, PollsUntilWhatTasksMakeHasBeenSent) {
   constexpr int kRounds = 30, kTasks = 5;
   TaskGraph graph = FlatGraph(kRounds * kTasks, 3);

@@ -1,5 +1,5 @@
-// A token's results have the same bits on any number of threads, wherever its keys lie, in whatever order its list
-// names them, and whatever else is in the call.
+// The bits of a token's results must not depend on the number of threads, on where its keys lie, on their order in its
+// list, or on the rest of the call.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 

@@ -164,8 +164,8 @@ TEST(CompressedDecode, AScaleThatIsNotFiniteGivesNoFiniteResult) {
   }
 }
 
-// The first row of a batch element does not see the last key, whose codes are not numbers. Eight rows per group read
-// the other keys in place, and sixteen do not.
+// The first row of a batch element does not see the last key, whose codes are not numbers. With eight rows per group,
+// kernels read the other keys in place. With sixteen rows they do not.
 TEST(CompressedDecode, CodesBehindAMaskThatAreNotNumbers) {
   for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
     for (const bool of_values : {false, true}) {
