@@ -81,7 +81,7 @@ def maps_of(pid):
 
 
 def distinct(case, folder, candidates):
-    """Prepares all candidates. Of candidates with equal tiles it keeps the first and ends the others. @return {tile:
+    """Prepares all candidates. If several have the same tile, keeps the first and ends the others. @return {tile:
     candidate}"""
     kept = {}
     for candidate in candidates:

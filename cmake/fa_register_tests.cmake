@@ -28,8 +28,7 @@ function(fa_register_gtest target cost)
     add_test(NAME ${target} COMMAND ${target} --gtest_output=xml:${report})
   endif()
   if("thread" IN_LIST FA_SANITIZE)
-    # At the end of a process with threads ThreadSanitizer waits, by default for a second, for races of these threads
-    # with the end.
+    # At the end of a process, ThreadSanitizer waits for races between its threads and the end, by default for a second.
     set_tests_properties(
       ${target} PROPERTIES ENVIRONMENT
                            TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp:atexit_sleep_ms=50)

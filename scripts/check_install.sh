@@ -38,7 +38,7 @@ libdir=$(dirname "$(find "$scratch/prefix" -name fa.pc)")/..
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
 if [ -e "$libdir/libfa.so" ]; then
-  # For a shared libfa, pkg-config must need the package of no other library.
+  # A shared libfa must need no package of another library. So pkg-config searches only libfa's folder.
   PKG_CONFIG_LIBDIR=$PKG_CONFIG_PATH
   export PKG_CONFIG_LIBDIR
 fi

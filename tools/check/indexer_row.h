@@ -24,8 +24,8 @@ struct IndexerRow {
 };
 
 /// Computes score_j = sum_g w_g max(0, q_g k_j) by plain loops. In the bound, u = 2^-24. A product has D multiply-adds
-/// and is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each up to |w_g| sum_d |q_d k_d|, which is off
-/// by (N + 2) u times the sum of these limits.
+/// and is off by (D + 2) u sum_d |q_d k_d|. A score is a sum of N terms, each of at most |w_g| sum_d |q_d k_d|. The
+/// score is off by (N + 2) u times the sum of these limits.
 [[nodiscard]] IndexerRow ComputeIndexerRow(const IndexerToken& token);
 
 /// The gradient of each score of a token, and how far a correct gradient may be from it.

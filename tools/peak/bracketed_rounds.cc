@@ -19,8 +19,8 @@ constexpr double kReferenceShare = 0.125, kLongestReference = 0.02;
 // make a quiet core up to 1.35 times slower. A core whose other hyper-thread works is over 1.6 times slower.
 constexpr double kSlowestQuiet = 1.35;
 // This many rates are measured before the first round. Programs that take turns with this one on its CPUs may slow both
-// rates around a round equally. At least one of the first rates is then likely to be undisturbed, and shows that the
-// two are too low.
+// rates around a round equally. At least one of the first rates is then likely to be undisturbed, and shows that both
+// rates are too low.
 constexpr int kFirstRates = 20;
 
 // A round of TimeInRounds takes this share of plan.seconds, but at least kShortestCalls seconds. So it is short enough

@@ -22,9 +22,10 @@ bool Is(std::string_view value, std::string_view word) {
   return std::equal(value.begin(), value.end(), word.begin(), word.end(), same);
 }
 
-/// Returns whether this value of OMP_PROC_BIND binds threads. Only "false", "0" and an empty value do not.
+/// Returns whether this value of OMP_PROC_BIND binds threads. The values "false", "0" and "" do not; all others do.
 bool Binds(std::string_view value) { return !value.empty() && !Is(value, "false") && value != "0"; }
-/// Returns whether this value of KMP_AFFINITY binds threads. Only values that contain "none" or "disabled" do not.
+/// Returns whether this value of KMP_AFFINITY binds threads. Values that contain "none" or "disabled" do not; all
+/// others do.
 bool BindsOfIntel(std::string_view value) {
   return value.find("none") == std::string_view::npos && value.find("disabled") == std::string_view::npos;
 }

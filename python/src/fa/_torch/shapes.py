@@ -73,9 +73,9 @@ def fuses_with(attn_mask: Tensor) -> bool:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Allocates a tensor of the shape and type of `tensor`, with its order of dimensions in memory if the last one is
-    innermost there. Otherwise, or if its rows overlap, the result is contiguous. The library writes rows, so their
-    elements must be neighbours."""
+    """Allocates a tensor with the shape and type of `tensor`. If the last dimension of `tensor` is innermost in memory,
+    the result has the same order of dimensions in memory. Otherwise, or if rows of `tensor` overlap, the result is
+    contiguous. The library writes rows, so their elements must be neighbours."""
     if tensor.stride(-1) == 1:
         like = torch.empty_like(tensor)
         if like.stride(-1) == 1:  # the stride is not 1 if rows overlap
@@ -240,7 +240,7 @@ _NAMES = {
 
 
 def own_arguments(error: Exception, last: int = 3, more: Mapping[str, str] = {}) -> Exception:
-    """Returns the operator's error with the caller's argument names. Of query, key and value, the dimension `last` (the
+    """Returns the operator's error with the caller's argument names. The dimension `last` of query, key and value (the
     head size) is named [-1]. `more` maps the names of further arguments."""
 
     def say(name: str, member: str, index: str) -> str:

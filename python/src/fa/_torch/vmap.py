@@ -80,8 +80,8 @@ def _without_contents(tensor: Any, dim: Any) -> Any:
 
 
 def by_batch(layout_at: int, unless: tuple[int, ...] = ()) -> Rule:
-    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. In another
-    layout than BSND, or if an argument whose number is in `unless` is given, samples are computed one after another."""
+    """Returns the rule of an operator whose tensors have the batch first: one call computes all samples. Samples are
+    computed one after another in other layouts than BSND, and if an argument is given whose number is in `unless`."""
 
     def rule(operator, info, in_dims, *arguments):
         if arguments[layout_at] != "BSND" or any(arguments[place] is not None for place in unless):

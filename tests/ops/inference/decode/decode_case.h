@@ -15,7 +15,7 @@
 namespace fa::test {
 
 enum class KeyForm : uint8_t { kOneTensor, kList, kPages, kPagesOfHeads };
-/// Which elements share one scale. With groups, neighbouring columns of a head do.
+/// Which elements share one scale. A group has neighbouring columns of one head.
 enum class Quantization : uint8_t {
   kNone,
   kPerTensor,
