@@ -2,9 +2,9 @@
 # Checks which headers each source includes.
 #
 # A source may include headers of its own layer and of the layers below. From the lowest to the highest, the layers are
-# core, layout, tiling, ops and ranks. The faces (aclnn, mpi, Python) and the tools include only public headers.
-# Planning code includes nothing about threads, kernels or the operating system. In the comments below, "a <- b" means
-# that files of folder b may include headers of folder a, but not the reverse.
+# core, layout, tiling, ops and ranks. The other interfaces (aclnn, mpi, Python) and the tools include only public
+# headers. Planning code includes nothing about threads, kernels or the operating system. In the comments below, "a <-
+# b" means that files of folder b may include headers of folder a, but not the reverse.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -63,7 +63,7 @@ fi
 forbid_in include '(core|layout|tiling|ops|ranks)/'
 # In aclnn: runtime <- operations.
 forbid aclnn/runtime 'aclnn/operations/'
-# The faces, the tools and the examples include only public headers.
+# The other interfaces, the tools and the examples include only public headers.
 for face in src/aclnn src/mpi python/binding tools/fa tools/fa_mpi tools/check tools/npy examples; do
   forbid_in "$face" 'core/|layout/|tiling/|ops/|ranks/'
 done

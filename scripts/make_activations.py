@@ -182,7 +182,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 def record(model: MiniLM, ids: list[int], target_ids: list[int]):
-    """Run text and loss in float64; return per-layer q/k/v/dout and the loss."""
+    """Computes the layers of `text` and the loss in float64. Returns q, k, v and dout of each layer, and the loss."""
     with torch.no_grad():
         target = model.embed(target_ids)
     recorded: list[dict[str, torch.Tensor]] = []

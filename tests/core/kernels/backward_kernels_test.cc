@@ -12,7 +12,7 @@ namespace {
 
 class BackwardKernelsTest : public KernelTest {
  protected:
-  /// Packs the matrix as `outer` reads it, and expects that no element after the panel is written.
+  /// Packs the matrix into the panel that `outer` reads. Expects that no element after the panel is written.
   [[nodiscard]] std::vector<float> Panel(Matrix& b) const {
     const auto size = static_cast<size_t>(b.rows() * row_kernels().PanelColumns(b.columns()));
     std::vector<float> panel(size + 64, kNan);
@@ -24,7 +24,8 @@ class BackwardKernelsTest : public KernelTest {
 
 INSTANTIATE_TEST_SUITE_P(Registry, BackwardKernelsTest, testing::ValuesIn(Levels()), LevelName);
 
-/// A matrix a(key, row), stored as strips keep it: [strip][key][lane]. Lanes without a row are NaN.
+/// A matrix a(key, row) as the kernels store it: [strip][key][lane]. A strip has one row per lane. Lanes without a row
+/// are NaN.
 struct StripTiles {
   StripTiles(int64_t width, int64_t rows, int64_t keys, uint32_t seed) : width(width), keys(keys) {
     strips = (rows + width - 1) / width;

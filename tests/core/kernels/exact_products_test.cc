@@ -187,7 +187,7 @@ TEST_P(ExactProducts, OfKeysHaveTheBitsOfPlainOnes) {
 }
 
 TEST_P(ExactProducts, OfRowsHaveTheBitsOfPlainOnes) {
-  if (GetParam().by_row()) return;  // strips with their state along the lanes have the same outer product
+  if (GetParam().by_row()) return;  // kernels with their state along the lanes have the same outer product
   std::mt19937 random(2);
   const int64_t width = kernels().width;
   Seen seen;

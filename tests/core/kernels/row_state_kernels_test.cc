@@ -1,4 +1,4 @@
-// Compares, on every line of the registry, the strips whose output state lies by rows with the same strips whose state
+// Compares, on every line of the registry, kernels whose output state lies by rows with the same kernels whose state
 // lies along the lanes. All bits must be equal.
 
 #include <cmath>

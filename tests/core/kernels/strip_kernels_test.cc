@@ -393,7 +393,7 @@ TEST(Registry, EveryLevelIsAtLeastPortableAndStripsGoFromWideToNarrow) {
     EXPECT_EQ(&table.ForRows(1), &table.narrowest());
     EXPECT_EQ(&table.ForRows(table.narrowest().width + 1), &table.strips[table.strip_count - 2]);
     EXPECT_EQ(&table.ForRows(100000), &table.widest());
-    // The table's choice of strips never takes more strips than the widest strip alone would.
+    // The kernels that the table chooses for these rows never need more strips than the widest kernels alone would.
     for (int64_t rows = 1; rows < 5 * table.widest().width; ++rows) {
       int64_t strips = 0;
       for (int64_t left = rows; left > 0; left -= table.ForRows(left).width) ++strips;

@@ -300,7 +300,7 @@ TEST(RankPlan, NeverChoosesAllHeads) {
   }
 }
 
-// If all heads are in flight, there is no next unit that needs memory.
+// If all heads are in flight, they are one unit. So no memory for a next unit is needed.
 TEST(RankPlan, OneUnitNeedsRoomForOne) {
   RankCall call = WeakScalingCall(4);
   call.backward = true;

@@ -142,8 +142,8 @@ TEST(SumSchedule, HasNoMoreBlocksThanItSays) {
               Axis{"heads_kv", {1, 4}});
 }
 
-// In each unit, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the other,
-// it has no other work.
+// In each unit of heads, rank 0 has the first and the last block, and rank 1 the middle one. While a rank waits for the
+// other, it has no other work.
 TEST(SumSchedule, ARankThatWaitsInEveryUnitIsPredictedToWaitInEveryUnit) {
   SumSchedule schedule;
   schedule.chunks = {{.keys = {0, 128}}};

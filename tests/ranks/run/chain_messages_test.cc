@@ -35,7 +35,7 @@ constexpr int64_t kRows = 900, kGroup = 2, kHeadsKv = 2;
 constexpr unsigned kSecondsToDeadlock = 300;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-/// The schedule of one unit under a causal mask, and the graph of each rank.
+/// The schedule of one unit (heads that are in flight together) under a causal mask, and the graph of each rank.
 class Unit {
  public:
   Unit(int ranks, int workers)

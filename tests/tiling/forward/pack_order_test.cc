@@ -1,5 +1,5 @@
-// Tests which heads are packed, and when. In any order that the edges allow, a tile finds complete panels in its slot.
-// In the claim order, workers hardly wait.
+// Tests which heads are packed, and when. In any order that the edges allow, a tile finds the complete packed panels of
+// its head in its slot. In the claim order, workers hardly wait.
 #include "tiling/forward/pack_order.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ AttentionProblem PackedProblem(std::vector<std::pair<int64_t, int64_t>> lengths,
                       .dense = false});
 }
 
-// Runs a plan's tasks in any order that the edges allow, and checks that each slot holds the panels that its tasks
+// Runs a plan's tasks in any order that the edges allow. Checks that each slot has the packed panels that its tasks
 // need.
 class SlotMachine {
  public:
@@ -209,8 +209,8 @@ TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   ForEachCase(check, Axis{"workers", {2, 4, 16, 64}}, Axis{"heads", {3, 16, 40, 200}}, Axis{"causal", {false, true}});
 }
 
-// Each long sequence fills whole ranges. The range before it begins with short sequences. The panels of the long
-// sequence must not wait for those.
+// Each long sequence fills whole ranges. The range before it begins with short sequences. The packed panels of the long
+// sequence must not wait for the short ones.
 TEST(PackOrder, ALongSequenceBehindShortOnesDoesNotWaitForThem) {
   std::vector<std::pair<int64_t, int64_t>> lengths(72, {512, 512});
   lengths[23] = lengths[46] = {4096, 4096};

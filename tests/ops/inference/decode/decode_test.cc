@@ -376,7 +376,7 @@ TEST(DecodePages, EntriesBeforeAWindowAreNotLookedAt) {
 
 // Results may be anything, but every address must lie inside the pages, which lie between unreadable memory.
 TEST(DecodePages, ATableThatChangesDuringACallLeadsNowhere) {
-  for (const int64_t sq : {1, 20}) {  // kernels for few rows, and kernels for many rows
+  for (const int64_t sq : {1, 20}) {  // 1 row runs the kernels for few rows, and 20 rows run those for many
     DecodeCase c = MakeDecodeCase(4, 2, sq, {600, 70});
     c.keys = KeyForm::kPages;
     const DecodeProblem problem(c);
