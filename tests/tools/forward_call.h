@@ -15,7 +15,8 @@
 
 namespace fa::test {
 
-/// One `fa run forward` with random inputs. They are both in files of a layout, and in double for the reference.
+/// One `fa run forward` with random inputs. The inputs exist twice: in files of a layout, and in double for the
+/// reference.
 class ForwardCall {
  public:
   /// Fills q, k and v of `problem` (and the rope parts, if d_rope > 0) with numbers rounded to `format`, and writes

@@ -33,7 +33,8 @@ def assert_as_sequences(places_q, places_kv, rows=(16, 20), heads=(N, N, N), siz
     offsets, gaps, key = nested(leaves[1], places_kv)
     value = torch.nested.nested_tensor_from_jagged(leaves[2], offsets, gaps).transpose(1, 2)
     out = scaled_dot_product_attention(query, key, value, **keywords)
-    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)  # query and out share j, so can be added
+    # `query` and `out` have the same ragged dimension j, so they can be added.
+    assert out.shape == (query.shape[0], max(heads), query.shape[2], size_v)
     got = out.transpose(1, 2).values()
     d_out = torch.randn_like(got)
     got = [got, *torch.autograd.grad(got, leaves, d_out)]

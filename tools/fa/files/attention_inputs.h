@@ -65,7 +65,7 @@ class AttentionInputs {
   /// f32, f16 or bf16 files.
   TensorView Load(const char* flag, const std::string& path) { return files_.Load(flag, path); }
   TensorView LoadFloats(const char* flag, const std::string& path) { return files_.LoadFloats(flag, path); }
-  /// Returns the files. If only headers were read, the caller reads the data through it.
+  /// Returns the files. If only headers were read, the caller reads the data through this object.
   [[nodiscard]] InputFiles& files() { return files_; }
 
  private:

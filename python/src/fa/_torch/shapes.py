@@ -199,8 +199,8 @@ def inverted(mask: Tensor) -> Tensor:
 
 
 def rows_in_memory(mask: Tensor | None, shapes: AttentionShapes, name: str) -> dict[str, Tensor]:
-    """Returns a mask of this rank's rows and all keys as the keyword dense_mask or pse of a call over ranks. Errors
-    call the mask `name`."""
+    """Returns a mask as the keyword argument, dense_mask or pse, that passes it to a call over ranks. The mask has this
+    rank's rows and all keys. Errors call it `name`."""
     if mask is None:
         return {}
     if mask.requires_grad and torch.is_grad_enabled() and (mask.dim() < 2 or mask.shape[-2] != shapes.rows):

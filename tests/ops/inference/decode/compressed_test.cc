@@ -250,7 +250,7 @@ TEST(CompressedDecode, EveryCodeIsItsNumber) {
                                        : reference::Decode16(reference::Format::kBF16,
                                                              reinterpret_cast<const uint16_t*>(out.data())[at]);
                 if (score == -std::numeric_limits<double>::infinity()) {
-                  // The weight is 0, and a number that is not finite may spoil the sum.
+                  // The key's weight is 0. A number that is not finite, multiplied by 0, may make the sum NaN.
                   ASSERT_TRUE(got == 0 || (std::isnan(got) && !std::isfinite(number))) << " code " << c << ": " << got;
                 } else if (std::isnan(number) || !std::isfinite(score)) {
                   ASSERT_TRUE(std::isnan(got)) << Name(format) << " code " << c << " of code " << b;

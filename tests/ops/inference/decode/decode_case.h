@@ -41,7 +41,7 @@ struct DecodeCase {
   /// lie in k_scale and v_scale.
   bool combined = true;
   DType format = DType::kI8;  ///< the type of compressed keys and values
-  double scale_factor = 1;    ///< a factor of all scales
+  double scale_factor = 1;    ///< a factor that multiplies all scales
   bool antiquant_offset = true;
   DType antiquant_dtype = DType::kF32;
   std::optional<OutputScaleForm> int8_out = {};  ///< without a value the output has the type of q
@@ -103,7 +103,7 @@ class DecodeProblem {
   std::vector<std::vector<int32_t>> pages_;
   HeadTensor q_, q_rope_, out_, lse_;
   Tensor table_, pse_, mask_, sink_;
-  Tensor scale_[2], offset_[2];  ///< for keys and for values; if combined, the first tensor is for both
+  Tensor scale_[2], offset_[2];  ///< scales and offsets: of keys, of values; if combined, the first tensor has both
   OutputScales output_scales_;
 };
 

@@ -67,8 +67,8 @@ TEST(Decode, PagesOfEverySize) {
   }
 }
 
-// If a kernel table has the function `attend`, this function processes runs of keys. The runs end between two steps of
-// `attend` and between two blocks of the planner. Other kernels process keys that not every row sees.
+// If a kernel table has the function `attend`, it processes runs of keys. Some counts of keys are no multiple of a step
+// of `attend`, others no multiple of a block of the planner. Keys that not every row sees go to other kernels.
 TEST(Decode, KeysOfEveryCountInRowsOfEveryType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t d : {32, 64, 128, 256}) {
