@@ -217,13 +217,14 @@ LOSS_NARROWINGS = 6
 
 
 def product_share(rows):
-    """Returns how much rounding products to bf16 changes the gradients of scores d = y - p in PyTorch, in squares of
-    NARROW.
+    """Returns how far the gradients of scores, d = y - p, are off in PyTorch because it rounds products to bf16: the
+    sum of the squared errors, in squares of NARROW, divided by the sum of the d^2.
 
-    An index score I = w . max(0, q . k) is an exponent of y. Let e be the error of I. It changes y by y (e - the mean
-    of e over y). On average, the square of this is y^2 ((1 - 2 y) e^2 + the sum of (y e)^2 over keys). With rounded
-    products, e^2 is the sum of (w max(0, q . k))^2 over heads. A rounded I would make e^2 = I^2, which is 15 times as
-    much on these selections. The target p is the mean over heads of P = exp(s - lse), and rounding s changes P by s P.
+    y is the softmax of the index scores I = w . max(0, q . k). If I is off by e, y is off by y (e - m), where m is the
+    mean of e weighted by y. On average, the square of this is y^2 ((1 - 2 y) e^2 + the sum of (y e)^2 over keys). With
+    rounded products, e^2 is the sum of (w max(0, q . k))^2 over heads. A rounded I would make e^2 = I^2, which is 15
+    times as much on these selections. The target p is the mean over heads of P = exp(s - lse), and rounding s changes P
+    by s P.
     @param rows  per row, in f32: scores of the attention s [N, K], lse [N, 1], max(0, q . k) [H, K], weights [H]"""
     moved = whole = 0.0
     for s, lse, positive, weights in rows:

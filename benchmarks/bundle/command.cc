@@ -60,7 +60,7 @@ std::vector<int> QuietestCpus() {
     }
   }
   Pin(allowed);
-  // (minus the rate that three quarters of a CPU's samples reach, the CPU): the quietest CPU comes first.
+  // Pairs (-rate, CPU), of which the quietest CPU sorts first. Three quarters of the CPU's samples reach the rate.
   std::vector<std::pair<double, int>> order;
   for (size_t i = 0; i < allowed.size(); ++i) {
     std::nth_element(rates[i].begin(), rates[i].begin() + kSamples / 4, rates[i].end());

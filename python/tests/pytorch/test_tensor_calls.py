@@ -186,7 +186,7 @@ def test_decode_reads_a_cache_where_it_lies(place, monkeypatch):
 
 
 def test_without_the_step_the_bits_are_the_same(monkeypatch):
-    """Runs as with PyTorch before 2.10, which lacks DLPack's C exchange API. The bits must be the same."""
+    """Makes calls as with PyTorch before 2.10, which lacks DLPack's C exchange API. The bits must be the same."""
     inputs, d_out = qkv(), torch.randn(B, N, L, E)
     pages, table = torch.randn(6, 2, 4, E), torch.arange(6, dtype=torch.int32).view(2, 3)
 

@@ -258,7 +258,8 @@ LossProblem MakeLoss(RandomSparse* random) {
   return problem;
 }
 
-// If the statistics belong to the same selection, the head mean adds up to 1, so y - p is the gradient of the loss.
+// If the statistics belong to the same selection, the heads' mean probabilities add up to 1. Then y - p is the gradient
+// of the loss.
 TEST_P(SparseReference, LossGradientsAgreeWithFiniteDifferences) {
   RandomSparse random(GetParam());
   LossProblem problem = MakeLoss(&random);

@@ -12,15 +12,15 @@
 
 namespace fa::test {
 
-/// TND: one mask [maxSq, maxSk] for all sequences.
+/// The form of a dense mask. In TND there is one mask [maxSq, maxSk] for all sequences.
 enum class MaskForm : uint8_t { kNone, kPlane, kPlane4d, kPerBatch, kPerHead };
 enum class PseForm : uint8_t { kNone, kFull, kRow, kCompressed, kSlopes };
 enum class DropoutForm : uint8_t { kNone, kMask, kSeed };
 /// The buffers in which q, k, v and out lie.
 enum class Packing : uint8_t {
   kApart,  ///< each has its own buffer, padded as `padding` says
-  /// They share one buffer (B,S,slot,N,D), in which each tensor is one slot. A slot has the most heads and the longest
-  /// rows of the four tensors.
+  /// They share one buffer (B,S,slot,N,D), in which each tensor is one slot. A slot has as many heads as the tensor
+  /// with the most heads, and rows as long as the longest rows.
   kTogether
 };
 

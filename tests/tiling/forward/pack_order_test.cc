@@ -197,8 +197,8 @@ TEST(PackOrder, HeadsWaitForNoOtherHeadWhereSlotsSuffice) {
   EXPECT_EQ(plan.graph.task_count - std::ssize(plan.items) - std::ssize(plan.packs), 5);
 }
 
-// If workers need not wait for other workers' slots, running the ranges is nearly as efficient as the loads are
-// balanced.
+// The loads are balanced, and workers hardly wait for slots that other workers fill. So the efficiency that the plan
+// predicts is near 1.
 TEST(PackOrder, WorkersOfManyHeadsHardlyWait) {
   const auto check = [&](int workers, int64_t heads, bool causal) {
     const ForwardPlan plan =

@@ -28,8 +28,9 @@ nlohmann::ordered_json Measure(const BenchCall& bench) {
   bench::PeakRate peak(bench.context.threads(), bench.context.isa(), bench.subject.dtype);
   bench::ReadRate read(bench.context.threads(), bench.memory);
   std::vector<bench::Reference> references = {bench::GigaflopsOf(peak, bench.info.flops)};
-  // Other programs also read memory, but a core's arithmetic unit runs this program alone. So the rate of reading
-  // varies more than the peak. The call is then compared mainly with the rate of reading, so the peak may vary as much.
+  // The rate of reading varies more than the peak, because other programs also read memory, while a core's arithmetic
+  // unit runs this program alone. If both are measured, the call is compared mainly with reading, so both may vary this
+  // much.
   constexpr double kReadAgreement = 0.1;
   if (read.bytes() > 0) {
     references[0].agreement = kReadAgreement;
