@@ -2,7 +2,7 @@
 
     benchmarks/models.py --quick                       takes some seconds; shows that everything runs and agrees
     benchmarks/models.py --output build/models.json    takes minutes to hours
-    benchmarks/models.py --report build/models.json docs/benchmarks/NAME    writes tables, and a plot if there is matplotlib
+    benchmarks/models.py --report build/models.json docs/benchmarks/NAME    writes tables and, with matplotlib, a plot
 
 --models, --works, --types and --seconds choose what --output measures. A run adds to the file, in which a new result
 replaces an old one of the same case.

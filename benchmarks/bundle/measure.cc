@@ -129,7 +129,8 @@ struct Case {
   const char* op;
   const char* dtype;
   bool causal = false;
-  /// --shape; if empty, with HeadsFor() heads for dense operators and prompt, else the default of `fa bench`.
+  /// The value of --shape. If it is empty, dense operators and prompt get a shape with HeadsFor() heads, and other
+  /// operators get the default of `fa bench`.
   const char* shape = "";
 };
 constexpr Case kCases[] = {{"forward", "f32"},

@@ -27,7 +27,7 @@ def kept_interval(padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def is_same_for_rows(mask: Tensor) -> bool:
-    """Returns whether the mask is bool and the same for all rows and heads by its strides or sizes."""
+    """Returns whether the mask is bool, and its sizes or strides make it the same for all rows and heads."""
     sizes, steps = mask.shape[-3:-1], mask.stride()[-3:-1]
     return mask.dtype is torch.bool and all(size == 1 or step == 0 for size, step in zip(sizes, steps, strict=True))
 

@@ -195,8 +195,8 @@ TEST(CompressedDecode, CodesBehindAMaskThatAreNotNumbers) {
   }
 }
 
-// Each code is the only key of one sequence, and one column of that key's value. The scale is a power of 2, so every
-// number is exact.
+// Sequence b has one key. Column 3 of the key is code b, and column c of its value is code c. The scale is a power of
+// 2, so every number is exact.
 TEST(CompressedDecode, EveryCodeIsItsNumber) {
   constexpr int64_t kBatch = 256, kD = 32, kDv = 256, kMost = 8;
   const float scale = 0.5f, q_scale = 1.0f;
