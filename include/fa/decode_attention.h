@@ -65,8 +65,9 @@ struct DecodeAttentionArgs {
   TensorView block_table;
   /// Scales of compressed keys and values, f32, f16 or bf16. An element x stands for (x + offset) * scale. The shape is
   /// [B|1, Nkv|1, S|1, groups|1] in every layout, where `groups` divides the columns of a head. With block_table it is
-  /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on the key and on the
-  /// column are the slowest. With few rows, a scale for all columns that is not finite gives no finite result.
+  /// [pages|1, Nkv|1, page size|1, groups|1]. A dimension of 1 holds for all. Scales that depend on both the key and
+  /// the column are the slowest. With few query rows, a scale that belongs to all columns of a head and is not finite
+  /// gives results that are not finite.
   TensorView k_scale, v_scale;
   TensorView k_offset, v_offset;  ///< optional, the shape of the scale, f32, f16 or bf16; absent: 0
   TensorView antiquant_scale;  ///< instead of k_scale and v_scale: f32, f16 or bf16, shapes as in Antiquant. Entry 0 is
@@ -92,7 +93,7 @@ struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
   int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  /// Rows and keys are counted inside the lengths in use: with Causal() the last query sees the last key.
+  /// The mask counts only the rows and keys in use. So with Causal() the last query in use sees the last key in use.
   Mask mask = {};
   float softcap = 0;  ///< c > 0: scale*QK becomes c*tanh(scale*QK/c) before pse is added; 0: off
   Antiquant antiquant = Antiquant::kPerTensorOrChannel;
@@ -117,9 +118,9 @@ struct DecodeAttentionOptions {
 FA_API Status DecodeAttention(const DecodeAttentionArgs& args, const DecodeAttentionOptions& options,
                               Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present, but never their contents. Tensors of k, v and k_rope may have
-/// null data.
+/// Plans a call of DecodeAttention: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present, but never their contents. Tensors of k, v and k_rope
+/// may have null data.
 FA_API Result<PlanFor<DecodeAttentionArgs>> PlanDecodeAttention(const DecodeAttentionArgs& args,
                                                                 const DecodeAttentionOptions& options,
                                                                 Context* context = nullptr);

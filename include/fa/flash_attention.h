@@ -51,7 +51,7 @@ struct AttentionArgs {
   std::span<const int64_t> cu_kv;
   MutableTensorView out;          ///< [B, N, Sq, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, N, Sq] (TND [T, N]); natural-log domain
-  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape; the sum before dropout
+  MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max; the sum before dropout
   /// Optional, f32 of the shape of softmax_max: the logarithm of the sum of exponentials, max + ln(sum), or -inf for a
   /// row without keys. The backward reads softmax_max and softmax_sum and does not read lse.
   MutableTensorView lse;
@@ -71,8 +71,8 @@ struct AttentionArgs {
 /// is FlashAttention-2 (Dao 2023), section 3.1, with transposed scores.
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
+/// Plans a call of FlashAttention: validates it, cuts it into tiles and lays out its workspace. The function reads
+/// shapes, strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          Context* context = nullptr);
 

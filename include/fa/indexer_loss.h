@@ -52,7 +52,7 @@ struct SparseIndexerLossArgs {
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
-  TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 of the same shape
+  TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
   TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if given, q, k and the statistics are not read
   std::span<const int64_t> lengths_q, lengths_kv;  ///< as in SparseAttentionArgs
 
@@ -69,9 +69,9 @@ struct DenseIndexerLossArgs {
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
   TensorView softmax_max;        ///< the attention's statistic, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T, N/Nkv])
-  TensorView softmax_sum;        ///< the attention's statistic, f32 of the same shape
+  TensorView softmax_sum;        ///< the attention's statistic, f32 in the shape of softmax_max
   TensorView softmax_max_index;  ///< statistics of the indexer's scores, f32 [B, 1, S1] (TND [1, T])
-  TensorView softmax_sum_index;  ///< statistics of the indexer's scores, f32 of the same shape
+  TensorView softmax_sum_index;  ///< statistics of the indexer's scores, f32 in the shape of softmax_max_index
   std::span<const int64_t> lengths_q, lengths_kv;
 
   MutableTensorView dq_index, dk_index, dweights, loss;  ///< as in SparseIndexerLossArgs
@@ -108,8 +108,8 @@ struct DenseIndexerLossOptions {
 FA_API Status SparseLightningIndexerGradKLLoss(const SparseIndexerLossArgs& args,
                                                const SparseIndexerLossOptions& options, Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of SparseLightningIndexerGradKLLoss: validates it, cuts it into tiles and lays out its workspace. The
+/// function reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLoss(
     const SparseIndexerLossArgs& args, const SparseIndexerLossOptions& options, Context* context = nullptr);
 
@@ -121,8 +121,8 @@ FA_API Result<PlanFor<SparseIndexerLossArgs>> PlanSparseLightningIndexerGradKLLo
 FA_API Status DenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args, const DenseIndexerLossOptions& options,
                                               Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of DenseLightningIndexerGradKLLoss: validates it, cuts it into tiles and lays out its workspace. The
+/// function reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<DenseIndexerLossArgs>> PlanDenseLightningIndexerGradKLLoss(const DenseIndexerLossArgs& args,
                                                                                  const DenseIndexerLossOptions& options,
                                                                                  Context* context = nullptr);

@@ -44,7 +44,7 @@ struct MergeByLseOptions {
 /// input. The function is re-entrant and follows AttentionUpdate of CANN.
 FA_API Status MergeByLse(const MergeByLseArgs& args, const MergeByLseOptions& options, Context* context = nullptr);
 
-/// Plans the same call. The function reads shapes, strides, types and which tensors are present.
+/// Plans a call of MergeByLse. The function reads shapes, strides, types and which tensors are present.
 FA_API Result<PlanFor<MergeByLseArgs>> PlanMergeByLse(const MergeByLseArgs& args, const MergeByLseOptions& options,
                                                       Context* context = nullptr);
 

@@ -40,12 +40,12 @@ struct RanksInfo {
   bool as_one_process = true;                       ///< whether the bits equal the bits of one process
   int64_t units = 0;                                ///< units of work, which run one after the other
   int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
-  std::vector<int64_t> sent_bytes, received_bytes;  ///< of the messages of one run (Transport::traffic)
-  /// Largest workspace for rows of other ranks and for sums, of the units in flight.
+  std::vector<int64_t> sent_bytes, received_bytes;  ///< bytes of the messages of one run (Transport::traffic)
+  /// The largest workspace that the units in flight need for rows of other ranks and for sums.
   std::vector<int64_t> staged_bytes;
   double seconds = 0;     ///< predicted time of one run
-  double efficiency = 1;  ///< predicted time in products, as a fraction of all ranks' time
-  double hidden = 1;      ///< predicted fraction of the messages' time during which products run
+  double efficiency = 1;  ///< predicted time that ranks compute matrix products, as a fraction of all ranks' time
+  double hidden = 1;      ///< predicted fraction of the messages' time during which matrix products are computed
 };
 
 /// What a call will run, and why.
@@ -58,8 +58,8 @@ struct PlanInfo {
   int64_t tasks = 0, edges = 0;      ///< tasks and edges of the task graph
   int workers = 0;
   double flops = 0;          ///< floating-point operations of the kept pairs
-  double flops_full = 0;     ///< the same if no pair were masked
-  double flops_visited = 0;  ///< the same for all pairs that are computed, including masked ones
+  double flops_full = 0;     ///< floating-point operations if no pair were masked
+  double flops_visited = 0;  ///< floating-point operations of all pairs that are computed, including masked ones
   size_t workspace_bytes = 0;
   std::vector<double> load;  ///< predicted busy time of each worker, as a fraction of the busiest worker's
   double efficiency = 0;     ///< simulated: work / (workers * makespan)

@@ -63,7 +63,7 @@ struct PromptAttentionArgs {
   std::span<const int64_t> cu_q, cu_kv;  ///< TND: inclusive prefix sums, as in AttentionArgs
   MutableTensorView out;                 ///< [B, N, Sq, Dv]: type of q, i8, or (q i8) f16
   MutableTensorView softmax_max;         ///< optional, f32 [B, N, Sq] (TND [T, N]), as in FlashAttention
-  MutableTensorView softmax_sum, lse;    ///< optional, f32 of the same shape
+  MutableTensorView softmax_sum, lse;    ///< optional, f32 in the shape of softmax_max
 };
 
 /// The options of a prompt call: everything but its tensors.
@@ -108,8 +108,8 @@ struct PromptAttentionOptions {
 FA_API Status PromptFlashAttention(const PromptAttentionArgs& args, const PromptAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
+/// Plans a call of PromptFlashAttention: validates it, cuts it into tiles and lays out its workspace. The function
+/// reads shapes, strides, types, lengths and which tensors are present (data != nullptr), but never their contents.
 FA_API Result<PlanFor<PromptAttentionArgs>> PlanPromptFlashAttention(const PromptAttentionArgs& args,
                                                                      const PromptAttentionOptions& options,
                                                                      Context* context = nullptr);

@@ -50,8 +50,8 @@ namespace fa {
 FA_API Status FlashAttention(const AttentionArgs& args, const AttentionOptions& options, const SequenceShards& shards,
                              std::shared_ptr<Transport> transport, Context* context = nullptr);
 
-/// Plans the same call. Planning and Run are collective. Every rank must run its plan as often as the others, and may
-/// begin a Run only after the Run before has ended.
+/// Plans a call of FlashAttention. Planning and Run are collective. Every rank must run its plan as often as the
+/// others, and may begin a Run only after the Run before has ended.
 FA_API Result<PlanFor<AttentionArgs>> PlanFlashAttention(const AttentionArgs& args, const AttentionOptions& options,
                                                          const SequenceShards& shards,
                                                          std::shared_ptr<Transport> transport,
@@ -66,8 +66,8 @@ FA_API Status FlashAttentionGrad(const AttentionGradArgs& args, const AttentionO
                                  const SequenceShards& shards, std::shared_ptr<Transport> transport,
                                  Context* context = nullptr);
 
-/// Plans the same call. Planning and Run are collective. Every rank must run its plan as often as the others, and may
-/// begin a Run only after the Run before has ended.
+/// Plans a call of FlashAttentionGrad. Planning and Run are collective. Every rank must run its plan as often as the
+/// others, and may begin a Run only after the Run before has ended.
 FA_API Result<PlanFor<AttentionGradArgs>> PlanFlashAttentionGrad(const AttentionGradArgs& args,
                                                                  const AttentionOptions& options,
                                                                  const SequenceShards& shards,

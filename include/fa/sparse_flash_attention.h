@@ -54,7 +54,7 @@ struct SparseAttentionArgs {
   std::span<const int64_t> lengths_q, lengths_kv;
   MutableTensorView out;          ///< [B, S1, N, Dv], type of q
   MutableTensorView softmax_max;  ///< optional, f32 [B, 1, S1, N] (TND [1, T, N]): largest scaled score, natural log
-  MutableTensorView softmax_sum;  ///< optional, f32 of the same shape: sum of exp(score - max)
+  MutableTensorView softmax_sum;  ///< optional, f32 in the shape of softmax_max: sum of exp(score - max)
   /// Optional, f32 [B, S1, K] (TND [T, K]), with block_size 1: for each entry, the mean over the heads of its key's
   /// probability, or 0 if the entry has no key. SparseLightningIndexerGradKLLoss computes this mean again if it does
   /// not get it.
@@ -85,8 +85,8 @@ struct SparseAttentionOptions {
 FA_API Status SparseFlashAttention(const SparseAttentionArgs& args, const SparseAttentionOptions& options,
                                    Context* context = nullptr);
 
-/// Plans the same call: validates it, cuts it into tiles and lays out its workspace. The function reads shapes,
-/// strides, types, lengths and which tensors are present.
+/// Plans a call of SparseFlashAttention: validates it, cuts it into tiles and lays out its workspace. The function
+/// reads shapes, strides, types, lengths and which tensors are present.
 FA_API Result<PlanFor<SparseAttentionArgs>> PlanSparseFlashAttention(const SparseAttentionArgs& args,
                                                                      const SparseAttentionOptions& options,
                                                                      Context* context = nullptr);

@@ -79,8 +79,8 @@ void KeepWordsPortable(const PhiloxState& state, uint32_t limit, const uint64_t*
     key0 += PHILOX_W32_0;
     key1 += PHILOX_W32_1;
   }
-  // Words 0 and 1 of a block are put next to each other, and so are words 2 and 3. AVX2 compares only signed numbers;
-  // with the top bit of both sides flipped, that compares unsigned ones.
+  // Words 0 and 1 of a block are put next to each other, and so are words 2 and 3. AVX2 compares only signed numbers.
+  // Flipping the top bit of both sides makes this a comparison of unsigned numbers.
   const __m256i flip = _mm256_set1_epi32(INT32_MIN);
   uint32_t word = 0;
 #pragma GCC unroll 2

@@ -40,8 +40,9 @@ struct HeadRows {
   [[nodiscard]] const std::byte* At(int64_t row) const {
     return first + Offset(row) * static_cast<int64_t>(SizeOf(dtype));
   }
-  /// Returns the end, at most `end`, of the evenly spaced rows from `row` on. In pages they end with the page of `row`.
-  /// They end earlier if the row that lies `fetch_ahead` rows further on begins another page.
+  /// Returns the end of the run of evenly spaced rows that begins at `row`; it is at most `end`. In pages the run ends
+  /// with the page of `row`. It ends earlier if the row `fetch_ahead` rows further on begins another page, so one
+  /// offset to the prefetched row serves the whole run.
   [[nodiscard]] int64_t RunEnd(int64_t row, int64_t end, int64_t fetch_ahead) const {
     if (!paged()) return end;
     const int64_t page_end = (row / page_rows + 1) * page_rows;

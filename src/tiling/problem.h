@@ -12,8 +12,8 @@
 
 namespace fa::tiling {
 
-/// For some rows of a sequence: the smallest interval that holds the keys that any of the rows keeps, and the keys that
-/// every one of the rows keeps.
+/// Keys that some rows of a sequence keep: the smallest interval that holds the keys of any of these rows, and the keys
+/// that every one of them keeps.
 struct KeptKeys {
   Interval hull, full;
   friend bool operator==(const KeptKeys&, const KeptKeys&) = default;
@@ -24,7 +24,8 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all = {};  ///< KeptKeys of rule.sq rows, if only some of them are here
+  std::optional<KeptKeys> kept_by_all = {};  ///< if only some rows of the sequence are here: KeptKeys of all rule.sq
+                                             ///< rows
 };
 
 /// A validated attention call as the planner sees it: sizes and features, but no pointers.
@@ -54,7 +55,7 @@ struct Machine {
   int nodes = 1;  ///< NUMA nodes over which the workers are spread
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
-  int strip_rows = 32;                      ///< query rows along the vectors of the kernel in use
+  int strip_rows = 32;                      ///< query rows of a strip, which lie along the vectors of the kernel in use
   int64_t memory_bytes = int64_t{1} << 47;  ///< memory that plan and workspace may take
   std::string isa_note = {};                ///< Context::isa_note, for the plan in words
 };

@@ -51,7 +51,7 @@ int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
 
 struct TileCount {
   int64_t tiles = 0;
-  int64_t rows = 0;      // sum over all tiles
+  int64_t rows = 0;      // rows of all tiles together
   int64_t max_rows = 0;  // folded rows of the largest tile
 };
 
@@ -75,8 +75,8 @@ double KeptPairs(const AttentionProblem& problem) {
   return pairs * static_cast<double>(problem.heads);
 }
 
-// Returns the number of pairs of the heaviest tile. Whatever the mask rule, the heaviest tile is the first or the last
-// tile of its head, or, since the last may have few rows, the last but one.
+// Returns the number of pairs of the heaviest tile. Whatever the mask rule, that is the first or the last tile of its
+// head. If the last tile has few rows, it may also be the last tile but one.
 double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {
   double heaviest = 0;
   for (const Sequence& sequence : problem.sequences) {
@@ -91,10 +91,11 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
   return heaviest;
 }
 
-// Returns the share of the workers' time that goes into products, by a model.
+// Predicts, by a model, the share of the workers' time that goes into matrix products.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
-  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // relative to the mean tile
+  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // pairs of the heaviest tile,
+                                                                                    // relative to the mean tile
   double makespan = 0;
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds

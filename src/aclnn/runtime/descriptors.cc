@@ -154,7 +154,7 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
     tensor->offset = offset;
     tensor->data = data;
     tensor->storage_elements = storageDims == nullptr ? 0 : ElementsOf({storageDims, storageDimsNum});
-    // Of a tensor with too many dimensions, one more is kept than Dims can hold, so that every operator refuses the
+    // If a tensor has too many dimensions, one more of them is kept than Dims can hold. So every operator refuses the
     // tensor.
     for (uint64_t i = 0; i < viewDimsNum && i <= fa::Dims::kMaxRank; ++i) {
       tensor->shape.push_back(viewDims[i]);

@@ -33,7 +33,7 @@ class FirstFailure {
   Status status_;
 };
 
-/// One run of a graph, which every parallel executor makes and whose Walk functions its threads call.
+/// One run of a graph. Every parallel executor makes a GraphRun per run, and its threads call the Walk functions.
 class GraphRun {
  public:
   /// Prepares a run.

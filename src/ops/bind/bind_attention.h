@@ -81,7 +81,7 @@ struct BoundAttention : ScoreNumbers {
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them
   std::vector<int64_t> cu_q, cu_kv;            ///< the planned prefix sums
   std::vector<int64_t> lengths_q, lengths_kv;  ///< the planned lengths, as the caller gave them
-  /// Whether softmax_max and softmax_sum of a row without keys are 0, not those of a masked row.
+  /// Whether softmax_max and softmax_sum of a row without keys are 0. If not, they are those of a masked row.
   bool selected_keys = false;
   /// Whether K and V lie as a KeyStorage says. Then tiles may have to copy them to f32 rows.
   bool decode = false;

@@ -37,7 +37,8 @@ struct RowSizes {
   int64_t heads = 1, size = 0;
 };
 
-/// Strides of the rows' elements and of the cache's, in elements. A head is cut into `chunks` chunks of `chunk`.
+/// Strides, in elements, of the elements of a row and of the same elements in the cache. A head is cut into `chunks`
+/// chunks of `chunk` elements.
 struct Elements {
   int64_t heads = 1, chunks = 1, chunk = 0;
   int64_t row_head = 0, row_element = 0;

@@ -29,7 +29,7 @@ struct BoundGather {
   int64_t rows = 0, sequences = 0, table_columns = 0;
   bool cumulative = false;
   ops::BoundPages key, value;
-  DType dtype = DType::kF32;  ///< of key_cache
+  DType dtype = DType::kF32;  ///< type of key_cache
   CacheForm form = CacheForm::kBnBsND;
   std::vector<ops::PlannedTensor> planned;
 

@@ -13,7 +13,7 @@ namespace fa::ops {
 /// The entries of an i32 or i64 tensor of one or two dimensions.
 class IndexTensor {
  public:
-  IndexTensor() = default;  ///< absent
+  IndexTensor() = default;  ///< makes an absent tensor
   IndexTensor(const void* data, DType dtype, const Dims& shape, const Dims& stride);
 
   [[nodiscard]] bool absent() const { return data_ == nullptr; }

@@ -32,7 +32,7 @@ struct BoundScatter {
   int64_t rows = 0;
   ops::BoundPages key, value;
   bool has_value = false;
-  DType dtype = DType::kF32;  ///< of key
+  DType dtype = DType::kF32;  ///< type of key
   CacheForm form = CacheForm::kBnBsND;
   std::vector<ops::PlannedTensor> planned;
 

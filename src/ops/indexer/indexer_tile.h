@@ -72,7 +72,7 @@ class IndexerTile {
     float* panel;    ///< a packed strip of keys, or the packed heads of a token
     float* queries;  ///< widened queries [token][head][d]
     float* weights;  ///< [token][head]
-    float* tile;     ///< scores before their sum
+    float* tile;     ///< scores of each head, before they are summed over the heads
     int32_t* block;  ///< numbers of the keys of a block
     GatherPanels gathered;
     std::byte* step;

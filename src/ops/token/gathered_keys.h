@@ -108,7 +108,8 @@ class GatheredKeys {
   /// Returns the rows of all of a token's keys in place, for kernels that take rows by address.
   [[nodiscard]] KeyRows InPlace(const KeyPlace& place, std::span<const int32_t> keys,
                                 const KeyAddresses& addresses) const;
-  /// Prefetches the first rows, before which no row is read during which kernels could prefetch them.
+  /// Prefetches the first `count` rows. Kernels prefetch a row while they read an earlier one, and no row is earlier
+  /// than these.
   void FetchFirst(const KeyRows& rows, int64_t count) const;
   /// Adds the rows of the keys to `runs`, at most three runs per key.
   void AddRows(const KeyPlace& place, std::span<const int32_t> keys, FetchRuns& runs) const;

@@ -34,8 +34,8 @@ struct ScoreRows {
   [[nodiscard]] bool rows_stay() const { return own_mask_rows || pse_forms == kOwnRows; }
 };
 
-/// The arguments from whose sizes it follows which rows of pse and the dense mask a rank has. The prefix sums have not
-/// been checked yet.
+/// The arguments whose sizes tell which rows of pse and of the dense mask a rank has. The prefix sums have not been
+/// checked yet.
 struct ScoreArguments {
   const TensorView &q, &pse, &dpse, &dense_mask;
   std::span<const int64_t> cu_q, cu_kv;

@@ -114,8 +114,8 @@ class Maker {
       if (item.last_of_column) last[column] = task;
       if (item.row_begin == item.row_end) continue;
       const auto rows = static_cast<size_t>(item.head * row_groups_ + row_group + item.row_begin / cut_.block_q);
-      // The items are in topological order. So of the block's tiles with these rows, the loop meets first the one that
-      // runs first.
+      // The items are in topological order. So the first tile of these rows that the loop meets in the block is the one
+      // that runs first.
       int32_t& before = last_of_rows_[rows];
       if (before != kNone && before < begin) AddEdge(before, task);
       before = task;

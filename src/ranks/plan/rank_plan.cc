@@ -69,8 +69,8 @@ std::vector<RankUnit> MakeUnits(const RankCall& call, Strategy strategy, int64_t
   return units;
 }
 
-/// Bytes per row and kv head: of keys (K, V) and queries that go to the rank that computes with them, and of results
-/// that go back. The bytes of `every_key`, one gradient of a bias per key, go to all ranks.
+/// Bytes per row and kv head. Keys (K, V) and queries go to the rank that computes with them, and results go back. The
+/// bytes of `every_key`, one gradient of a bias per key, go to all ranks.
 struct RowBytes {
   int64_t key = 0, query = 0, key_back = 0, query_back = 0, every_key = 0;
 };

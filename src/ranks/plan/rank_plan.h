@@ -25,7 +25,7 @@ inline constexpr int64_t kRowUnit = 128;
 /// Every rank's connection to the other ranks.
 struct Network {
   double bytes_per_s = 12.5e9;
-  double latency_s = 5e-6;  ///< of each message
+  double latency_s = 5e-6;  ///< time that a message takes on top of the time for its bytes
 };
 
 /// One attention call over ranks, as the planner sees the call.
@@ -39,8 +39,8 @@ struct RankCall {
   int64_t parameter_floats = 0;
   bool key_bias = false;    ///< backward: whether a bias with one row for all queries has a gradient
   int64_t summed_rows = 1;  ///< backward: how many rows one instruction sums (RowsSummedAtOnce)
-  /// Backward: whether a rank can compute rows of another rank. It can if neither pse nor the mask has rows of its own
-  /// on each rank.
+  /// Backward: whether a rank can compute rows of another rank. It cannot if each rank has only its own rows of pse or
+  /// of the mask.
   bool rows_may_move = false;
   int64_t statistics = 0;  ///< statistics per row that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
@@ -83,9 +83,11 @@ struct RankPlan {
   /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
   RowShards q;
   int64_t moved_rows = 0;           ///< number of rows that a rank computes for another rank (see ComputesCopies)
-  std::vector<int64_t> sent_bytes;  ///< for each rank, in one run; bytes that a rank keeps for itself do not count
+  std::vector<int64_t> sent_bytes;  ///< for each rank: bytes that it sends or receives in one run; bytes that a rank
+                                    ///< keeps for itself do not count
   std::vector<int64_t> received_bytes;
-  std::vector<int64_t> staged_bytes;  ///< for each rank: K and V (with kHeads also Q and O) of the units in flight
+  std::vector<int64_t> staged_bytes;  ///< for each rank: bytes of K and V (with kHeads also of Q and O) of the units in
+                                      ///< flight
   std::vector<double> flops;          ///< FLOPs of each rank
   std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages may overlap
   double seconds = 0;                                                 ///< predicted time of the whole run
@@ -114,7 +116,7 @@ struct RankPlan {
 
 /// Rows that one rank holds and another rank computes, with their places on both ranks.
 struct MovedRows {
-  std::vector<PlacedRows> held, computed;  ///< the same rows in the same order
+  std::vector<PlacedRows> held, computed;  ///< `held` and `computed` list the same rows in the same order
 };
 /// With kSequence, returns the query rows that rank `from` holds and rank `to` computes.
 [[nodiscard]] MovedRows RowsBetween(const RankCall& call, const RankPlan& plan, int from, int to);

@@ -33,7 +33,8 @@ struct SumBlock {
   Interval rows = {};      ///< rows of the sequence
   Interval heads = {};     ///< query heads of the group
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
-  double late = 0;         ///< predicted time from then until the block ends, while tiles of the next blocks run
+  double late = 0;         ///< predicted time from the end of `seconds` until the block ends; tiles of the next blocks
+                           ///< run meanwhile
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
   /// Whether the block is the first, or the last, of its chunk with these heads.
   bool begins_heads = true, ends_heads = true;
@@ -46,7 +47,7 @@ struct SumSchedule {
   std::vector<SumChunk> chunks;
   std::vector<SumBlock> blocks;   ///< in one order for all ranks; as every rank follows it, no rank waits forever
   int64_t keys = 0;               ///< keys of all chunks
-  int32_t travelling_chunks = 0;  ///< chunks whose sums travel
+  int32_t travelling_chunks = 0;  ///< number of chunks whose sums go from rank to rank
   /// Whether there are so few chunks per part of rows that ranks wait for a block's last column.
   bool few_chunks = false;
 };

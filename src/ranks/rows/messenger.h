@@ -36,8 +36,8 @@ class Pointers {
   size_t count_ = 0;
 };
 
-/// Addresses of the tensors of a unit's two exchanges: rows that arrive before it is computed, and results that go
-/// back.
+/// Addresses of the tensors of a unit's two exchanges: rows that arrive before the unit is computed, and results that
+/// go back.
 struct UnitPlaces {
   Pointers<const std::byte> in_from, back_from;
   Pointers<std::byte> in_to, back_to;

@@ -29,8 +29,8 @@ struct StagedRows {
   std::vector<tiling::PlacedRows> runs;   ///< rows of the axis, ascending
   std::vector<tiling::PlacedRows> zeros;  ///< rows.size() rows of 0, beginning at `at`
   int64_t rows = 0;
-  /// Kernels count rows from key 0, which need not be staged. So its position may lie this many rows before the first
-  /// staged row. Nobody reads these rows.
+  /// Kernels count rows from key 0, which need not be staged. So the position of key 0 may lie this many rows before
+  /// the first staged row. Nobody reads the rows between.
   int64_t lead = 0;
 
   /// Lays out the intervals `needed`.

@@ -57,7 +57,8 @@ struct BackwardPlan {
   std::vector<int64_t> slot_row_of;
   int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo; 2 * (3 (d + d_rope) + 2 dv) per pair
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo; a (row, key) pair has 2 * (3 (d + d_rope) +
+                                                        ///< 2 dv)
   std::vector<double> load;
   double efficiency = 1;
 };

@@ -53,7 +53,7 @@ int64_t PackDuration(int64_t rows, const ForwardPlan& plan) {
   return plan.pack_k && plan.pack_v ? rows : CeilDiv(rows, 2);
 }
 
-// Returns whether the head fills a whole range after the range in which it starts.
+// Returns whether the head's tiles begin in the range of an earlier worker and fill the whole range of a later worker.
 bool FillsARange(const PackedHead& head, std::span<const int64_t> cuts, size_t worker) {
   for (size_t next = worker + 1; next + 1 < cuts.size() && cuts[next + 1] <= head.item_end; ++next) {
     if (cuts[next] < cuts[next + 1]) return true;
@@ -154,7 +154,8 @@ void AddPackEdges(std::span<PackedHead> packed, ForwardPlan& plan, std::vector<i
   }
   std::vector<int64_t> tiles;
   for (const PackedHead& head : packed) {
-    // The join releases the tiles in this order, the heavy ones first, if workers have claimed them before.
+    // If workers have claimed the tiles before the join completes, the join releases them in this order, the heavy ones
+    // first.
     tiles.resize(static_cast<size_t>(head.item_end - head.item_begin));
     std::iota(tiles.begin(), tiles.end(), head.item_begin);
     std::sort(tiles.begin(), tiles.end(), [&durations](int64_t a, int64_t b) {

@@ -22,7 +22,7 @@ struct IndexerItem {
 /// the row or takes the row's statistics. How tokens are grouped and keys are cut changes no bit, because no score
 /// depends on another.
 struct IndexerPlan {
-  std::vector<IndexerItem> items;  ///< one task each
+  std::vector<IndexerItem> items;  ///< the items; each is one task
   /// Whether keys are cut. If so, the scores lie in the workspace, and one further task per token selects from the
   /// token's scores, or takes their statistics, after the items that compute them. Otherwise an item has all keys that
   /// its tokens may see, and its task does both.
