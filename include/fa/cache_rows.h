@@ -67,8 +67,8 @@ struct GatherRowsArgs {
   TensorView key_cache;     ///< shape that the options' form gives; any type
   TensorView value_cache;   ///< shape that the options' form gives; may differ from key_cache in D and type
   TensorView block_table;   ///< i32 or i64 [B, n]: the pages of each sequence
-  TensorView seq_lens;      ///< i32 or i64 [B]: rows per sequence. Cumulative: [B + 1], from 0 on, not decreasing
-  TensorView seq_offset;    ///< i32 or i64 [B], or absent: rows to leave out in front, a multiple of Bs
+  TensorView seq_lens;      ///< i32 or i64 [B]: rows per sequence. If cumulative: prefix sums [B + 1] that begin with 0
+  TensorView seq_offset;    ///< i32 or i64 [B], or absent: rows to skip at the start of each sequence, a multiple of Bs
   MutableTensorView key;    ///< [T, N, D], type of key_cache; for NZ of rank 4 also [T, N*D]
   MutableTensorView value;  ///< [T, N, Dv], type of value_cache
 };

@@ -33,8 +33,9 @@ namespace fa {
 
 /// Shapes of antiquant_scale and antiquant_offset.
 enum class Antiquant : uint8_t {
-  kPerTensorOrChannel,  ///< one for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
-  kPerToken,            ///< one per key: [2, B, S]
+  kPerTensorOrChannel,  ///< one number for all elements: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv *
+                        ///< D]
+  kPerToken,            ///< one number per key: [2, B, S]
 };
 
 /// Tensors of a decode: few query rows against long keys. Shapes are written for BNSD; q and out have the shape of
@@ -79,7 +80,7 @@ struct DecodeAttentionArgs {
   TensorView sink;           ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
   TensorView deq_scale1;     ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< q i8: scale of the probabilities, one element, f32, of any sign
-  TensorView deq_scale2;     ///< q i8: scale of P V, as deq_scale1
+  TensorView deq_scale2;     ///< q i8: scale of P V, in one of the forms of deq_scale1
   TensorView quant_scale2;   ///< scale of an i8 output: one element or N * Dv (any shape, any strides), f32, or bf16
                              ///< where q is bf16
   TensorView quant_offset2;  ///< optional, shape and type of quant_scale2
@@ -91,7 +92,8 @@ struct DecodeAttentionArgs {
 /// The options of a decode: everything but the tensors.
 struct DecodeAttentionOptions {
   Layout layout = Layout::kBNSD;  ///< any but TND
-  int64_t heads = 0;              ///< query heads; needed for BSH and SBH, checked against the tensors elsewhere if > 0
+  int64_t heads = 0;              ///< number of query heads: needed for BSH and SBH; with other layouts checked against
+                                  ///< the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// The mask counts only the rows and keys in use. So with Causal() the last query in use sees the last key in use.
   Mask mask = {};
@@ -101,8 +103,8 @@ struct DecodeAttentionOptions {
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
-/// Few rows read compressed keys and values where they lie. For queries of bf16, a level with bf16 products may round
-/// the query and the probabilities to 16 bits.
+/// With few query rows, compressed keys and values are read in place. For queries of bf16, a level with bf16 products
+/// may round the query and the probabilities to 16 bits.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So a batch element gives the same bits in all three forms of keys, in any order of pages, in any batch and

@@ -47,7 +47,7 @@ enum class IndexerTarget : uint8_t {
 /// with null data is absent.
 struct SparseIndexerLossArgs {
   TensorView q, k;              ///< tensors of the attention: [B, S1, N, D] and [B, S2, 1, D]; f32, bf16 or f16
-  TensorView q_rope, k_rope;    ///< optional, both or none
+  TensorView q_rope, k_rope;    ///< optional, both or none: second part of the attention's heads
   TensorView q_index, k_index;  ///< tensors of the indexer: [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;           ///< [B, S1, Nidx], type of q or f32
   TensorView sparse_indices;    ///< i32 or i64 [B, S1, 1, K], as in SparseAttentionArgs, block size 1
@@ -65,13 +65,14 @@ struct SparseIndexerLossArgs {
 /// Tensors of the KL loss on every key that the mask allows. The attention may have several key heads.
 struct DenseIndexerLossArgs {
   TensorView q, k;               ///< [B, S1, N, D] and [B, S2, Nkv, D], N % Nkv == 0; f32, bf16 or f16
-  TensorView q_rope, k_rope;     ///< optional, both or none
+  TensorView q_rope, k_rope;     ///< optional, both or none: second part of the attention's heads
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
-  TensorView softmax_max;        ///< the attention's statistic, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T, N/Nkv])
-  TensorView softmax_sum;        ///< the attention's statistic, f32 in the shape of softmax_max
-  TensorView softmax_max_index;  ///< statistics of the indexer's scores, f32 [B, 1, S1] (TND [1, T])
-  TensorView softmax_sum_index;  ///< statistics of the indexer's scores, f32 in the shape of softmax_max_index
+  TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T,
+                                 ///< N/Nkv])
+  TensorView softmax_sum;        ///< softmax sum of each row's attention scores, f32 in the shape of softmax_max
+  TensorView softmax_max_index;  ///< maximum of each row's indexer scores, f32 [B, 1, S1] (TND [1, T])
+  TensorView softmax_sum_index;  ///< softmax sum of each row's indexer scores, f32 in the shape of softmax_max_index
   std::span<const int64_t> lengths_q, lengths_kv;
 
   MutableTensorView dq_index, dk_index, dweights, loss;  ///< as in SparseIndexerLossArgs

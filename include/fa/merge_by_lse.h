@@ -22,7 +22,7 @@
 
 namespace fa {
 
-/// Partial results of M rows, and the result over the keys of all. Tensors have any strides.
+/// Partial results of M rows, and the merged result. Tensors may have any strides.
 struct MergeByLseArgs {
   std::span<const TensorView> lse;        ///< f32 [M] per part; -inf or +inf: the part has no keys for this row
   std::span<const TensorView> local_out;  ///< [M, D] per part; f32, bf16 or f16, all of one type

@@ -31,7 +31,8 @@ struct PlanTile {
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
   int64_t cost = 0;                      ///< key blocks visited; 0: zeros are written to the rows
-  int worker = 0;                        ///< worker in whose range the tile starts; backward: worker in a simulation
+  int worker = 0;                        ///< worker in whose range the tile starts; in a backward, the worker that a
+                                         ///< simulation predicts
 };
 
 /// What a plan over ranks (docs/distributed.md) says about all ranks. Its vectors have one element per rank.
@@ -55,7 +56,7 @@ struct PlanInfo {
   std::vector<std::string> kernels;  ///< registry names, in order of use
   std::string reason;                ///< why this tile shape, in words
   int64_t block_q = 0, block_k = 0;  ///< rows and keys of a tile
-  int64_t tasks = 0, edges = 0;      ///< tasks and edges of the task graph
+  int64_t tasks = 0, edges = 0;      ///< numbers of tasks and edges of the task graph
   int workers = 0;
   double flops = 0;          ///< floating-point operations of the kept pairs
   double flops_full = 0;     ///< floating-point operations if no pair were masked

@@ -51,7 +51,7 @@ struct RankSchedule {
     double flops = 0;
     double product_seconds = 0;
     double message_seconds = 0;  ///< time of the rank's messages; matrix products are computed during part of it
-    double end_seconds = 0;      ///< when the rank ends, from the start of the run
+    double end_seconds = 0;      ///< time from the start of the run until the rank ends
   };
 
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced

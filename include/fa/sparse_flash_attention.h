@@ -63,7 +63,8 @@ struct SparseAttentionArgs {
 
 /// The options of a sparse call: everything but its tensors.
 struct SparseAttentionOptions {
-  Layout layout = Layout::kBSND;    ///< BSND or TND, of queries and results, and of keys that do not lie in pages
+  Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND; keys have it too unless they lie in
+                                    ///< pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   int64_t block_size = 1;           ///< keys per entry of sparse_indices, 1..128
   SparseMask mask = SparseMask::kRightDownCausal;

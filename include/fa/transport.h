@@ -109,7 +109,7 @@ class FA_API Transport {
   friend struct ops::TransportAccess;
 
   Traffic traffic_;
-  int64_t under_way_ = 0;  ///< messages of runs that have not been waited for
+  int64_t under_way_ = 0;  ///< started messages of runs that nobody has waited for yet
   std::vector<Workspace> kept_;
 };
 

@@ -52,7 +52,7 @@ int64_t ChooseBlockK(const AttentionProblem& problem, const Machine& machine) {
 struct TileCount {
   int64_t tiles = 0;
   int64_t rows = 0;      // rows of all tiles together
-  int64_t max_rows = 0;  // folded rows of the largest tile
+  int64_t max_rows = 0;  // number of folded rows of the largest tile
 };
 
 TileCount CountTiles(const AttentionProblem& problem, int64_t block_q, int64_t strip_rows) {

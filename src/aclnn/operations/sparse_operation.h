@@ -23,7 +23,7 @@ namespace fa::aclnn {
 /// The meaning of an operator's two layout strings.
 struct SparseLayouts {
   Layout layout = Layout::kBSND;
-  bool paged = false;  ///< keys in pages
+  bool paged = false;  ///< whether keys lie in pages
 };
 /// Returns the layout that "BSND" or "TND" names. Null stands for "BSND".
 [[nodiscard]] Result<Layout> SparseLayoutOf(const char* name, const char* layout);

@@ -27,8 +27,8 @@ inline constexpr float kMaskedProbability = -0.0f;
 /// The bytes of a cache line.
 inline constexpr int64_t kLineBytes = 64;
 
-/// The cache lines that strips prefetch while they multiply, a few at a time. Prefetched all at once, they would hold
-/// up the loads that follow.
+/// The cache lines that strips prefetch while they multiply, a few at a time. If all of them were prefetched at once,
+/// they would hold up the loads that follow.
 struct FetchList {
   struct Run {
     const char* begin = nullptr;
@@ -165,7 +165,7 @@ struct Antiquantization {
 struct AttendArgs {
   /// The columns of a head must be a multiple of kColumns, and at most kMostColumns.
   static constexpr int64_t kColumns = 32, kMostColumns = 256;
-  static constexpr int64_t kMostStep = 32;  ///< keys of a step
+  static constexpr int64_t kMostStep = 32;  ///< the most keys per step
   [[nodiscard]] static constexpr bool Fits(int64_t columns) {
     return columns > 0 && columns % kColumns == 0 && columns <= kMostColumns;
   }

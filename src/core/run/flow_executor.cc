@@ -62,8 +62,8 @@ class FlowExecutor::NodeFlow {
     });
   }
 
-  /// Offers up to `wanted` places, as far as places are free, and sends messages for them. Returns the number of
-  /// offered places.
+  /// Offers up to `wanted` places to further threads, as far as places are free, and sends messages for them. Returns
+  /// the number of offered places.
   int Invite(int wanted) noexcept {
     if (SchedulerGivenUp()) return 0;
     int offered = 0, knocks = 0, held = 0;

@@ -40,7 +40,7 @@ struct PseRows : PairRows {
   /// the stored row m = i mod 1024, shifted by sk - 1024 + m - i columns. So it finds the values at the same distances
   /// from the diagonal.
   bool compressed = false;
-  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums that the caller of the program keeps
+  bool sums = false;  ///< for a gradient: whether tiles add to f32 sums in memory that the program's caller gives
 
   /// For a gradient: returns whether tiles add to f32 sums instead of writing values.
   [[nodiscard]] bool adds() const { return shared_batch || shared_rows || sums; }

@@ -15,7 +15,7 @@ inline constexpr int64_t kCompressedRows = 1024;
 
 /// The sizes that the functions below share, besides those in BoundAttention::problem.
 struct CallSizes {
-  int64_t sequences = 0;           ///< batch elements or packed sequences
+  int64_t sequences = 0;           ///< number of batch elements or packed sequences
   int64_t q_rows = 0, k_rows = 0;  ///< rows of query and key: size of dimension S, or T for TND
   int64_t max_sq = 0, max_sk = 0;  ///< lengths of the longest sequence
 };

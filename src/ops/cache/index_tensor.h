@@ -29,7 +29,7 @@ class IndexTensor {
     std::memcpy(&value, at, sizeof value);
     return value;
   }
-  /// Returns the largest of the first `count` entries of one dimension.
+  /// Returns the largest of the first `count` entries. The tensor must have one dimension.
   [[nodiscard]] int64_t Max(int64_t count) const;
 
  private:

@@ -18,7 +18,7 @@ namespace fa::ops {
 /// no words, because its tiles read each byte only once.
 class MaskWords {
  public:
-  /// The caller keeps `bound`.
+  /// `bound` must outlive the object.
   MaskWords(const BoundAttention& bound, int workers);
   /// Adds the memory of the words, if there are any, to the workspace of a program.
   template <typename Program>

@@ -37,7 +37,7 @@ struct IndexerProgram {
   const core::kernels::KernelTable& table;
   const core::kernels::IndexerKernels& kernels;
   HeadStrips strips;
-  bool widens;  ///< whether the kernels cannot take queries as they lie
+  bool widens;  ///< whether queries are converted to f32, because the kernels cannot read their type
   GatherShape gather;
   tiling::IndexerPlan plan;
   int64_t row_floats;                ///< floats from one token's scores to the next token's

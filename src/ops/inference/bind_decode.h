@@ -23,7 +23,7 @@ struct BoundNumbers {
 /// The layout of the scales and offsets of keys or of values.
 struct BoundAntiquants {
   BoundNumbers scale, offset;
-  int64_t groups = 1;  ///< scales of a row
+  int64_t groups = 1;  ///< number of scales per row
   bool per_row = false;
   bool paged = false;  ///< whether rows.batch leads from page to page
 };

@@ -150,7 +150,7 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
     visited = {std::max(hull.begin, first), std::min(hull.end, first + part_keys)};
   }
   if (full.begin > visited.begin || full.end <= visited.begin) return keys.begin;
-  assert(visited.begin == keys.begin);  // all rows see this key
+  assert(visited.begin == keys.begin);  // all rows see the first key
   return full.end >= visited.end ? visited.end : std::max(full.end / kKeyStep * kKeyStep, visited.begin);
 }
 

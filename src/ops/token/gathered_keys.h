@@ -44,13 +44,15 @@ struct GatherShape {
   int64_t d = 0, d_rope = 0;
   int64_t dv = 0;         ///< columns of V; 0 if there are no values
   bool shared_v = false;  ///< whether V is the first dv columns of K
-  /// With pairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores from K.
+  /// With KeyForm::kPairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores
+  /// from K.
   bool natural_v = false;
-  bool pair_k = false;       ///< with pairs: whether K becomes pairs of rows too, for the backward's product with dS
+  bool pair_k = false;       ///< with KeyForm::kPairs: whether K becomes pairs of rows too, for the backward's product
+                             ///< with dS
   int64_t block = 0;         ///< even number of keys that are gathered at a time; 0 if rows are read in place
   int64_t values_ahead = 0;  ///< how many rows ahead values that are read in place are prefetched
-  /// With pairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for products
-  /// that take pairs are copied: V, and K for dS.
+  /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for
+  /// products that take pairs are copied: V, and K for dS.
   bool by_address = false;
 
   [[nodiscard]] int64_t columns() const { return d + d_rope; }

@@ -97,7 +97,7 @@ Status CheckLists(const KeyLists& lists, const void* indices, const SparseSequen
 KeyLists::KeyLists(const TensorView& indices, bool packed, int64_t block_size_of_call)
     : rows{.dtype = indices.dtype}, block_size(block_size_of_call) {
   entries = indices.shape[indices.shape.rank() - 1];
-  if (entries == 0) return;  // the tensor may have no address
+  if (entries == 0) return;  // without entries, the tensor may have no address
   const Dims stride = layout::FilledStride(indices.shape, indices.stride);
   rows.batch = packed ? 0 : stride[0];
   rows.row = stride[packed ? 0 : 1];

@@ -16,7 +16,7 @@ namespace fa::tiling {
 struct ChainBlock {
   SumBlock of;
   int32_t tiles = 0;
-  int32_t arrival = -1;  ///< index of the block's sums among the graph's arrivals; -1: the sums are here
+  int32_t arrival = -1;  ///< index of the block's sums among the graph's arrivals; -1: no message brings the sums
   int32_t before = -1;  ///< this rank's previous block of the same chunk, which uses the same memory for sums; -1: none
   int32_t copy = 0;     ///< index of the copy that keeps K and V of the chunk, if tiles copy K and V
 

@@ -42,9 +42,9 @@ struct RankCall {
   /// Backward: whether a rank can compute rows of another rank. It cannot if each rank has only its own rows of pse or
   /// of the mask.
   bool rows_may_move = false;
-  int64_t statistics = 0;  ///< statistics per row that a forward writes
+  int64_t statistics = 0;  ///< number of statistics per row that a forward writes
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kAuto;
-  int64_t heads_in_flight = 0;     ///< 0: the plan chooses
+  int64_t heads_in_flight = 0;     ///< kv heads that a rank works on at a time; 0: the plan chooses
   int workers = 1;                 ///< threads per rank
   double flops_per_worker = 64e9;  ///< FLOPs per second of one worker
   Network network;
@@ -89,7 +89,8 @@ struct RankPlan {
   std::vector<int64_t> staged_bytes;  ///< for each rank: bytes of K and V (with kHeads also of Q and O) of the units in
                                       ///< flight
   std::vector<double> flops;          ///< FLOPs of each rank
-  std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages may overlap
+  std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages and
+                                                                      ///< products may overlap in time
   double seconds = 0;                                                 ///< predicted time of the whole run
   double efficiency = 1;  ///< time in products, summed over all ranks, as a fraction of `seconds` times ranks
   double hidden = 1;      ///< fraction of the messages' time that passes during products

@@ -18,7 +18,7 @@ inline constexpr int64_t kColumnKeys = 128;
 
 /// Some keys of a sequence. Their sums of dK and dV go from rank to rank in one message.
 struct SumChunk {
-  int64_t sequence = 0;  ///< counted from the unit's first sequence
+  int64_t sequence = 0;  ///< number of the sequence, counted from the unit's first sequence
   Interval keys;         ///< keys of the sequence; they begin at a multiple of kColumnKeys
   int64_t at = 0;        ///< position of the chunk's sums among the unit's sums, in keys
   int last = -1;         ///< the rank that adds last; -1: no row keeps any of the keys

@@ -26,8 +26,8 @@ inline constexpr int kMoveTag = kUnitTags + 1, kMoveBackTag = kUnitTags + 2;
 /// Where staged rows lie. The needed intervals lie one after the other, with rows of zeros before and after each.
 /// Kernels read keys in steps, so they may read a masked key next to a kept key.
 struct StagedRows {
-  std::vector<tiling::PlacedRows> runs;   ///< rows of the axis, ascending
-  std::vector<tiling::PlacedRows> zeros;  ///< rows.size() rows of 0, beginning at `at`
+  std::vector<tiling::PlacedRows> runs;   ///< the staged rows of the axis, ascending
+  std::vector<tiling::PlacedRows> zeros;  ///< each has rows.size() rows of zeros, which begin at `at`
   int64_t rows = 0;
   /// Kernels count rows from key 0, which need not be staged. So the position of key 0 may lie this many rows before
   /// the first staged row. Nobody reads the rows between.

@@ -31,7 +31,7 @@ class UnitTensors {
   [[nodiscard]] const std::vector<RowTensor>& back_from() const { return back_from_; }
   [[nodiscard]] const std::vector<RowTensor>& back_to() const { return back_to_; }
   [[nodiscard]] size_t staged_bytes() const { return staged_bytes_; }
-  [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads
+  [[nodiscard]] tiling::Interval heads() const { return heads_; }  ///< kv heads of the unit that this rank computes
 
   /// Returns the addresses of the tensors of in_from(), in_to(), back_from() and back_to().
   [[nodiscard]] UnitPlaces PlacesOf(const Args& args, std::byte* staged) const {

@@ -180,7 +180,7 @@ class TileMaker {
   // Adds tiles for the row groups without keys, whose dQ is 0. Such tiles wait only for their slot, and they stand in
   // the last band.
   void AddRowsWithoutKeys() {
-    if (row_groups_ == 0) return;  // there are no rows, for any number of heads
+    if (row_groups_ == 0) return;  // without rows there are no tiles
     for (int64_t head = 0; head < cut_.group; ++head) {
       for (int64_t r = 0; r < row_groups_; ++r) {
         if (LastOfRows(head, r) != PairTile::kNone) continue;

@@ -20,7 +20,7 @@ struct ForwardItem {
   int64_t heads = 1;
   int64_t row_begin = 0, row_end = 0;
   Interval keys;      ///< smallest interval that holds the kept keys of the tile's rows
-  int64_t cost = 0;   ///< key blocks visited, summed over strips; an empty row block still costs 1
+  int64_t cost = 0;   ///< number of key blocks visited, summed over strips; an empty row block still costs 1
   int32_t slot = -1;  ///< slot of its packed K and V; -1: K and V are read in place
   /// If the keys of the rows are cut into parts, each part is an item, and the merge with number `merge` joins the
   /// online-softmax states of the parts. This item is part number `part` of `parts`. The states of the merge begin at
@@ -49,7 +49,8 @@ struct ForwardPlan {
   bool pack_k = false, pack_v = false;
   bool brings_rows = false;                             ///< whether kernels for few rows prefetch rows of keys
                                                         ///< (BringsRows of the machine)
-  int64_t merges = 0, states = 0;                       ///< merges and states of tiles whose keys are cut
+  int64_t merges = 0, states = 0;                       ///< numbers of merges and of states, for tiles whose keys are
+                                                        ///< cut
   int64_t state_rows = 0;                               ///< most rows of a tile whose keys are cut
   int64_t kv_slots = 0;                                 ///< slots, each of which holds the packed K and V of one head
                                                         ///< at a time; <= workers + 1

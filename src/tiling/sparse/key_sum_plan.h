@@ -18,7 +18,7 @@ struct KeySumPlan {
   /// keys.
   std::vector<int64_t> first_key;
   int64_t keys_per_task = 0;  ///< keys that one task clears or writes
-  int64_t key_tasks = 0;      ///< tasks that clear; the same number of tasks write
+  int64_t key_tasks = 0;      ///< number of tasks that clear sums; as many tasks write them
   core::TaskGraph graph;
 };
 

@@ -13,7 +13,7 @@ struct SparseProblem {
   const AttentionProblem& attention;  ///< the equivalent dense call with one key head
   const SparseSequences& sequences;
   int64_t entries = 0;        ///< length of the list of a token
-  int64_t block_size = 1;     ///< keys that an entry stands for
+  int64_t block_size = 1;     ///< number of keys that an entry stands for
   bool has_v = false;         ///< otherwise the values are the first columns of the keys
   bool paged = false;         ///< keys lie in pages
   bool whole_tokens = false;  ///< one task computes all heads of a token, for the mean over the heads

@@ -50,7 +50,7 @@ struct LossProgram {
   const core::kernels::KernelTable& table;
   tiling::IndexerGradPlan plan;
   ops::IndexerGradient gradient;
-  ops::HeadStrips heads;  // the attention's heads
+  ops::HeadStrips heads;  // the attention's heads, along the lanes
   ops::GatherShape gather, gather_attention;
   int64_t row_keys;         // most keys that a token selects
   size_t kept_block_bytes;  // bytes of the gathered rows of one block
