@@ -54,7 +54,7 @@ struct SparseIndexerLossArgs {
   TensorView softmax_max;  ///< result of SparseFlashAttention, with or without sinks: f32 [B, 1, S1, N] (TND [1, T, N])
   TensorView softmax_sum;  ///< result of SparseFlashAttention, f32 in the shape of softmax_max
   TensorView p_head_mean;  ///< optional result of SparseFlashAttention; if given, q, k and the statistics are not read
-  std::span<const int64_t> lengths_q, lengths_kv;  ///< as in SparseAttentionArgs
+  std::span<const int64_t> lengths_q, lengths_kv;  ///< numbers of rows in use, as in SparseAttentionArgs
 
   MutableTensorView dq_index;  ///< shape and type of q_index
   MutableTensorView dk_index;  ///< shape and type of k_index
@@ -75,7 +75,7 @@ struct DenseIndexerLossArgs {
   TensorView softmax_sum_index;  ///< softmax sum of each row's indexer scores, f32 in the shape of softmax_max_index
   std::span<const int64_t> lengths_q, lengths_kv;
 
-  MutableTensorView dq_index, dk_index, dweights, loss;  ///< as in SparseIndexerLossArgs
+  MutableTensorView dq_index, dk_index, dweights, loss;  ///< gradients and loss, as in SparseIndexerLossArgs
 };
 
 /// The options of a loss on selected keys: everything but the tensors.
@@ -85,7 +85,7 @@ struct SparseIndexerLossOptions {
   SparseMask mask = SparseMask::kRightDownCausal;
   LossReduction reduction = LossReduction::kSum;
   IndexerTarget target = IndexerTarget::kHeadMean;
-  bool check_indices = true;  ///< as in SparseAttentionOptions
+  bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
 };
 
 /// The options of a loss on every key: everything but the tensors.

@@ -45,7 +45,7 @@ struct LightningIndexerGradArgs {
 struct LightningIndexerGradOptions {
   Layout layout = Layout::kBSND;  ///< layout and mask of the forward call
   SparseMask mask = SparseMask::kRightDownCausal;
-  bool check_indices = true;  ///< as in SparseAttentionOptions
+  bool check_indices = true;  ///< whether wrong indices are refused, as in SparseAttentionOptions
 };
 
 /// Computes the gradients of the values of LightningIndexer. Let S be the products q.k of each head with a row's

@@ -38,7 +38,7 @@ struct MergeArgs {
 /// The layout of the tensors of MergeArgs.
 struct MergeOptions {
   Layout layout = Layout::kSBH;  ///< any layout
-  int64_t heads = 0;             ///< for BSH and SBH; 0: taken from the statistics
+  int64_t heads = 0;             ///< number of query heads, for BSH and SBH; 0: taken from the statistics
 };
 
 /// Merges partial results, in f32, rounded once. With outputs o, maxima m and sums s of prev (p) and cur (c): m =

@@ -39,7 +39,7 @@ struct PlanTile {
 struct RanksInfo {
   std::string strategy;                             ///< "sequence" or "heads"
   bool as_one_process = true;                       ///< whether the bits equal the bits of one process
-  int64_t units = 0;                                ///< units of work, which run one after the other
+  int64_t units = 0;                                ///< number of units of work, which run one after the other
   int64_t heads_in_flight = 0;                      ///< kv heads per rank in the largest unit
   std::vector<int64_t> sent_bytes, received_bytes;  ///< bytes of the messages of one run (Transport::traffic)
   /// The largest workspace that the units in flight need for rows of other ranks and for sums.

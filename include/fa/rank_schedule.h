@@ -57,7 +57,7 @@ struct RankSchedule {
   SequenceShards::Strategy strategy = SequenceShards::Strategy::kSequence;  ///< the strategy that was chosen or forced
   bool as_one_process = true;  ///< whether cuts lie at multiples of row_unit; then the bits are those of one process
   int64_t row_unit = 0;
-  int64_t units = 0;  ///< units of work, which run one after the other
+  int64_t units = 0;  ///< number of units of work, which run one after the other
   double seconds = 0;
   double efficiency = 1;  ///< time that ranks compute matrix products, as a fraction of all ranks' time
   double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed

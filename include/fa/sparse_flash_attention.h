@@ -66,7 +66,7 @@ struct SparseAttentionOptions {
   Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND; keys have it too unless they lie in
                                     ///< pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
-  int64_t block_size = 1;           ///< keys per entry of sparse_indices, 1..128
+  int64_t block_size = 1;           ///< number of keys per entry of sparse_indices, 1..128
   SparseMask mask = SparseMask::kRightDownCausal;
   /// Whether the call is refused, before anything is written, if an entry is no block of the sequence
   /// ("sparse_indices[0][3][0][17]=9000, want -1..8191"). If false, such an entry is skipped.

@@ -16,10 +16,10 @@ namespace fa::layout {
 /// The pages of a call's rows. Page entries[b * row + j] holds rows [j * page_rows, (j + 1) * page_rows) of batch
 /// element b.
 struct BlockTable {
-  const int32_t* entries = nullptr;  ///< null: rows do not lie in pages
-  int64_t row = 0;                   ///< entries per batch element
-  int64_t page_rows = 0;             ///< rows per page
-  int64_t pages = 0;                 ///< pages that exist
+  const int32_t* entries = nullptr;  ///< the numbers of the pages; null: rows do not lie in pages
+  int64_t row = 0;                   ///< number of entries per batch element
+  int64_t page_rows = 0;             ///< number of rows per page
+  int64_t pages = 0;                 ///< number of pages that exist
 };
 
 /// The rows of one head of one batch element or packed sequence. The rows lie evenly apart, or in pages.

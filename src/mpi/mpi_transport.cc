@@ -176,7 +176,7 @@ class MpiTransport final : public Transport {
   int rank_ = 0, ranks_ = 1;
   std::vector<Pending> pending_;  ///< one per request
   std::vector<Request> free_;     ///< free requests, with room for all requests, so that Free never allocates
-  size_t most_pieces_ = 0;        ///< pieces of the longest message that there is room for
+  size_t most_pieces_ = 0;        ///< number of pieces of the longest message that there is room for
   Status failed_;
   /// Workspaces that MPI may still read and write. They are never freed. The vector is allocated with the transport,
   /// because the destructor may find no memory.

@@ -52,7 +52,7 @@ struct AttentionProblem {
 struct Machine {
   Isa isa = Isa::kPortable;
   int workers = 1;
-  int nodes = 1;  ///< NUMA nodes over which the workers are spread
+  int nodes = 1;  ///< number of NUMA nodes over which the workers are spread
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   int strip_rows = 32;                      ///< query rows of a strip, which lie along the vectors of the kernel in use

@@ -36,7 +36,7 @@ class Operands {
     kFlat,       ///< one dimension
     kDense,      ///< elements without gaps
     kBytes,      ///< any innermost stride and any type of 1, 2, 4 or 8 bytes, whose elements are only copied
-    kChunks,     ///< as kBytes; the format may also be ACL_FORMAT_FRACTAL_NZ
+    kChunks,     ///< like kBytes, but the format may also be ACL_FORMAT_FRACTAL_NZ
   };
 
   /// Adds a tensor that is read. status() returns the error of the first tensor that cannot be used.

@@ -156,7 +156,7 @@ struct ProductArgs {
 /// offset number r * row_step + c / group, or number r * row_step if group is 0.
 struct Antiquantization {
   const float* scale = nullptr;
-  const float* offset = nullptr;  ///< null: 0
+  const float* offset = nullptr;  ///< offsets; null: all offsets are 0
   int64_t row_step = 0;           ///< from one row to the next; 0: all rows have the same numbers
   int64_t group = 0;              ///< columns that share a number; 0: all columns of a row
 };

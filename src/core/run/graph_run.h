@@ -73,7 +73,7 @@ class GraphRun {
     const kernels::TileScope tiles;
     try {
       int32_t task = ClaimState::kNone;
-      int64_t idle = 0;  // polls since the last task
+      int64_t idle = 0;  // number of polls since the last task
       for (;;) {
         if (const int queued = Poll(worker); queued > 0) on_queued(queued);
         if (failure_.failed()) return;

@@ -69,7 +69,7 @@ struct Binding {
   const AttentionOptions& options;
   BoundAttention& bound;
   Direction direction = Direction::kForward;
-  const Inference* inference = nullptr;  ///< null for a training operator
+  const Inference* inference = nullptr;  ///< what inference operators add; null for a training operator
   CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }

@@ -35,7 +35,7 @@ class IndexTensor {
  private:
   const std::byte* data_ = nullptr;
   bool wide_ = false;
-  int64_t stride_[2] = {0, 0};  // in bytes
+  int64_t stride_[2] = {0, 0};  // strides in bytes
 };
 
 /// Checks a tensor of i32 or i64 with `rank` dimensions and any strides.

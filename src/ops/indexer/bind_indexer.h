@@ -68,14 +68,14 @@ struct IndexerShape {
 /// The sizes of a selection.
 struct SelectionProblem {
   const SparseSequences& sequences;
-  int64_t entries;  ///< keys selected per token
+  int64_t entries;  ///< number of keys selected per token
 };
 
 /// A validated call of the lightning indexer.
 struct BoundIndexer {
   IndexerShape shape;
   layout::Rows indices, values;
-  int64_t entries = 0;  ///< keys selected per token
+  int64_t entries = 0;  ///< number of keys selected per token
   bool has_values = false;
   bool paged = false;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries

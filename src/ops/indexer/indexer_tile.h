@@ -40,7 +40,7 @@ struct IndexerProgram {
   bool widens;  ///< whether queries are converted to f32, because the kernels cannot read their type
   GatherShape gather;
   tiling::IndexerPlan plan;
-  int64_t row_floats;                ///< floats from one token's scores to the next token's
+  int64_t row_floats;                ///< number of floats from one token's scores to the next token's
   size_t step_bytes, scratch_bytes;  ///< bytes per worker
 
   // Offsets in the workspace.

@@ -56,7 +56,7 @@ struct SparseForwardTile::Scratch {
   std::span<FetchRuns::Run> runs;  ///< memory to list the rows of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
-  float* sums = nullptr;        ///< per key, the sum of the probabilities of all heads
+  float* sums = nullptr;        ///< for each key: the sum of the probabilities of all heads
 };
 
 /// Some heads of a token.

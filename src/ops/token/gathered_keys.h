@@ -42,7 +42,7 @@ struct GatherShape {
   DType dtype = DType::kF32;
   KeyForm form = KeyForm::kF32;
   int64_t d = 0, d_rope = 0;
-  int64_t dv = 0;         ///< columns of V; 0 if there are no values
+  int64_t dv = 0;         ///< number of columns of V; 0 if there are no values
   bool shared_v = false;  ///< whether V is the first dv columns of K
   /// With KeyForm::kPairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores
   /// from K.

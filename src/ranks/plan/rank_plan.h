@@ -92,8 +92,9 @@ struct RankPlan {
   std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages and
                                                                       ///< products may overlap in time
   double seconds = 0;                                                 ///< predicted time of the whole run
-  double efficiency = 1;  ///< time in products, summed over all ranks, as a fraction of `seconds` times ranks
-  double hidden = 1;      ///< fraction of the messages' time that passes during products
+  double efficiency = 1;  ///< time that ranks compute matrix products, summed over all ranks, as a fraction of
+                          ///< `seconds` times ranks
+  double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed
 };
 
 /// Returns RankCall::parameter_floats: one for dsink and one for dslopes, or one per sequence if the batch does not

@@ -231,7 +231,7 @@ class SumMaker {
   /// A moment: block `block` becomes ready (block >= 0), or a rank becomes free.
   struct Event {
     double at = 0;
-    int64_t number = 0;  // of events at the same time, the one that was made first is taken first
+    int64_t number = 0;  // among events at the same time, the one with the lowest number is taken first
     int32_t block = 0;
     int rank = 0;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }

@@ -45,8 +45,9 @@ struct SumBlock {
 /// is computed with the chunks in the order in which one process computes it with their columns.
 struct SumSchedule {
   std::vector<SumChunk> chunks;
-  std::vector<SumBlock> blocks;   ///< in one order for all ranks; as every rank follows it, no rank waits forever
-  int64_t keys = 0;               ///< keys of all chunks
+  std::vector<SumBlock> blocks;   ///< the blocks of all ranks in one order; every rank follows this order, so no rank
+                                  ///< waits forever
+  int64_t keys = 0;               ///< number of keys of all chunks
   int32_t travelling_chunks = 0;  ///< number of chunks whose sums go from rank to rank
   /// Whether there are so few chunks per part of rows that ranks wait for a block's last column.
   bool few_chunks = false;
@@ -57,9 +58,9 @@ struct SumCall {
   const std::vector<Sequence>& sequences;
   Interval of;  ///< the sequences of the unit
   const RowShards& q;
-  int64_t group = 1;          ///< query heads per kv head
+  int64_t group = 1;          ///< number of query heads per kv head
   bool head_by_head = false;  ///< whether each block has one query head even if one rank holds all rows of a sequence
-  int64_t heads_kv = 1;       ///< kv heads of the unit
+  int64_t heads_kv = 1;       ///< number of kv heads of the unit
   int workers = 1;            ///< threads per rank; if there are enough columns, a chunk has a column for every thread
   double pair_seconds = 0;    ///< time per kept (query head, row, key) if all workers compute
   double key_seconds = 0;     ///< time to send the sums of one key of the unit

@@ -42,7 +42,7 @@ class GradChain {
 
   /// Returns the size in bytes of all sums of the unit. Their memory must not be reused before FinishSends.
   [[nodiscard]] size_t SumBytes() const;
-  /// Returns the number of send requests, one for each chunk that travels.
+  /// Returns the number of send requests, one for each chunk whose sums go from rank to rank.
   [[nodiscard]] size_t RequestCount() const { return static_cast<size_t>(schedule_->travelling_chunks); }
   /// Returns the most messages that are under way while a unit runs, including sums of the unit before that are still
   /// being sent.

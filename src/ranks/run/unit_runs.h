@@ -29,7 +29,7 @@ class UnitRuns {
   explicit UnitRuns(const std::deque<Unit>& units) : units_(units) {}
 
   /// Books the memory of a run in its workspace.
-  /// @param results_travel  whether units send results back
+  /// @param results_travel  whether units send results back to other ranks
   void Book(bool results_travel, tiling::WorkspacePlan& workspace) {
     size_t send[2] = {}, receive[2] = {}, staged = 0;
     int64_t requests[2] = {};

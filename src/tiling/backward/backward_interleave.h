@@ -12,7 +12,7 @@ namespace fa::tiling {
 struct BackwardInterleave {
   int64_t pairs = 1;  ///< (sequence, kv head) pairs in flight at one time; their bands take turns, and each pair has a
                       ///< slot
-  int64_t band = 1;   ///< columns of a pair that are claimed together
+  int64_t band = 1;   ///< number of columns of a pair that are claimed together
 };
 
 [[nodiscard]] BackwardInterleave ChooseBackwardInterleave(const AttentionProblem& problem, int workers);

@@ -228,9 +228,9 @@ class TileMaker {
   std::vector<bool> visited_before_, visited_after_;  // whether columns that are not made yet visit a row group; empty:
                                                       // no
   std::vector<Interval> strip_keys_;
-  std::vector<int32_t> last_of_rows_;    // per (head, row group), the last of its tiles made so far
-  std::vector<int32_t> last_of_column_;  // per column, the last of its tiles made so far
-  std::vector<int32_t> steps_;           // per tile, its step (see PairTiles)
+  std::vector<int32_t> last_of_rows_;    // for each (head, row group): the last of its tiles made so far
+  std::vector<int32_t> last_of_column_;  // for each column: the last of its tiles made so far
+  std::vector<int32_t> steps_;           // for each tile: its step, as PairTiles explains
   PairTiles result_;
 };
 

@@ -21,7 +21,7 @@ enum class ColumnOrder : uint8_t {
 struct BackwardCut {
   int64_t block_q = 128, block_k = 128;
   int64_t strip_rows = 32;
-  int64_t group = 1;  ///< query heads per kv head
+  int64_t group = 1;  ///< number of query heads per kv head
   int64_t band = 1;   ///< number of columns of a band, whose tiles are claimed in the order of their steps (PairTiles)
   /// Whether all columns of a query head come before the columns of the next head, which takes over the slot's rows.
   /// This order needs a band of one column.

@@ -55,7 +55,7 @@ struct ForwardPlan {
   int64_t kv_slots = 0;                                 ///< slots, each of which holds the packed K and V of one head
                                                         ///< at a time; <= workers + 1
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< as in PlanInfo
+  double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
   std::vector<double> load;                             ///< predicted time of each worker's range; the longest is 1
   double efficiency = 1;  ///< from a simulation of claims and edges in which a task takes its cost as time
 };

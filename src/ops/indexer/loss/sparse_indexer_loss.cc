@@ -55,7 +55,7 @@ struct LossProgram {
   int64_t row_keys;         // most keys that a token selects
   size_t kept_block_bytes;  // bytes of the gathered rows of one block
   ops::KeySumTasks tasks;
-  size_t scratch_bytes;  // scratch of one worker
+  size_t scratch_bytes;  // number of bytes of one worker's scratch
   size_t scratch, losses;
 };
 
