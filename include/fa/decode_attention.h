@@ -33,8 +33,7 @@ namespace fa {
 
 /// Shapes of antiquant_scale and antiquant_offset.
 enum class Antiquant : uint8_t {
-  kPerTensorOrChannel,  ///< one number for all elements: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv *
-                        ///< D]
+  kPerTensorOrChannel,  ///< one number for all: [2]; or one per column: [2, Nkv, D], [2, Nkv, 1, D], [2, Nkv * D]
   kPerToken,            ///< one number per key: [2, B, S]
 };
 
@@ -91,9 +90,9 @@ struct DecodeAttentionArgs {
 
 /// The options of a decode: everything but the tensors.
 struct DecodeAttentionOptions {
-  Layout layout = Layout::kBNSD;  ///< any but TND
-  int64_t heads = 0;              ///< number of query heads: needed for BSH and SBH; with other layouts checked against
-                                  ///< the tensors if > 0
+  Layout layout = Layout::kBNSD;    ///< any but TND
+  int64_t heads = 0;                ///< number of query heads: needed for BSH and SBH, else checked against the tensors
+                                    ///< if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   /// The mask counts only the rows and keys in use. So with Causal() the last query in use sees the last key in use.
   Mask mask = {};

@@ -57,9 +57,7 @@ namespace fa {
   if (magnitude > 0x7F800000u) {
     return static_cast<uint16_t>(sign | 0x7E00u | ((magnitude >> 13) & 0x3FFu));
   }
-  if (magnitude >= 0x477FF000u)
-    return static_cast<uint16_t>(sign | 0x7C00u);  // 65520, halfway from 65504 to 2^16, and
-                                                   // above
+  if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65520 (halfway to 2^16) and above
   if (magnitude < 0x38800000u) {
     // Below 2^-14 the result is subnormal: factor * 2^-24. The factor is the f32's significand, shifted right by 126 -
     // exponent bits. A shift by 25 bits already gives 0 for every significand.

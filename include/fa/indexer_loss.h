@@ -68,8 +68,8 @@ struct DenseIndexerLossArgs {
   TensorView q_rope, k_rope;     ///< optional, both or none: second part of the attention's heads
   TensorView q_index, k_index;   ///< [B, S1, Nidx, Didx] and [B, S2, 1, Didx], type of q
   TensorView weights;            ///< [B, S1, Nidx], type of q or f32
-  TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv] (TND [Nkv, T,
-                                 ///< N/Nkv])
+  TensorView softmax_max;        ///< maximum of each row's attention scores, f32 [B, Nkv, S1, N/Nkv], TND [Nkv, T,
+                                 ///< N/Nkv]
   TensorView softmax_sum;        ///< softmax sum of each row's attention scores, f32 in the shape of softmax_max
   TensorView softmax_max_index;  ///< maximum of each row's indexer scores, f32 [B, 1, S1] (TND [1, T])
   TensorView softmax_sum_index;  ///< softmax sum of each row's indexer scores, f32 in the shape of softmax_max_index

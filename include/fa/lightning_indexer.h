@@ -44,8 +44,7 @@ struct LightningIndexerArgs {
 
 /// The options of an indexer call: everything but the tensors.
 struct LightningIndexerOptions {
-  Layout layout = Layout::kBSND;  ///< layout of queries and results, BSND or TND; keys have it too unless they lie in
-                                  ///< pages
+  Layout layout = Layout::kBSND;  ///< layout of queries and results, BSND or TND, and of keys that do not lie in pages
   SparseMask mask = SparseMask::kRightDownCausal;
 };
 

@@ -44,8 +44,7 @@ struct PhiloxState {
 /// The options of an attention call: everything but its tensors.
 struct AttentionOptions {
   Layout layout = Layout::kBNSD;
-  int64_t heads = 0;  ///< number of query heads: needed for BSH and SBH; with other layouts checked against the tensors
-                      ///< if > 0
+  int64_t heads = 0;  ///< number of query heads: needed for BSH and SBH, else checked against the tensors if > 0
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   Mask mask = {};
   PseType pse_type = PseType::kAddThenScale;

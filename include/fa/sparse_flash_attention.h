@@ -63,7 +63,7 @@ struct SparseAttentionArgs {
 
 /// The options of a sparse call: everything but its tensors.
 struct SparseAttentionOptions {
-  Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND; keys have it too unless they lie in
+  Layout layout = Layout::kBSND;    ///< layout of queries and results, BSND or TND, and of keys that do not lie in
                                     ///< pages
   std::optional<float> scale = {};  ///< default 1/sqrt(D + Drope); any finite value
   int64_t block_size = 1;           ///< number of keys per entry of sparse_indices, 1..128

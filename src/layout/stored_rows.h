@@ -26,9 +26,9 @@ struct BlockTable {
 struct HeadRows {
   const std::byte* first = nullptr;  ///< row 0; in pages, row 0 of page 0
   DType dtype = DType::kF32;
-  int64_t stride = 0;                                 ///< elements from row to row; in pages, within one page
-  const int32_t* table = nullptr;                     ///< table[j] is the page of the rows from j * page_rows on; null:
-                                                      ///< rows do not lie in pages
+  int64_t stride = 0;  ///< elements from row to row; in pages, within one page
+  /// table[j] is the page that holds the rows from j * page_rows on. Null means that rows do not lie in pages.
+  const int32_t* table = nullptr;
   int64_t page_rows = 0, page_stride = 0, pages = 0;  ///< page_stride: elements from page to page
 
   [[nodiscard]] bool paged() const { return table != nullptr; }

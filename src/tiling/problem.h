@@ -24,8 +24,8 @@ struct Sequence {
   int64_t sq = 0, sk = 0;
   int64_t q_offset = 0, k_offset = 0;  ///< TND: first rows of the sequence in q and in k; otherwise 0
   RowRule rule;
-  std::optional<KeptKeys> kept_by_all = {};  ///< if only some rows of the sequence are here: KeptKeys of all rule.sq
-                                             ///< rows
+  /// If only some rows of the sequence are here: the KeptKeys of all rule.sq rows.
+  std::optional<KeptKeys> kept_by_all = {};
 };
 
 /// A validated attention call as the planner sees it: sizes and features, but no pointers.

@@ -107,8 +107,8 @@ RowRule ListedRowRule(std::span<const int64_t> begins, std::span<const int64_t> 
   for (size_t i = 0; i < keys.size(); ++i) {
     keys[i] = {std::clamp<int64_t>(begins[i], 0, sk), std::clamp<int64_t>(ends[i], 0, sk)};
     if (keys[i].empty()) {
-      keys[i] = {above.end, above.end};  // an empty interval at the end of the row above, so that neither begins nor
-                                         // ends decrease
+      // An empty interval at the end of the row above keeps begins and ends from decreasing.
+      keys[i] = {above.end, above.end};
     } else if (keys[i].begin < above.begin || keys[i].end < above.end) {
       *wrong_row = static_cast<int64_t>(i);
       break;

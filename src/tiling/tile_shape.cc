@@ -94,8 +94,8 @@ double HeaviestTile(const AttentionProblem& problem, int64_t block_q, int64_t st
 // Predicts, by a model, the share of the workers' time that goes into matrix products.
 double PredictedUse(const TileCount& count, double pairs, double heaviest_pairs, int workers) {
   const auto tiles = static_cast<double>(count.tiles);
-  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;  // pairs of the heaviest tile,
-                                                                                    // relative to the mean tile
+  // The pairs of the heaviest tile, relative to the mean tile.
+  const double heaviest = heaviest_pairs > 0 ? heaviest_pairs * tiles / pairs : 1;
   double makespan = 0;
   if (heaviest < 1.25) {
     makespan = std::ceil(tiles / workers) * heaviest;  // tiles are about equal, so they run in rounds

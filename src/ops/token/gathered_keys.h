@@ -47,8 +47,7 @@ struct GatherShape {
   /// With KeyForm::kPairs: whether V is unchanged, as in the backward, which computes dP from V as it computes scores
   /// from K.
   bool natural_v = false;
-  bool pair_k = false;       ///< with KeyForm::kPairs: whether K becomes pairs of rows too, for the backward's product
-                             ///< with dS
+  bool pair_k = false;       ///< with KeyForm::kPairs: whether K becomes pairs of rows too, for the product with dS
   int64_t block = 0;         ///< even number of keys that are gathered at a time; 0 if rows are read in place
   int64_t values_ahead = 0;  ///< how many rows ahead values that are read in place are prefetched
   /// With KeyForm::kPairs: whether scores read rows of K in place (StripKernels::scores_by_address). Then only rows for

@@ -307,9 +307,7 @@ void AddChainsOfSums(const RankCall& call, RankPlan& plan) {
 }
 
 bool CutsSummedRows(const RankCall& call) {
-  if (!call.backward || !call.packed)
-    return false;  // in other calls kRowUnit is a multiple of summed_rows, so no
-                   // check is needed
+  if (!call.backward || !call.packed) return false;  // in other calls kRowUnit is a multiple of summed_rows
   for (const Sequence& sequence : call.problem.sequences) {
     for (int rank = 0; rank < call.ranks(); ++rank) {
       for (const PlacedRows& placed : call.q.Of(rank)) {

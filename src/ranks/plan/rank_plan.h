@@ -82,18 +82,16 @@ struct RankPlan {
   /// With kSequence, the query rows that each rank computes. These are usually the rows that it holds. But if rows may
   /// move in a packed backward, rows that one instruction sums all go to the rank that holds the first of them.
   RowShards q;
-  int64_t moved_rows = 0;           ///< number of rows that a rank computes for another rank (see ComputesCopies)
-  std::vector<int64_t> sent_bytes;  ///< for each rank: bytes that it sends or receives in one run; bytes that a rank
-                                    ///< keeps for itself do not count
+  int64_t moved_rows = 0;  ///< number of rows that a rank computes for another rank (see ComputesCopies)
+  /// For each rank, the bytes that it sends and receives in one run. Bytes that a rank keeps for itself do not count.
+  std::vector<int64_t> sent_bytes;
   std::vector<int64_t> received_bytes;
-  std::vector<int64_t> staged_bytes;  ///< for each rank: bytes of K and V (with kHeads also of Q and O) of the units in
-                                      ///< flight
+  std::vector<int64_t> staged_bytes;  ///< bytes per rank of K and V (kHeads: also Q and O) of the units in flight
   std::vector<double> flops;          ///< FLOPs of each rank
-  std::vector<double> product_seconds, message_seconds, end_seconds;  ///< predicted for each rank; messages and
-                                                                      ///< products may overlap in time
-  double seconds = 0;                                                 ///< predicted time of the whole run
-  double efficiency = 1;  ///< time that ranks compute matrix products, summed over all ranks, as a fraction of
-                          ///< `seconds` times ranks
+  /// The predicted times of each rank. Messages and products may overlap.
+  std::vector<double> product_seconds, message_seconds, end_seconds;
+  double seconds = 0;     ///< predicted time of the whole run
+  double efficiency = 1;  ///< time of all ranks in matrix products, as a fraction of `seconds` times ranks
   double hidden = 1;      ///< fraction of the messages' time during which matrix products are computed
 };
 

@@ -240,11 +240,8 @@ class SumMaker {
   void Schedule() {
     FindPaths();
     const auto ranks = static_cast<size_t>(call_.q.ranks());
-    std::vector<std::priority_queue<std::tuple<int64_t, double, int32_t>>> ready(ranks);  // for each rank: its ready
-                                                                                          // blocks as (-head, path,
-                                                                                          // -block), so that the
-                                                                                          // earliest head and then the
-                                                                                          // longest path come first
+    // For each rank, its ready blocks as (-head, path, -block): the earliest head comes first, then the longest path.
+    std::vector<std::priority_queue<std::tuple<int64_t, double, int32_t>>> ready(ranks);
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
     int64_t events_made = 0;
     const auto add = [&](double at, int32_t block, int rank) { events.push({at, events_made++, block, rank}); };

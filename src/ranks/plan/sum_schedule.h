@@ -33,8 +33,7 @@ struct SumBlock {
   Interval rows = {};      ///< rows of the sequence
   Interval heads = {};     ///< query heads of the group
   double seconds = 0;      ///< predicted time for which the block keeps the rank's workers busy
-  double late = 0;         ///< predicted time from the end of `seconds` until the block ends; tiles of the next blocks
-                           ///< run meanwhile
+  double late = 0;         ///< predicted time from the end of `seconds` until the block ends
   int from = -1, to = -1;  ///< ranks that the block's sums come from and go to; -1: the sums begin, or end, here
   /// Whether the block is the first, or the last, of its chunk with these heads.
   bool begins_heads = true, ends_heads = true;
@@ -45,8 +44,8 @@ struct SumBlock {
 /// is computed with the chunks in the order in which one process computes it with their columns.
 struct SumSchedule {
   std::vector<SumChunk> chunks;
-  std::vector<SumBlock> blocks;   ///< the blocks of all ranks in one order; every rank follows this order, so no rank
-                                  ///< waits forever
+  /// The blocks of all ranks in one order. Every rank follows this order, so no rank waits forever.
+  std::vector<SumBlock> blocks;
   int64_t keys = 0;               ///< number of keys of all chunks
   int32_t travelling_chunks = 0;  ///< number of chunks whose sums go from rank to rank
   /// Whether there are so few chunks per part of rows that ranks wait for a block's last column.

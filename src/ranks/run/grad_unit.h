@@ -55,9 +55,9 @@ class GradUnit : public UnitTensors<AttentionGradArgs> {
 
   const BoundGradRanks& bound_;
   int64_t first_sequence_ = 0;
-  tiling::Interval key_axis_;                    ///< rows of the key axis that belong to the unit
-  StagedRows finished_;                          ///< if rows stay on their rank: keys whose gradients this rank
-                                                 ///< finishes
+  tiling::Interval key_axis_;  ///< rows of the key axis that belong to the unit
+  /// If rows stay on their rank, the keys whose gradients this rank finishes.
+  StagedRows finished_;
   std::vector<tiling::PlacedRows> unseen_;       ///< if rows stay on their rank: this rank's keys that no row keeps
   std::vector<tiling::Interval> unseen_of_all_;  ///< if rows stay on their rank: keys of all ranks that no row keeps
   size_t bias_from_ = 0, bias_to_ = 0;           ///< where the sums of the bias gradient are staged, if has_bias()

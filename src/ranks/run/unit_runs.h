@@ -159,7 +159,8 @@ class UnitRuns {
   const std::deque<Unit>& units_;
   bool results_travel_ = false;
   MessagesUnderWay under_way_;
-  Booked booked_[2][tiling::kUnitsInFlight];  ///< for arriving rows and for results; successive units use them in turn
+  /// Memory for arriving rows, and memory for results. Successive units use the parts of each in turn.
+  Booked booked_[2][tiling::kUnitsInFlight];
   size_t staged_ = 0;
 };
 

@@ -19,10 +19,8 @@ struct BackwardItem {
   int64_t head = 0;                    ///< the tile's query head
   int32_t key_sums = 0;                ///< if sums of keys are kept after the graph has run: index of the tile's sums
   int32_t slot = 0;                    ///< index of the slot, which has the buffers of the tile's (sequence, kv head)
-  int64_t row_begin = 0, row_end = 0;  ///< the tile's rows; empty: no row visits the column, and zeros are written to
-                                       ///< its dK and dV
-  int64_t key_begin = 0, key_end = 0;  ///< the tile's keys; empty: the rows have no keys, and zeros are written to
-                                       ///< their dQ
+  int64_t row_begin = 0, row_end = 0;  ///< rows; empty: no row visits the column, so its dK and dV are 0
+  int64_t key_begin = 0, key_end = 0;  ///< keys; empty: the rows have no keys, so their dQ is 0
   bool first_of_rows = false, last_of_rows = false;
   bool first_of_column = false, last_of_column = false;
   int64_t cost = 0;  ///< number of groups of kKeyStep keys that the tile visits, summed over its strips
@@ -59,8 +57,8 @@ struct BackwardPlan {
   std::vector<int64_t> slot_row_of;
   int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
-  double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo; a (row, key)
-                                                        ///< pair has 2 * (3 (d + d_rope) + 2 dv)
+  /// Floating-point operations, as in PlanInfo. A (row, key) pair takes 2 * (3 (d + d_rope) + 2 dv).
+  double flops = 0, flops_full = 0, flops_visited = 0;
   std::vector<double> load;
   double efficiency = 1;
 };

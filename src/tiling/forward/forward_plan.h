@@ -47,13 +47,13 @@ struct ForwardPlan {
   std::vector<PackItem> packs;
   core::TaskGraph graph;
   bool pack_k = false, pack_v = false;
-  bool brings_rows = false;                             ///< whether kernels for few rows prefetch rows of keys
-                                                        ///< (BringsRows of the machine)
-  int64_t merges = 0, states = 0;                       ///< numbers of merges and of states, for tiles whose keys are
-                                                        ///< cut
-  int64_t state_rows = 0;                               ///< most rows of a tile whose keys are cut
-  int64_t kv_slots = 0;                                 ///< slots, each of which holds the packed K and V of one head
-                                                        ///< at a time; <= workers + 1
+  /// Whether kernels for few rows prefetch rows of keys (BringsRows of the machine).
+  bool brings_rows = false;
+  /// The numbers of merges and of their states, for tiles whose keys are cut.
+  int64_t merges = 0, states = 0;
+  int64_t state_rows = 0;  ///< most rows of a tile whose keys are cut
+  /// The number of slots. A slot holds the packed K and V of one head at a time, and there are at most workers + 1.
+  int64_t kv_slots = 0;
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
   std::vector<double> load;                             ///< predicted time of each worker's range; the longest is 1

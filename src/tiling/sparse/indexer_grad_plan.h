@@ -21,8 +21,7 @@ struct IndexerGradProblem {
   int64_t heads = 0, d = 0;     ///< numbers of heads and of columns of the indexer
   int64_t entries = kEveryKey;  ///< most keys per token
   int64_t attention_width = 0;  ///< heads * (d + d_rope) of the attention whose scores a loss computes; 0: no attention
-  bool walks_twice = false;     ///< whether a loss computes a row's probabilities a second time, after their sum is
-                                ///< known
+  bool walks_twice = false;     ///< whether a loss computes a row's probabilities again, after their sum is known
 };
 
 /// The plan by which gradients of the indexer are computed. Tasks of tokens add to sums of keys (KeySumPlan), one block
