@@ -42,8 +42,8 @@ enum class Antiquant : uint8_t {
 struct DecodeAttentionArgs {
   TensorView q;  ///< [B, N, Sq, D]; f32, bf16, f16 or i8
   /// Keys and values of one type: the type of q, or compressed i8, f8e4m3, f8e5m2 or i4x8. If q is i8, keys and values
-  /// are i8. An element of i4x8 has eight columns, so the last dimension is D / 8 and Dv / 8, and D and Dv are
-  /// multiples of 8. N % Nkv == 0. Keys and values have one of three forms:
+  /// are i8. An element of i4x8 has eight columns. So D and Dv are multiples of 8, and the last dimension is D / 8 or
+  /// Dv / 8. N % Nkv == 0. Keys and values have one of three forms:
   /// - one tensor, [B, Nkv, S, D] and [B, Nkv, S, Dv];
   /// - one tensor per batch element, [1, Nkv, S_b, D] and [1, Nkv, S_b, Dv], each with its own address and length;
   /// - with block_table, one tensor each, of pages of any size: [pages, page size, Nkv * D]. With BNSD the pages may
@@ -106,8 +106,8 @@ struct DecodeAttentionOptions {
 /// may round the query and the probabilities to 16 bits.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
-/// length. So a batch element gives the same bits in all three forms of keys, in any order of pages, in any batch and
-/// with any number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
+/// length. So the bits of a batch element do not depend on the form of keys, the order of pages, the batch or the
+/// number of threads. Inner products, softmax and output are accumulated in f32 and rounded once.
 ///
 /// Queries of i8 are computed as PromptFlashAttention computes them, with the same bits. Such queries need deq_scale1,
 /// quant_scale1 and deq_scale2, and their keys are not cut into parts. softcap, sink and lse are refused with them.

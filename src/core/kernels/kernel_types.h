@@ -17,8 +17,8 @@ namespace fa::core::kernels {
 /// A masked score, which exp2 turns into exactly 0.
 inline constexpr float kMaskedScore = -__builtin_inff();
 /// The largest |factor * max| that kernels of pairs subtract from an exponent as it is (softmax_shift.inc). Its
-/// rounding changes the exponent by at most 2^-10, and so the result of a row with one key by less than half a unit of
-/// bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
+/// rounding changes the exponent by at most 2^-10. That changes the result of a row with one key by less than half a
+/// unit of bf16. A shift of 2^31 or more could make every probability of a row 0, or one of them infinite.
 inline constexpr float kLargestShift = 0x1p15f;
 /// A masked probability in the exact path (product_exact, outer_exact). It is -0, so its sign tells it from a
 /// probability that merely underflowed.
@@ -152,8 +152,8 @@ struct ProductArgs {
   return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2 || dtype == DType::kI4x8;
 }
 
-/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has the scale and the
-/// offset number r * row_step + c / group, or number r * row_step if group is 0.
+/// The numbers for which compressed elements x stand: (x + offset) * scale. Column c of row r has scale and offset
+/// number r * row_step + c / group. If group is 0, it has number r * row_step.
 struct Antiquantization {
   const float* scale = nullptr;
   const float* offset = nullptr;  ///< offsets; null: all offsets are 0
@@ -178,9 +178,9 @@ struct AttendArgs {
   float *row_max = nullptr, *row_sum = nullptr;
   float* o = nullptr;
   bool started = false;  ///< whether o has a state already; else o starts at 0
-  /// A hint, which changes no bits, for heads whose K and V have equally many columns: the loop of a step's scores
-  /// prefetches the step's rows of V into L1, and the loop of its product prefetches the rows of K for the next step.
-  /// Lists of addresses then continue with kMostStep addresses after the last row.
+  /// A hint, which changes no bits, for heads whose K and V have equally many columns: the two loops of a step prefetch
+  /// into L1. The scores fetch the step's rows of V, and the product fetches the next step's rows of K. Lists of
+  /// addresses then continue with kMostStep addresses after the last row.
   bool brings = false;
   /// Only for `attend_compressed`: the numbers that elements of K and V stand for, per row or per column (group 0 or
   /// 1).
@@ -314,7 +314,7 @@ struct FewRowLoops {
 /// `width` floats per column, like a strip's panel.
 struct StripFunctions {
   /// panel[c][lane] = multiplier * row(lane)[c] for c < d; unused lanes are 0. With pairs, rows are bf16 and the
-  /// multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d, so a panel must be read
+  /// multiplier is 1, 0 or -1. In strips with in_place the order of the panel depends on d. So a panel must be read
   /// with the d with which it was packed.
   void (*pack_queries)(const LaneRows& rows, int64_t d, float multiplier, float* panel);
 
@@ -387,8 +387,8 @@ struct OuterArgs {
 
 /// The most rows per group that pair_rows writes at any level.
 inline constexpr int64_t kMostPairGroup = 32;
-/// At a level whose instructions multiply blocks of pairs, one instruction adds the products of this many elements
-/// along the depth, and pair_rows writes groups of this many rows.
+/// The depth of a block at levels whose instructions multiply blocks of pairs. One instruction adds the products of
+/// this many elements along the depth, and pair_rows writes groups of this many rows.
 inline constexpr int64_t kPairBlockDepth = 4;
 /// How many words a row of a tile of the tile unit has.
 inline constexpr int64_t kTileLanes = 16;

@@ -31,8 +31,8 @@ namespace fa::core {
 // ClaimState until none is left for it (GraphRun::Walk). That costs one or two atomic operations per task, less than a
 // message per task.
 //
-// The caller can run every task by itself, and nothing may wait for a message to be delivered, because oneTBB may have
-// no thread for an arena: the program's own tasks keep all threads busy, or global_control or a fork leaves none. So a
+// The caller can run every task by itself. Nothing may wait for a message to be delivered, because oneTBB may have no
+// thread for an arena: the program's own tasks keep all threads busy, or global_control or a fork leaves none. So a
 // thread that a message has woken may walk only if it gets a place. One atomic word per node counts the places. A place
 // is first offered, and then taken by a thread that a message has reached. A walker that finds no more tasks takes back
 // the places on offer. A message that arrives later, in this run or the next, finds no place and ends. The caller waits
@@ -270,8 +270,8 @@ void StopFlows(Flows& flows, Allowance& allowance) noexcept {
     for (auto& flow : flows) Abandon(flow);
     Abandon(allowance);
   }
-  // All messages must have arrived before the first flow is destroyed, because a thread that a late message wakes still
-  // counts itself in the home flow.
+  // All messages must have arrived before the first flow is destroyed. The reason is that a thread that a late message
+  // wakes still counts itself in the home flow.
   for (auto& flow : flows) {
     if (flow != nullptr) flow->Wait();
   }

@@ -23,8 +23,8 @@ struct PairRows {
   DType dtype = DType::kF32;
   std::vector<PerSequence> sequences;  ///< one layout per sequence
 
-  /// Offset returns the number of elements before head 0, row 0 of sequence b, and Of returns the layout of the
-  /// sequence's rows from there on.
+  /// Offset returns the number of elements before head 0, row 0 of sequence b. Of returns the layout of the sequence's
+  /// rows from there on.
   [[nodiscard]] int64_t Offset(int64_t b) const { return sequences[static_cast<size_t>(b)].offset; }
   [[nodiscard]] layout::Rows Of(int64_t b) const {
     const PerSequence& of = sequences[static_cast<size_t>(b)];

@@ -68,7 +68,7 @@ class ScoreSample {
     kernels.order_scores(values.data(), size_, keys_.data());
   }
   /// Returns a rank in the sample. With independent scores, at least `wanted` of all `count` scores lie at or below the
-  /// sample's key of this rank, except in one case in a thousand. The rank is three standard deviations above the
+  /// sample's key of this rank. That fails in one case in a thousand. The rank is three standard deviations above the
   /// expected number of samples among the wanted scores.
   [[nodiscard]] int64_t SafeRank(int64_t wanted, int64_t count) const {
     const double share = static_cast<double>(wanted) / static_cast<double>(count), size = static_cast<double>(size_);

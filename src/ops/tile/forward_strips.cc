@@ -139,7 +139,7 @@ int64_t ForwardStrips::AttendedEnd(const RunningStrip& strip, Interval keys) con
   if (!attends || keys.empty()) return keys.begin;
   // The function `attend` sums its keys in another order than the other kernels. So the bounds of its keys must not
   // depend on how rows are cut into tiles, and follow from all rows of the sequence. If the tile has only some of the
-  // rows, the bounds are the ones that a tile of all rows would have in this part of the keys.
+  // rows, it uses the bounds that a tile of all rows would have in this part of the keys.
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
   Interval full = strip.full, visited = keys;
   if (sequence.kept_by_all) {

@@ -85,10 +85,10 @@ struct GatheredBlock {
 };
 
 /// Copies the rows of selected keys next to each other, so that the kernels of the dense operators run on them. Copying
-/// a row takes about a tenth of the time of one strip's two products with it, and the strips of all heads use the copy.
-/// A backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of
-/// 32 heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes
-/// the same time either way.
+/// a row takes about a tenth of the time of one strip's two products with it. The strips of all heads use the copy. A
+/// backward multiplies a row five times, a forward only twice. If scores read rows by address instead, a forward of 32
+/// heads takes 2 % less time. With 64 heads it takes 1 % less, and with 128 heads 0.5 % (Zen 4). A backward takes the
+/// same time either way.
 class GatheredKeys {
  public:
   /// Kernels that read rows in place prefetch the row that lies this many keys ahead, as in a decode. 16 keys are as

@@ -137,8 +137,8 @@ class Maker {
     }
   }
 
-  /// Adds edges so that a column overwrites its place in a copy of K and V only after the column that was there before
-  /// has ended. A block may have fewer columns than the copy holds.
+  /// Adds edges for columns that use the same place in a copy of K and V. A column overwrites its place only after the
+  /// column that was there before has ended. A block may have fewer columns than the copy holds.
   void WaitForCopy(const Columns& first, const Columns& last, Columns& in_copy) {
     const auto heads = static_cast<size_t>(call_.heads_kv);
     const size_t columns = first.size() / heads, held = in_copy.size() / heads;

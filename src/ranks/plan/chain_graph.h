@@ -25,11 +25,11 @@ struct ChainBlock {
 };
 
 /// All tiles of one rank in a unit of the backward, as one graph, for calls in which rows stay on their rank. The first
-/// tile of a block's column waits for the arrival of the block's sums, or, if the chunk's previous block is on the same
-/// rank, for the last tile of its column there. A tile waits for the tile of the same rows in the column before. A
-/// column waits until the copy of K and V that it uses is free. Each of these edges leads from an earlier block to a
-/// later block of the rank's order. So no rank waits forever, as long as messages of earlier blocks do not wait for
-/// messages of later blocks.
+/// tile of a block's column waits for the arrival of the block's sums. If the chunk's previous block is on the same
+/// rank, it waits for the last tile of that block's column instead. A tile waits for the tile of the same rows in the
+/// column before. A column waits until the copy of K and V that it uses is free. Each of these edges leads from an
+/// earlier block to a later block of the rank's order. So no rank waits forever, as long as messages of earlier blocks
+/// do not wait for messages of later blocks.
 struct ChainGraph {
   /// BackwardItem::key_sums is an index into `blocks`; tiles of rows without keys belong to no block.
   BackwardPlan plan;

@@ -19,7 +19,7 @@ namespace fa::tiling {
 [[nodiscard]] double FlopsPerWorker(Isa isa, DType dtype);
 
 /// Cutting an axis at multiples of this number does not change the bits of the results. Such a cut separates no pair of
-/// rows (bf16) and no register block (at most 32 rows), and it lies where a tile of rows begins in one process.
+/// rows (bf16) and no register block (at most 32 rows). In one process, a tile of rows begins there too.
 inline constexpr int64_t kRowUnit = 128;
 
 /// Every rank's connection to the other ranks.

@@ -287,9 +287,9 @@ class SumMaker {
 
 }  // namespace
 
-// Returns kFullBlockQ / 2 if that keeps workers busier. For 64 threads, 4 heads, 16 columns side by side and parts of
-// 8192 rows, workers are then predicted to be busy for 87 % of a block's time, instead of 81 %. Tiles with a quarter of
-// the rows gain no more.
+// Returns kFullBlockQ / 2 if that keeps workers busier. With 64 threads, 4 heads, 16 columns side by side and parts of
+// 8192 rows, workers are predicted to be busy for 87 % of a block's time. With kFullBlockQ it is 81 %. Tiles with a
+// quarter of the rows gain no more.
 int64_t TileRowsOfBlocks(int64_t rows, int64_t columns, int64_t columns_at_once, bool few_chunks) {
   if (!few_chunks) return kFullBlockQ;
   const auto at_once = static_cast<double>(std::max<int64_t>(std::min(columns, columns_at_once), 1));

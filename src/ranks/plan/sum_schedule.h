@@ -78,8 +78,8 @@ struct SumCall {
 [[nodiscard]] int64_t MostSumBlocks(int64_t sk, int64_t parts, int64_t group);
 
 /// Makes the schedule of a unit.
-/// @throws PlanTooLarge if there are too many blocks for 32-bit indices or for the memory, or if the sums of more than
-/// kMostTravellingChunks chunks go from rank to rank
+/// @throws PlanTooLarge if 32-bit indices or the memory do not suffice for the blocks, or if more than
+/// kMostTravellingChunks chunks have sums that go from rank to rank
 [[nodiscard]] SumSchedule MakeSumSchedule(const SumCall& call);
 
 /// Returns the predicted time of `units` units, one after the other. Every rank computes its blocks in their order, and

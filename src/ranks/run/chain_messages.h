@@ -25,8 +25,8 @@ namespace fa::ops {
 /// order of blocks. So the first block in that order for which some rank waits depends only on blocks that have ended,
 /// and its sums arrive.
 ///
-/// If the transport can test messages, every poll tests one message that is under way, because a transport may move
-/// messages only while it is called. The message is one with sums if there is one, and otherwise one of UnitProgress.
+/// A transport may move messages only while it is called. So if it can test messages, every poll tests one message that
+/// is under way. The message is one with sums if there is one, and otherwise one of UnitProgress.
 class ChainMessages final : public core::Arrivals {
  public:
   /// The state of a block during a run.

@@ -21,8 +21,8 @@ namespace fa::ops {
 /// Runs the units of a call over ranks, one after the other. While a unit is computed, the rows of the next unit and
 /// the results of the unit before are on their way.
 ///
-/// No rank waits forever, because all ranks do the same steps of Run for the same units in one order, and a rank waits
-/// only for steps that other ranks do earlier in this order.
+/// No rank waits forever. All ranks do the same steps of Run for the same units in one order. A rank waits only for
+/// steps that other ranks do earlier in this order.
 template <typename Unit>
 class UnitRuns {
  public:

@@ -44,8 +44,8 @@ struct PairTile {
 };
 
 /// The tiles of a pair in claim order, which is a topological order. The bands stand in the order in which row groups
-/// add columns. In a band, tiles are ordered by step. A tile's step is one more than the largest step of the tiles of
-/// the band for which it waits, and 0 if there are none. So the tiles of a band of one column run from the column's
+/// add columns. In a band, tiles are ordered by step. A tile that waits for no tile of its band has step 0. Any other
+/// tile has one step more than the last of those tiles. So the tiles of a band of one column run from the column's
 /// first row to its last. With head_by_head such a band is the column's part of one query head. Pairs with equal rules
 /// have equal tiles.
 struct PairTiles {

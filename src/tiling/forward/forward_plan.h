@@ -22,7 +22,7 @@ struct ForwardItem {
   Interval keys;      ///< smallest interval that holds the kept keys of the tile's rows
   int64_t cost = 0;   ///< number of key blocks visited, summed over strips; an empty row block still costs 1
   int32_t slot = -1;  ///< slot of its packed K and V; -1: K and V are read in place
-  /// If the keys of the rows are cut into parts, each part is an item, and the merge with number `merge` joins the
+  /// If the keys of the rows are cut into parts, each part is an item. The merge with number `merge` then joins the
   /// online-softmax states of the parts. This item is part number `part` of `parts`. The states of the merge begin at
   /// first_state, in the order of the parts. Items of one merge follow each other.
   int32_t part = 0, parts = 1;

@@ -23,9 +23,9 @@ struct IndexerItem {
 /// depends on another.
 struct IndexerPlan {
   std::vector<IndexerItem> items;  ///< the items; each is one task
-  /// Whether keys are cut. If so, the scores lie in the workspace, and one further task per token selects from the
-  /// token's scores, or takes their statistics, after the items that compute them. Otherwise an item has all keys that
-  /// its tokens may see, and its task does both.
+  /// Whether keys are cut. If so, the scores lie in the workspace. After the items that compute a token's scores, one
+  /// further task selects from them or takes their statistics. Otherwise an item has all keys that its tokens may see,
+  /// and its task does both.
   bool cut = false;
   int64_t group = 0;  ///< most tokens per item
   core::TaskGraph graph;

@@ -1,5 +1,5 @@
-// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. Because the statistics are given, the
-// target, the score, the loss and the gradient of a pair of query token and key need no other pair.
+// The operator DenseLightningIndexerGradKLLoss. A call is bound, planned and run. The statistics are given. So the
+// target, the score, the loss and the gradient of a (query token, key) pair need no other pair.
 //
 // A task is a group of tokens, and it goes through the keys in blocks. The attention's probabilities are computed for
 // all tokens of the group at once, with tokens along the lanes, head after head into one tile [key][token]. Then the

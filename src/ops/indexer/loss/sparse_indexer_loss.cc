@@ -1,8 +1,7 @@
 // The operator SparseLightningIndexerGradKLLoss. A call is bound, planned and run. A task is one query token. It goes
-// through the token's selected keys in blocks, twice. First it gathers the rows of the keys and computes the indexer's
-// products, which are kept, and the attention's probabilities, which are summed over the heads. The row's softmax and
-// loss follow. Then it computes the gradients from the kept products (IndexerGradient), so no product is computed
-// twice.
+// through the token's selected keys in blocks, twice. First it gathers the rows of the keys. It computes and keeps the
+// indexer's products, and sums the attention's probabilities over the heads. The row's softmax and loss follow. Then it
+// computes the gradients from the kept products (IndexerGradient), so no product is computed twice.
 
 #include <algorithm>
 #include <limits>
