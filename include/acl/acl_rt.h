@@ -127,7 +127,7 @@ ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
 /// Allocates zero-filled memory. The program may read and write at least max(2 MiB, 2 size) bytes, rounded up to a
-/// multiple of 2 MiB. Pages that nobody touches take no memory. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
+/// multiple of 2 MiB. Untouched pages take no memory. @return ACL_ERROR_BAD_ALLOC; then *devPtr is null
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy);
 /// Waits for every stream, since one of them may use the memory. @return ACL_ERROR_INVALID_PARAM for null and for

@@ -83,7 +83,7 @@ struct StoredRows {
       return {.first = own.At(0, n, offset), .dtype = rows.dtype, .stride = rows.row};
     }
     HeadRows head{.dtype = view.rows.dtype, .stride = view.rows.row};
-    if (view.data == nullptr) return head;  // there are no keys, and nothing may be added to a null pointer
+    if (view.data == nullptr) return head;  // without keys the pointer is null, and no offset may be added to it
     head.first = paged() ? view.At(0, n, 0) : view.At(b, n, offset);
     if (!paged()) return head;
     head.table = table.entries + b * table.row;

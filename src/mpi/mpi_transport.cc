@@ -214,7 +214,7 @@ Result<std::shared_ptr<Transport>> MakeTransport(MPI_Comm communicator) {
   std::shared_ptr<MpiTransport> transport;
   try {
     transport = std::make_shared<MpiTransport>();
-  } catch (const std::bad_alloc&) {  // the agreement below tells all ranks
+  } catch (const std::bad_alloc&) {  // the ranks' agreement, which follows, tells all ranks
   }
   MPI_Comm own = MPI_COMM_NULL;
   FA_RETURN_IF_ERROR(StatusOf(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup"));

@@ -130,7 +130,7 @@ struct BackwardPairsArgs {
   int64_t keys = 0;
   float factor = 0;
   const float *shift = nullptr, *delta = nullptr;
-  KeepArgs keep = {};  ///< no words mean no dropout
+  KeepArgs keep = {};  ///< without words there is no dropout
   float ds_multiplier = 1;
   // The outputs, which overlap neither s nor dp nor each other.
   float *p_lanes = nullptr, *ds_lanes = nullptr;  ///< in the layout that pair_lanes writes

@@ -74,8 +74,8 @@ struct BoundAttention : ScoreNumbers {
   PhiloxState philox;
 
   int64_t tail_row_begin = 0, tail_row_end = 0;  ///< TND rows past the last prefix sum, whose outputs are written as 0
-  /// If the call gives lengths: the rows per batch element, of which those beyond the length are written as 0.
-  /// Otherwise 0.
+  /// If the call gives lengths, the number of rows per batch element. Rows beyond an element's length are written as 0.
+  /// Without lengths it is 0.
   int64_t padded_rows = 0;
 
   std::vector<PlannedTensor> planned;          ///< the tensors of the planned call, as TensorsOf lists them

@@ -85,7 +85,7 @@ struct Binding {
 [[nodiscard]] Status BindPse(Binding& call);         ///< binds pse, slopes
 [[nodiscard]] Status BindDropout(Binding& call);     ///< binds drop_mask, keep_prob, seed
 
-/// Calls all Bind functions above.
+/// Calls all Bind functions of this file, in their order.
 [[nodiscard]] Status BindParts(Binding& call);
 
 /// Binds a prompt or decode call as BindAttention binds a training call. The caller then sets BoundAttention::planned.

@@ -41,7 +41,7 @@ struct IndexerShape {
   DType dtype = DType::kF32;
   int64_t heads = 0, d = 0;
   layout::Rows q, k;
-  layout::Rows weights;  ///< layout of the weights; those of a query token are the row at (b, 0, s)
+  layout::Rows weights;  ///< layout of the weights; the weights of a query token are the row at (b, 0, s)
 
   /// Returns the heads of a query token as rows, one per head.
   [[nodiscard]] core::kernels::RowBlock Heads(const layout::RowsView& of, const SparseToken& token) const {

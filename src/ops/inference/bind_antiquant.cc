@@ -148,7 +148,7 @@ Status BindOperand(const DecodeBinding& call, const Operand& operand, BoundAntiq
   return Status::Ok();
 }
 
-/// Checks that there are no scales and offsets, or none but the combined ones.
+/// Checks that there are no scales and offsets or, if `combined`, only antiquant_scale and antiquant_offset.
 Status CheckNone(const DecodeBinding& call, bool combined) {
   const DecodeAttentionArgs& args = call.args;
   const std::pair<const char*, const TensorView*> all[] = {{"k_scale", &args.k_scale},

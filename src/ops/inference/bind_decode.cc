@@ -254,7 +254,7 @@ Result<BoundDecode> BindDecode(const DecodeAttentionArgs& args, const DecodeAtte
 
 namespace {
 
-/// Returns check(tensor) for an element of a list. Only an error costs the making of the element's name.
+/// Returns check(tensor) for an element of a list. The element's name is made only if there is an error.
 template <typename Check>
 Status CheckInList(const char* list, std::span<const TensorView> tensors, size_t i, const Check& check) {
   if (check(ListedTensor(list, tensors[i])).ok()) return Status::Ok();

@@ -30,7 +30,7 @@ struct BoundAntiquants {
 
 /// The layout of a decode's keys and values.
 struct KeyStorage {
-  /// If each batch element has its own tensor: the layouts of these. Otherwise, and with pages, empty.
+  /// The layouts of the tensors, if each batch element has its own. Otherwise, and with pages, the lists are empty.
   std::vector<layout::Rows> k, k_rope, v;
   layout::BlockTable table;  ///< layout of the pages, without the table's entries
   bool quantized = false;    ///< whether keys are compressed, for queries of a float type

@@ -81,7 +81,7 @@ void OpenGradStrip(const tiling::AttentionProblem& problem, const GradInputs& in
 void CentreFarRows(const GradInputs& inputs, int64_t row_offset, const Strip& strip, float unit, int64_t keys,
                    float* s);
 
-/// Writes 0 to dQ of a strip that has no keys, hence no product.
+/// Writes 0 to dQ of a strip without keys, for which no product is computed.
 void ClearQueryGradients(const tiling::AttentionProblem& problem, const GradStrip& strip);
 
 /// Writes rows(lane)[c] = multiplier[lane] * panel[c][lane], rounded once, or 0 if zero[lane] is not 0.

@@ -45,9 +45,9 @@ class ScoreTile {
     };
     return Fill(strip, keys, products, staging, s, block_max, capped);
   }
-  /// Works like Fill above, with any function `products(keys, s, row_max, reads)`. `products` writes the inner products
-  /// of a non-empty range of keys. If row_max is given, `products` raises row_max to the largest product. If `reads` is
-  /// given, `products` fetches the listed lines. `reads` has room for kPassKeys more runs.
+  /// Works like the other Fill, with any function `products(keys, s, row_max, reads)`. `products` writes the inner
+  /// products of a non-empty range of keys. If row_max is given, `products` raises row_max to the largest product. If
+  /// `reads` is given, `products` fetches the listed lines. `reads` has room for kPassKeys more runs.
   template <typename Products>
   bool Fill(const Strip& strip, tiling::Interval keys, const Products& products, float* staging, float* s,
             float* block_max, float* capped) const;

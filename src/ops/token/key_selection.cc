@@ -53,8 +53,8 @@ void CopyOnce(const Index* list, int64_t size, Index* to) {
   for (int64_t i = 0; i < size; ++i) to[i] = __atomic_load_n(list + i, __ATOMIC_RELAXED);
 }
 
-// Of the entries that are read, returns the index of the first that is neither -1 nor a block, or `slots` if there is
-// none.
+// Returns the index of the first entry that is neither -1 nor a block, among the entries that are read. Returns `slots`
+// if there is none.
 template <typename Index>
 int64_t FirstInvalid(const Index* list, int64_t slots, int64_t blocks) {
   for (int64_t i = 0; i < slots; ++i) {

@@ -165,7 +165,7 @@ class Maker {
     for (int64_t part = 0; part < std::ssize(call_.parts); ++part) (void)Append(TilesOf(part, cut_), 0, 0);
   }
 
-  // Of each tile, the successors in its own block come first, so that the first one is the next tile of the column.
+  // The successors of a tile in its own block come first, so that the first one is the next tile of the column.
   void Finish() {
     core::TaskGraph& graph = this->graph();
     graph.task_count = static_cast<int32_t>(result_.plan.items.size());

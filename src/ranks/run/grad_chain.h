@@ -61,7 +61,7 @@ class GradChain {
     const StagedRows& rows;
   };
   /// Runs the graph. `progress` polls the other messages. `computed` gets the first error in computing tiles; messages
-  /// go on after it.
+  /// go on after such an error.
   [[nodiscard]] Status Run(Context& context, Transport& transport, const GradRows& rows, const Finished& finished,
                            const Travelling& travelling, UnitProgress& progress, std::byte* workspace,
                            Status& computed) const;

@@ -15,7 +15,7 @@
 namespace fa::ops {
 
 /// The terms that each of a rank's rows adds to dsink and dslopes, if rows stay on their rank. They are kept until all
-/// units have run. Only then do the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
+/// units have run. After that, the unfinished sums pass from rank to rank, in the order of the batch and of its rows.
 class RowsOfSums {
  public:
   RowsOfSums() = default;

@@ -19,8 +19,8 @@ struct IndexerItem {
 };
 
 /// The tasks of an indexer's forward. The forward computes a row of scores for each token, and then selects keys from
-/// the row or takes the row's statistics. How tokens are grouped and keys are cut changes no bit, because no score
-/// depends on another.
+/// the row or takes the row's statistics. The grouping of tokens and the cut of keys change no bits, because every
+/// score is computed by itself.
 struct IndexerPlan {
   std::vector<IndexerItem> items;  ///< the items; each is one task
   /// Whether keys are cut. If so, the scores lie in the workspace. After the items that compute a token's scores, one
