@@ -115,7 +115,7 @@ ACL_FUNC_VISIBILITY aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_
 ACL_FUNC_VISIBILITY aclError aclrtDestroyEvent(aclrtEvent event);
 /// Records the event. It completes when the stream has done all work that is queued on it now.
 ACL_FUNC_VISIBILITY aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-/// Does nothing, because a wait for an event waits for the last record before the wait in any case.
+/// Does nothing. A wait for an event always waits for the last record before that wait.
 ACL_FUNC_VISIBILITY aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream);
 /// Gets whether the event is complete. An event that was never recorded is complete.
 ACL_FUNC_VISIBILITY aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status);

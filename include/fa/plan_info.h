@@ -30,7 +30,7 @@ struct PlanTile {
   int64_t head_begin = 0, head_end = 0;  ///< query heads
   int64_t row_begin = 0, row_end = 0;    ///< query rows of the sequence
   int64_t key_begin = 0, key_end = 0;    ///< keys visited
-  int64_t cost = 0;                      ///< key blocks visited; 0: zeros are written to the rows
+  int64_t cost = 0;                      ///< number of key blocks visited; 0: zeros are written to the rows
   int worker = 0;                        ///< worker in whose range the tile starts; backward: worker in a simulation
 };
 

@@ -31,10 +31,10 @@ class Operands {
   static constexpr Slot kAbsent = -1;
 
   enum class Form : uint8_t {
-    kRows,       ///< innermost stride 1
-    kAnyStride,  ///< any innermost stride
-    kFlat,       ///< one dimension
-    kDense,      ///< elements without gaps
+    kRows,       ///< the innermost stride must be 1
+    kAnyStride,  ///< the innermost stride may be any number
+    kFlat,       ///< the tensor must have one dimension
+    kDense,      ///< elements must have no gaps between them
     kBytes,      ///< any innermost stride and any type of 1, 2, 4 or 8 bytes, whose elements are only copied
     kChunks,     ///< like kBytes, but the format may also be ACL_FORMAT_FRACTAL_NZ
   };

@@ -20,7 +20,7 @@ struct BoundMergeByLse {
   int64_t rows = 0, columns = 0;
   DType dtype = DType::kF32;
   float lse_without_keys = 0;
-  std::vector<int64_t> lse;           ///< stride per part
+  std::vector<int64_t> lse;           ///< stride of each part's lse
   std::vector<RowStrides> local_out;  ///< strides of each part
   RowStrides out;
   int64_t lse_out = 0;                                        ///< stride

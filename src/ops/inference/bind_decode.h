@@ -16,7 +16,7 @@ namespace fa::ops {
 /// The layout of the scales or offsets of compressed keys or values. `rows` has a stride of 0 where one number holds
 /// for all batch elements, heads or rows.
 struct BoundNumbers {
-  int64_t begin = 0;  ///< elements before the first number
+  int64_t begin = 0;  ///< number of elements before the first scale or offset
   layout::Rows rows;
   int64_t group = 0;  ///< elements from one group of columns to the next
 };
