@@ -33,12 +33,12 @@ struct AttentionProblem {
   int64_t heads = 0, heads_kv = 0;
   int64_t d = 0, d_rope = 0, dv = 0;
   DType dtype = DType::kF32;
-  bool dense_mask = false;    ///< a mask tensor may drop any pair, so the plan counts no tile as full
-  bool score_passes = false;  ///< pse, slopes, a cap or dropout touch every score
+  bool dense_mask = false;    ///< whether a mask tensor may drop any pair, so that the plan counts no tile as full
+  bool score_passes = false;  ///< whether pse, slopes, a cap or dropout touch every score
   /// Backward: whether (sequence, kv head) pairs are computed one after another. They are if tiles add to the gradient
   /// of a bias that batch elements share.
   bool one_pair_at_a_time = false;
-  bool k_in_place = true;  ///< the kernels read rows of K in place; otherwise K is packed
+  bool k_in_place = true;  ///< whether the kernels read rows of K in place; otherwise K is packed
   bool v_in_place = true;
   /// int8: the scores of a row are kept until the row's maximum is known, so the row's keys are never cut. Keys are
   /// always packed.

@@ -36,8 +36,8 @@ constexpr int64_t kBlockKStep = 32;  // a multiple of every register tile's rows
 // The fewest flops of a tile. At 100 GFLOP/s they take ten microseconds; waking a worker takes some microseconds.
 constexpr double kMinTileFlops = 1e6;
 
-// The time to read a tile's keys into L2, in the time that the products of one row take. The number is a model: a tile
-// of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
+// The time to read a tile's keys into L2. The unit is the time that the products of one row take. The number is a
+// model: a tile of 128 rows loses 3 % of its time, a tile of 32 rows 11 %.
 constexpr double kTileOverheadRows = 4;
 
 int64_t RowBytes(const AttentionProblem& problem) { return kFloatBytes * (problem.d + problem.d_rope + problem.dv); }

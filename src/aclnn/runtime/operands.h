@@ -81,7 +81,7 @@ class Operands {
     bool used = false, output = false;
     DType dtype = DType::kF32;
     Dims shape, stride;            ///< shape and stride of the caller's tensor
-    int64_t offset_bytes = 0;      ///< from the caller's address to the first element
+    int64_t offset_bytes = 0;      ///< bytes from the caller's address to the first element
     Dims seen_shape, seen_stride;  ///< shape and stride that the library gets
     bool packed = false;           ///< whether the library's tensor lies in the workspace
     size_t packed_at = 0;

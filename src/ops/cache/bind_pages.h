@@ -29,7 +29,7 @@ struct BoundPages {
 };
 
 /// Checks rows [T, N, D] and a cache of this form. Returns how a row is copied into the cache or, if `from_cache`, out
-/// of it. The tensor that is written must keep its elements apart.
+/// of it. No two elements of the tensor that is written may share memory.
 [[nodiscard]] Result<BoundPages> BindPages(const NamedTensor& rows, const NamedTensor& cache, CacheForm form,
                                            bool from_cache);
 

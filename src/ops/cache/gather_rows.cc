@@ -84,7 +84,7 @@ Result<BoundGather> BindGather(const GatherRowsArgs& args, const GatherRowsOptio
   return bound;
 }
 
-/// The contents of a call that say which rows are read.
+/// The contents of the tensors that say which rows a call reads.
 struct Sequences {
   Sequences(const BoundGather& of, const GatherRowsArgs& args)
       : bound(of),

@@ -258,7 +258,7 @@ void SparseBackwardTile::Accumulate(Tile& tile, int64_t begin) const {
   const int32_t last = block.back();
   tile.turn.WaitFor(last + 1);
   KeyGradients(tile, block);
-  // If the last key stands again in the next block, it is not finished.
+  // If the last key is also the first of the next block, it is not finished.
   const int64_t end = begin + count;
   const bool goes_on = end < tile.keys.count && tile.keys.keys[end] == last;
   if (tile.last_heads) tile.turn.Publish(goes_on ? last : last + 1);

@@ -25,7 +25,7 @@ void WriteStatistic(const layout::MutableStatsView& to, int64_t b, int64_t n, in
   if (to.data != nullptr) to.Write(b, n, row, value);
 }
 
-/// Returns whether scales depend on the row and on the column. attend_compressed takes no such scales.
+/// Returns whether scales depend on both the row and the column. attend_compressed takes no such scales.
 bool PerRowAndGroup(const Antiquants& of) { return of.per_row && of.groups > 1; }
 
 /// Lists addresses of rows in pages, one page at a time. Past the last of `rows` rows it lists the last row.
@@ -340,7 +340,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   } else {
     FinishPlainRows(strip, multiplier, zero);
   }
-  // The backup, which lies next to the state, is no longer needed: an int8 output is staged there.
+  // An int8 output is staged in the memory of the backup, which lies next to the state and is no longer needed.
   WriteOutputRows(rows_.out, problem_.dv, sequence.q_offset, strip,
                   {.state = strip.state, .multiplier = multiplier, .zero = zero, .staging = scratch.backup},
                   quantization_);

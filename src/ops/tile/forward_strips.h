@@ -46,7 +46,7 @@ class BlocksInFlight {
     LaneArray<float> alpha;
   };
   std::array<Block, kScoreTilesInFlight> blocks_;
-  int next_ = 0;              ///< index of the block whose scores come next, and of the score tile for it
+  int next_ = 0;              ///< index of the block, and of its score tile, whose scores are computed next
   Block* softmax_ = nullptr;  ///< the block that has scores, or null
   Block* product_ = nullptr;  ///< the block that has probabilities, or null
   const core::kernels::StripKernels* kernels_ = nullptr;

@@ -41,7 +41,7 @@ struct SumBlock {
 
 /// The order in which ranks add their blocks to the sums. In each chunk, blocks are added in the order of one process:
 /// head after head of the group, and rows ascending within a head. A block ends where the rows of a rank end. Every row
-/// is computed with the chunks in the order in which one process computes it with their columns.
+/// takes the chunks in the order in which one process takes their columns.
 struct SumSchedule {
   std::vector<SumChunk> chunks;
   /// The blocks of all ranks in one order. Every rank follows this order, so no rank waits forever.

@@ -32,7 +32,8 @@ class ChainMessages final : public core::Arrivals {
   /// The state of a block during a run.
   struct BlockState {
     std::atomic<int32_t> tiles_left;
-    bool received = false;                    ///< whether the block's sums have arrived, or are here from the start
+    bool received = false;                    ///< whether the block's sums have arrived, or are on this rank from the
+                                              ///< start
     bool sent = false;                        ///< whether the block's sums are on their way, or the block sends no sums
     Transport::Request request = kNoRequest;  ///< the request of arriving sums
   };

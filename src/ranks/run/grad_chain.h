@@ -24,8 +24,8 @@ namespace fa::ops {
 
 /// What one rank does in a unit of the backward, if rows stay on their rank. The rank's blocks of the schedule form one
 /// graph of tiles. The packed rows and their dQ stay in one slot per kv head from the first block to the last. Sums of
-/// dK and dV arrive from the rank that holds the rows before, and go to the rank that holds the rows after. Meanwhile
-/// tiles of other blocks run.
+/// dK and dV arrive from the rank that holds the preceding rows, and go to the rank that holds the following rows.
+/// Meanwhile tiles of other blocks run.
 class GradChain {
  public:
   /// Makes the graph of tiles.
@@ -48,7 +48,7 @@ class GradChain {
   /// being sent.
   [[nodiscard]] MessagesUnderWay UnderWay() const;
 
-  /// Memory that must outlive the unit's run, because some of its sums may still be being sent.
+  /// Memory that must outlive the unit's run, because messages may still read its sums after the run.
   struct Travelling {
     float* sums = nullptr;
     Transport::Request* requests = nullptr;

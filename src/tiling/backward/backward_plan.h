@@ -17,7 +17,7 @@ struct BackwardItem {
   int64_t sequence = 0;
   int64_t head_kv = 0;
   int64_t head = 0;                    ///< the tile's query head
-  int32_t key_sums = 0;                ///< if sums of keys are kept after the graph has run: index of the tile's sums
+  int32_t key_sums = 0;                ///< index of the tile's sums, if sums of keys outlive the run of the graph
   int32_t slot = 0;                    ///< index of the slot, which has the buffers of the tile's (sequence, kv head)
   int64_t row_begin = 0, row_end = 0;  ///< rows; empty: no row visits the column, so its dK and dV are 0
   int64_t key_begin = 0, key_end = 0;  ///< keys; empty: the rows have no keys, so their dQ is 0
@@ -55,7 +55,8 @@ struct BackwardPlan {
   bool head_by_head = false;
   /// For each sequence, the row in the slot at which its rows begin. Empty: the rows of every sequence begin at row 0.
   std::vector<int64_t> slot_row_of;
-  int64_t slot_rows = 0;  ///< rows of the largest pair: sq rounded up to block_q, times the group unless head_by_head
+  int64_t slot_rows = 0;  ///< number of rows of the largest pair: sq rounded up to block_q, times the group unless
+                          ///< head_by_head
   int64_t slot_keys = 0;  ///< longest sk, rounded up to block_k
   /// Floating-point operations, as in PlanInfo. A (row, key) pair takes 2 * (3 (d + d_rope) + 2 dv).
   double flops = 0, flops_full = 0, flops_visited = 0;

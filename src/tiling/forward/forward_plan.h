@@ -57,7 +57,7 @@ struct ForwardPlan {
   int64_t slot_rows = 0;                                ///< longest sk of a packed sequence, rounded up to 8
   double flops = 0, flops_full = 0, flops_visited = 0;  ///< floating-point operations, as in PlanInfo
   std::vector<double> load;                             ///< predicted time of each worker's range; the longest is 1
-  double efficiency = 1;  ///< from a simulation of claims and edges in which a task takes its cost as time
+  double efficiency = 1;  ///< efficiency of a simulated run in which each task takes its cost as time
 };
 
 }  // namespace fa::tiling
