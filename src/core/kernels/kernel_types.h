@@ -187,7 +187,7 @@ struct AttendArgs {
   Antiquantization k_numbers = {}, v_numbers = {};
 };
 
-/// Which of the heads that AttendArgs::Fits allows `attend` takes.
+/// The heads that `attend` takes, among those that AttendArgs::Fits allows.
 struct AttendedHeads {
   int64_t most_columns = 0;  ///< the most columns of a head; 0: `attend` takes no heads
   bool pairs = false;        ///< whether it multiplies bf16 heads in pairs; otherwise it multiplies f32
@@ -482,9 +482,9 @@ struct KernelTable {
   [[nodiscard]] const StripKernels& WithRowState(const StripKernels& strip) const {
     return row_state != nullptr ? row_state[&strip - strips] : strip;
   }
-  /// Among the kernels of few rows that take `count` rows, returns those for the fewest rows, or null if there are
-  /// none. They add along the head in another order than strips, so their bits differ. A caller may choose them only by
-  /// properties of the sequence itself.
+  /// Returns the kernels for the fewest rows, among the kernels of few rows that take `count` rows. Returns null if
+  /// there are none. They add along the head in another order than strips, so their bits differ. A caller may choose
+  /// them only by properties of the sequence itself.
   [[nodiscard]] const StripKernels* ForFewRows(int64_t count) const {
     for (int i = 0; i < few_count; ++i) {
       if (few[i].rows >= count) return &few[i];
