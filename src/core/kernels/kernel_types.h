@@ -376,7 +376,7 @@ struct OuterArgs {
   int64_t rows = 0;          ///< lanes in use of all strips together
   const float* b = nullptr;  ///< the panel of rows that pack_rows writes
   int64_t b_rows = 0;        ///< rows of the panel b
-  int64_t b_first = 0;       ///< the panel's row that belongs to row 0
+  int64_t b_first = 0;       ///< the row of panel b that belongs to row 0 of the sum
   int64_t keys = 0, columns = 0;
   float* c = nullptr;
   int64_t c_stride = 0;

@@ -80,7 +80,8 @@ class FlowExecutor::NodeFlow {
     if (offered > 0) Knock(knocks);
     return std::max(0, offered);
   }
-  /// Takes a place that has not been offered. Returns false if there is none.
+  /// Takes a place for the calling thread, if the offered and the taken places leave one free. Returns false if none is
+  /// free.
   bool Join() noexcept {
     bool joined = false;
     Change([&](Places& places) {
@@ -96,7 +97,7 @@ class FlowExecutor::NodeFlow {
       return true;
     });
   }
-  /// Takes back the offered places that no thread has taken. Returns the number of these places.
+  /// Withdraws the offers of places that no thread has taken yet. Returns the number of these places.
   int TakeBack() noexcept {
     int offered = 0;
     Change([&](Places& places) { return (offered = std::exchange(places.offered, 0)) > 0; });
