@@ -51,7 +51,7 @@ struct LightningIndexerGradOptions {
 /// Computes the gradients of the values of LightningIndexer. Let S be the products q.k of each head with a row's
 /// selected keys K_sel, w the weights, and E = w d_values where S > 0, else 0. Then
 ///   dweights = sum of d_values max(0, S), dq = E K_sel, dk = E^T q, summed over tokens in ascending order.
-/// The gradients of a key that no token selects, and of a row without keys, are 0. An entry that stands twice counts
+/// The gradients of a key that no token selects, and of a row without keys, are 0. An entry that is listed twice counts
 /// twice. Everything is accumulated in f32 and rounded once. The bits do not depend on the number of threads.
 /// @return kInvalidArgument with the tensor's name, or kOutOfMemory. After an error nothing was written. The function
 /// is re-entrant. It follows LightningIndexerGrad of CANN.
