@@ -55,7 +55,7 @@ struct SparseForwardTile::Scratch {
   std::span<FetchRuns::Run> runs;  ///< memory to list the rows of the next block
   TileScratch tile;
   float* raw_scores = nullptr;  ///< strip after strip, [max_keys][width]
-  float* sums = nullptr;        ///< per key, the sum of the probabilities of all heads
+  float* sums = nullptr;        ///< for each key: the sum of the probabilities of all heads
 };
 
 /// Some heads of a token.
@@ -167,7 +167,8 @@ void SparseForwardTile::VisitKeys(const Heads& heads, const SelectedKeys& keys, 
     gathered_.AddRows(heads.place, keys.span(begin, begin + plan_.block_k), runs);
     return runs;
   };
-  // Packing the queries takes as long as the first rows take to arrive.
+  // The first rows are prefetched before the queries are packed, because packing takes as long as the rows take to
+  // arrive.
   runs_of(0).Fetch();
   strips_.Open(heads.rows, buffers_.few, &all, scratch.tile, strips);
   for (int64_t begin = 0; begin < keys.count; begin += plan_.block_k) {

@@ -34,7 +34,7 @@ class TileKernels : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Vectors, TileKernels, testing::Values(false, true),
                          [](const auto& info) { return info.param ? "Avx512" : "Portable"; });
 
-/// Rows of bf16 without gaps.
+/// Rows of bf16 numbers without gaps.
 struct Rows {
   Rows(int64_t count, int64_t columns, uint32_t seed) : stride(columns) {
     std::mt19937 random(seed);
