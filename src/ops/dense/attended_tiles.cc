@@ -39,7 +39,8 @@ void Edit(const void* context, int64_t index, int64_t chunk, float* s) {
   const RunningStrip& strip = edits.strips[index];
   const int64_t first = chunk * kAttendedKeys;
   const Interval keys = strip.KeysIn({first, first + kAttendedKeys});
-  const int64_t begin = keys.empty() ? kAttendedKeys : keys.begin - first, end = keys.empty() ? kAttendedKeys : keys.end - first;
+  const int64_t begin = keys.empty() ? kAttendedKeys : keys.begin - first,
+                end = keys.empty() ? kAttendedKeys : keys.end - first;
   std::fill(s, s + begin * kAttendedLanes, kMaskedScore);
   std::fill(s + end * kAttendedLanes, s + kAttendedKeys * kAttendedLanes, kMaskedScore);
   if (keys.empty()) return;

@@ -188,7 +188,8 @@ class Attended {
   }
   /// Returns whether the lane of a strip sees a key.
   [[nodiscard]] bool Sees(int64_t strip, int64_t lane, int64_t key) const {
-    return key < keys_ && key >= Begin(strip) * kKeys && (strip != 1 || ((key + lane) % 5 != 0 && (lane < 16 || key >= kKeys)));
+    return key < keys_ && key >= Begin(strip) * kKeys &&
+           (strip != 1 || ((key + lane) % 5 != 0 && (lane < 16 || key >= kKeys)));
   }
   /// Expects that O and the statistics agree with double.
   void ExpectRight() const {
