@@ -15,14 +15,16 @@ import functools
 import math
 import operator
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
@@ -38,6 +40,7 @@ _jax_nn = jax.nn.dot_product_attention
 
 for _name in (FORWARD, BACKWARD):
     jax.ffi.register_ffi_target(_name, getattr(_xla, _name), platform="cpu")
+    jax.ffi.register_ffi_target_as_batch_partitionable(_name)
 
 
 class _Rule(NamedTuple):
@@ -235,21 +238,21 @@ def _backward_on_cpu(rule: _Rule, with_bias: bool, arrays: Sequence, kept: tuple
 
 
 def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Array | None], *more: Array) -> tuple:
+    """Calls a handler. `results` are shapes and types, `more` the operands after those of the forward."""
     bias, mask, query_seq_lengths, key_value_seq_lengths = arrays[3:]
     left, right = (_NO_BOUND, _NO_BOUND) if rule.window is None else rule.window
     right = min(right, 0) if rule.causal else right
     drop = None if mask is None else ~mask
-    operands = [*arrays[:3], bias, drop, query_seq_lengths, key_value_seq_lengths]
+    given = [*arrays[:3], bias, drop, query_seq_lengths, key_value_seq_lengths, *more]
+    operands = [x for x in given if x is not None]
     of_query = jax.typeof(arrays[0])
     manual = {}
     if of_query.manual_axis_type.varying:  # inside shard_map
         sharding = NamedSharding(of_query.sharding.mesh, PartitionSpec())
         manual = {"sharding": sharding, "manual_axis_type": of_query.manual_axis_type}
     shapes = tuple(jax.ShapeDtypeStruct(*result, **manual) for result in results)
-    call = jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims")
-    return call(
-        *(x for x in operands if x is not None),
-        *more,
+    call = functools.partial(
+        jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims"),
         version=np.int64(_xla.CALL_VERSION),
         written_by=_xla.__version__,
         scale=np.float32(rule.scale),
@@ -260,6 +263,26 @@ def _call(name: str, results: Sequence[tuple], rule: _Rule, arrays: Sequence[Arr
         query_seq_lengths=query_seq_lengths is not None,
         key_value_seq_lengths=key_value_seq_lengths is not None,
     )
+    alike = {x.shape[0] for x in (*operands, *shapes)} == {arrays[0].shape[0]}
+    return _batch_partitionable(call)(*operands) if alike else call(*operands)
+
+
+def _batch_partitionable(call: Callable[..., tuple]) -> Callable[..., tuple]:
+    """Lets XLA's partitioner cut the first axis of all operands and results. It would also cut an axis of size 1 that
+    stands for the whole batch. So a call has this mark only if all have the whole batch, and loses it under vmap."""
+
+    @custom_vmap
+    def marked(*operands: Array) -> tuple:
+        with set_xla_metadata(num_batch_dims="1"):
+            return call(*operands)
+
+    @marked.def_vmap
+    def _(axis_size: int, mapped: Sequence[bool], *operands: Array) -> tuple[tuple, tuple]:
+        axes = [0 if is_mapped else None for is_mapped in mapped]
+        results = jax.vmap(call, axes, axis_size=axis_size)(*operands)
+        return results, (True,) * len(results)
+
+    return marked
 
 
 def _by_jax(rule: _Rule, arrays: Sequence[Array | None], **more: Any) -> Any:

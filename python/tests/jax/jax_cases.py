@@ -152,10 +152,11 @@ def exact_gradients_of(call: Call, d_out: jax.Array) -> tuple:
     )
 
 
-def check(got: Any, jaxs: Any, want: np.ndarray) -> None:
-    """Compares a result with float64. Its error may be twice that of jax.nn, plus one rounding of the largest number to
-    the result's type: jax.nn's own rounding may happen to be exact."""
+def check(got: Any, jaxs: Any, want: np.ndarray, times: int = 2) -> None:
+    """Compares a result with float64. Its error may be `times` that of jax.nn, plus one rounding of the largest number
+    to the result's type: jax.nn's own rounding may happen to be exact. Gradients may have three times the error, because
+    the engine computes probabilities anew, from maximum and sum."""
     assert got.shape == jaxs.shape and got.dtype == jaxs.dtype
     largest = np.abs(want).max(initial=0)
     error, jaxs_error = (np.abs(np.asarray(x, np.float64) - want).max(initial=0) for x in (got, jaxs))
-    assert error <= 2 * jaxs_error + float(jnp.finfo(got.dtype).eps) * largest, (error, jaxs_error, largest)
+    assert error <= times * jaxs_error + float(jnp.finfo(got.dtype).eps) * largest, (error, jaxs_error, largest)

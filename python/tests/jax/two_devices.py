@@ -1,5 +1,6 @@
 """Attention over two devices: argument `shard_map` or `partitioned`. Prints ok."""
 
+import re
 import sys
 
 import jax
@@ -45,15 +46,25 @@ def attention_of(*arrays):
 
 
 def partitioned():
-    """Shards of the batch, by XLA's own partitioning: nothing is gathered. A bias that all share stays right."""
-    sharded = [jax.device_put(x, NamedSharding(mesh, PartitionSpec("x"))) for x in (query, key, value)]
-    for arrays in ((query, key, value), (query, key, value, bias)):
-        given = (*sharded, *arrays[3:])
-        function = jax.jit(gradients)
-        for mine, whole in zip(function(*given), gradients(*arrays), strict=True):
-            np.testing.assert_allclose(mine, whole, rtol=1e-6, atol=1e-6)
-    text = jax.jit(attention_of).lower(*sharded).compile().as_text()
-    assert "fa_attention_forward" in text and "all-gather" not in text, text
+    """Shards of the batch, by XLA's own partitioning. If all arrays have the whole batch, only statistics are gathered. A
+    bias that all share, and a key that vmap does not map, stay right."""
+    of_batch = NamedSharding(mesh, PartitionSpec("x"))
+    sharded = [jax.device_put(x, of_batch) for x in (query, key, value)]
+    for own in ((), (jnp.concatenate([bias, bias + 1]),), (bias,)):
+        given = *sharded, *own
+        whole = gradients(query, key, value, *own)
+        places = tuple(of_batch if x.shape[0] == 2 else NamedSharding(mesh, PartitionSpec()) for x in whole)
+        compiled = jax.jit(gradients, out_shardings=places).lower(*given).compile()
+        for mine, other in zip(compiled(*given), whole, strict=True):
+            np.testing.assert_array_equal(mine, other)
+        text = compiled.as_text()
+        gathered = {shape.count(",") for shape in re.findall(r"= \w+(\[[\d,]+\])\S* all-gather\(", text)}
+        shared = bool(own) and own[0] is bias
+        assert "fa_attention_backward" in text and (3 in gathered) == shared, text
+    queries = jnp.stack([query, query + 1])
+    mapped = jax.vmap(attention_of, (0, None, None))
+    got = jax.jit(mapped)(jax.device_put(queries, of_batch), key, value)
+    np.testing.assert_array_equal(got, mapped(queries, key, value))
 
 
 if __name__ == "__main__":
