@@ -68,7 +68,7 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
   for (int64_t i = 0; i < strips.size(); ++i) {
     RunningStrip& strip = strips[i];
     sk = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)].sk;
-    const Interval kept = strips_.score_tile().KeptKeys(strip, strip.hull);
+    const Interval chunks = Chunks(strip);
     float* lanes = scratch.attended_lanes + i * 3 * kAttendedLanes;
     TileAttendStrip& of = attended.Add({.panel = strip.panel,
                                         .o = strip.state,
@@ -79,9 +79,9 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
                                         .whole_sum = tells ? lanes + 2 * kAttendedLanes : nullptr});
     strip.largest = of.largest;
     strip.whole_sum = of.whole_sum;
-    if (kept.empty()) continue;
-    of.begin = kept.begin / kAttendedKeys;
-    of.end = core::CeilDiv(kept.end, kAttendedKeys);
+    if (chunks.empty()) continue;
+    of.begin = chunks.begin;
+    of.end = chunks.end;
     if (plain) {
       of.plain_begin = core::CeilDiv(strip.full.begin, kAttendedKeys);
       of.plain_end = std::min(strip.full.end, sk) / kAttendedKeys;
@@ -107,41 +107,84 @@ void AttendedTiles::Visit(const KeyTiles& keys, const TileScratch& scratch, Forw
                                    .context = &edits});
 }
 
-bool AttendedTiles::AllGood(const RunningStrip& strip, LaneArray<bool>& good) const {
-  bool all = true;
+/// Returns the chunks of keys that a strip visits.
+Interval AttendedTiles::Chunks(const RunningStrip& strip) const {
+  const Interval kept = strips_.score_tile().KeptKeys(strip, strip.hull);
+  if (kept.empty()) return {};
+  return {kept.begin / kAttendedKeys, core::CeilDiv(kept.end, kAttendedKeys)};
+}
+
+bool AttendedTiles::MeetsReplaced(const KeyTiles& keys, const RunningStrip& strip) const {
+  const Interval chunks = Chunks(strip);
+  const bool* end = keys.replaced + chunks.end;
+  return std::find(keys.replaced + chunks.begin, end, true) != end;
+}
+
+bool AttendedTiles::IsFinite(const RunningStrip& strip, int64_t lane) const {
+  for (int64_t c = 0; c < problem_.dv; ++c) {
+    if (!std::isfinite(strip.state[c * kAttendedLanes + lane])) return false;
+  }
+  return true;
+}
+
+/// Sets good_lanes of a strip that the loop has computed. Returns whether all lanes in use are good.
+bool AttendedTiles::FindGoodLanes(RunningStrip& strip) const {
   const bool finite = kernels_.all_finite(strip.state, DType::kF32, problem_.dv * kAttendedLanes);
+  bool all = true;
+  strip.good_lanes = 0;
   for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
     const float sum = strip.row_sum[lane];
     const bool empty = strip.row_max[lane] == kMaskedScore && sum == 0;
-    good[lane] = empty || (sum >= kLeastSum && sum <= kMostSum);
-    for (int64_t c = 0; c < problem_.dv && !finite && good[lane]; ++c) {
-      good[lane] = std::isfinite(strip.state[c * kAttendedLanes + lane]);
-    }
-    all = all && good[lane];
+    const bool good = (empty || (sum >= kLeastSum && sum <= kMostSum)) && (finite || IsFinite(strip, lane));
+    strip.good_lanes |= uint32_t{good} << lane;
+    all = all && good;
   }
   return all;
 }
 
-void AttendedTiles::Save(const RunningStrip& strip, const TileScratch& scratch) const {
-  float* to = scratch.good;
-  std::memcpy(to, strip.row_max, sizeof(float) * kAttendedLanes);
-  std::memcpy(to + kAttendedLanes, strip.row_sum, sizeof(float) * kAttendedLanes);
-  std::memcpy(to + 2 * kAttendedLanes, strip.state, sizeof(float) * static_cast<size_t>(problem_.dv * kAttendedLanes));
+float* AttendedTiles::KeptLanes(const TileScratch& scratch, int64_t strip) const {
+  return scratch.good + strip * (problem_.dv + 2) * kAttendedLanes;
 }
 
-void AttendedTiles::Restore(const RunningStrip& strip, const TileScratch& scratch, const LaneArray<bool>& good) const {
-  const int64_t width = strip.lanes.width;
-  for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
-    if (!good[lane]) {
-      if (strip.largest == nullptr) continue;
-      strip.largest[lane] = strip.row_max[lane];
-      strip.whole_sum[lane] = strip.row_sum[lane];
-      continue;
+bool AttendedTiles::Reopen(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const {
+  bool any = false;
+  for (int64_t i = 0; i < strips.size(); ++i) {
+    RunningStrip& strip = strips[i];
+    if (!strip.started) continue;
+    const bool all_good = FindGoodLanes(strip);
+    if (all_good && !MeetsReplaced(keys, strip)) continue;
+    float* to = KeptLanes(scratch, i);
+    std::memcpy(to, strip.row_max, sizeof(float) * kAttendedLanes);
+    std::memcpy(to + kAttendedLanes, strip.row_sum, sizeof(float) * kAttendedLanes);
+    std::memcpy(to + 2 * kAttendedLanes, strip.state,
+                sizeof(float) * static_cast<size_t>(problem_.dv * kAttendedLanes));
+    ForwardStrips::Reset(strip);
+    strip.started = false;
+    strip.skips_masked = any = true;
+  }
+  return any;
+}
+
+void AttendedTiles::Restore(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const {
+  for (int64_t i = 0; i < strips.size(); ++i) {
+    RunningStrip& strip = strips[i];
+    if (!strip.skips_masked) continue;
+    const bool meets = MeetsReplaced(keys, strip);
+    for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
+      // A row that sees an element that is not finite has an output that is not finite.
+      if ((strip.good_lanes >> lane & 1) == 0 || (meets && !IsFinite(strip, lane))) {
+        if (strip.largest == nullptr) continue;
+        strip.largest[lane] = strip.row_max[lane];
+        strip.whole_sum[lane] = strip.row_sum[lane];
+        continue;
+      }
+      const float* from = KeptLanes(scratch, i) + lane;
+      strip.row_max[lane] = from[0];
+      strip.row_sum[lane] = from[kAttendedLanes];
+      for (int64_t c = 0; c < problem_.dv; ++c) {
+        strip.state[c * kAttendedLanes + lane] = from[(c + 2) * kAttendedLanes];
+      }
     }
-    const float* from = scratch.good + lane;
-    strip.row_max[lane] = from[0];
-    strip.row_sum[lane] = from[kAttendedLanes];
-    for (int64_t c = 0; c < problem_.dv; ++c) strip.state[c * width + lane] = from[(c + 2) * kAttendedLanes];
   }
 }
 

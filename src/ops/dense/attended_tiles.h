@@ -25,27 +25,22 @@ class AttendedTiles {
 
   /// Visits all keys of strips that ForwardStrips has opened. Their row_max are references, not maxima.
   void Visit(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
-
-  /// Computes those rows of a strip anew whose reference was a bad one: a sum or an output left the range of f32, or a
-  /// masked pair met a value that is not finite. The other rows keep their bits, so these do not depend on the strip.
-  /// @param visit  visits the strip's keys with the other kernels
-  template <typename Visit>
-  void Repair(RunningStrip& strip, const TileScratch& scratch, const Visit& visit) const {
-    LaneArray<bool> good;
-    if (!strip.started || AllGood(strip, good)) return;
-    Save(strip, scratch);
-    ForwardStrips::Reset(strip);
-    strip.started = false;
-    do {
-      visit(strip);
-    } while (strips_.Restart(strip));
-    Restore(strip, scratch, good);
-  }
+  /// Opens those strips again that have a row for which the loop may not do. Either its reference was a bad one, so
+  /// that a sum or an output left the range of f32, or the strip visits an element of V that is not finite. What the
+  /// loop has computed is kept in scratch. The strips are to visit their keys with the other kernels, without masked
+  /// pairs.
+  /// @return whether there is such a strip
+  [[nodiscard]] bool Reopen(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
+  /// Gives rows of the strips that visited their keys anew what the loop has computed, where it does. That depends on
+  /// the row alone, so its bits do not depend on the strip.
+  void Restore(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
 
  private:
-  [[nodiscard]] bool AllGood(const RunningStrip& strip, LaneArray<bool>& good) const;
-  void Save(const RunningStrip& strip, const TileScratch& scratch) const;
-  void Restore(const RunningStrip& strip, const TileScratch& scratch, const LaneArray<bool>& good) const;
+  [[nodiscard]] tiling::Interval Chunks(const RunningStrip& strip) const;
+  [[nodiscard]] bool MeetsReplaced(const KeyTiles& keys, const RunningStrip& strip) const;
+  [[nodiscard]] bool IsFinite(const RunningStrip& strip, int64_t lane) const;
+  [[nodiscard]] bool FindGoodLanes(RunningStrip& strip) const;
+  [[nodiscard]] float* KeptLanes(const TileScratch& scratch, int64_t strip) const;
 
   const tiling::AttentionProblem& problem_;
   const core::kernels::RowKernels& kernels_;

@@ -104,20 +104,13 @@ void ForwardTile::AttendTiles(const tiling::ForwardItem& item, const FoldedRows&
   assert(item.parts == 1);
   ForwardStrips::Strips strips;
   strips_.Open(folded, &table_.widest(), nullptr, scratch, strips);
-  attended_.Visit(panels_.Tiles(item), scratch, strips);
-  const int64_t block_k = plan_.shape.block_k;
-  const auto visit = [&](RunningStrip& strip) {
-    for (int64_t begin = item.keys.begin / block_k * block_k; begin < item.keys.end; begin += block_k) {
-      const Interval block{std::max(begin, item.keys.begin / kKeyStep * kKeyStep),
-                           std::min(begin + block_k, item.keys.end)};
-      if (strips_.score_tile().KeptKeys(strip, block).empty()) continue;
-      strips_.VisitBlock(strip, block, panels_.Block(item, block, *strip.kernels, scratch), scratch);
-    }
-  };
-  for (int64_t s = 0; s < strips.size(); ++s) {
-    attended_.Repair(strips[s], scratch, visit);
-    strips_.Finish(strips[s], scratch);
+  const KeyTiles keys = panels_.Tiles(item);
+  attended_.Visit(keys, scratch, strips);
+  if (attended_.Reopen(keys, scratch, strips)) {
+    VisitKeys(item, scratch, strips, /*anew=*/true);
+    attended_.Restore(keys, scratch, strips);
   }
+  for (int64_t s = 0; s < strips.size(); ++s) strips_.Finish(strips[s], scratch);
 }
 
 /// Visits every block of the item's keys.

@@ -28,6 +28,7 @@ struct RunningStrip : Strip {
   bool met_masked = false;  ///< whether a masked pair may have been multiplied with its value
   /// Whether every block looks for masked pairs and leaves them out (ForwardStrips::Restart).
   bool skips_masked = false;
+  uint32_t good_lanes = 0;  ///< the lanes for which AttendedTiles has found a good reference
 };
 
 /// The block of a strip whose probabilities are not yet multiplied. One loop multiplies them and computes the scores of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 
 #include "core/integer.h"
 #include "core/saturating.h"
@@ -21,6 +22,25 @@ int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::Fo
   return plan.pack_k ? problem.d + problem.d_rope : 0;
 }
 
+/// Returns the bytes of KeyTiles::replaced.
+int64_t ReplacedBytes(int64_t slot_rows) {
+  return core::RoundUp(core::CeilDiv(slot_rows, TileAttendArgs::kKeys), core::kernels::kLineBytes);
+}
+
+/// Puts 0 in the place of elements of bf16 that are not finite. Returns whether there are any.
+bool ReplaceNotFinite(const core::kernels::RowKernels& kernels, float* words, int64_t count) {
+  if (kernels.all_finite(words, DType::kBF16, 2 * count)) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t word;
+    std::memcpy(&word, words + i, sizeof word);
+    for (const uint32_t exponent : {0x7f80u, 0x7f800000u}) {
+      if ((word & exponent) == exponent) word &= exponent == 0x7f80u ? 0xffff0000u : 0xffffu;
+    }
+    std::memcpy(words + i, &word, sizeof word);
+  }
+  return true;
+}
+
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
 
 }  // namespace
@@ -38,7 +58,8 @@ size_t KeyPanels::SlotBytes(const tiling::AttentionProblem& problem, const tilin
                             const core::kernels::KernelTable& table) {
   const int64_t columns = PackedKColumns(problem, plan) + (plan.pack_v ? problem.dv : 0);
   const int64_t rows = table.pairs() ? table.rows->PairedRows(plan.slot_rows) / 2 : plan.slot_rows;
-  return static_cast<size_t>(core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float))));
+  const int64_t bytes = core::SaturatedProduct(rows, columns, static_cast<int64_t>(sizeof(float)));
+  return static_cast<size_t>(core::SaturatedSum(bytes, problem.packs_tiles ? ReplacedBytes(plan.slot_rows) : 0));
 }
 
 float* KeyPanels::SlotK(int32_t slot) const {
@@ -89,6 +110,11 @@ void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv
 int64_t KeyPanels::SlotChunks() const { return core::CeilDiv(plan_.slot_rows, TileAttendArgs::kKeys); }
 int64_t KeyPanels::KeyChunkFloats() const { return (problem_.d + problem_.d_rope) * TileAttendArgs::kKeys / 2; }
 
+bool* KeyPanels::SlotReplaced(int32_t slot) const {
+  std::byte* end = slots_ + static_cast<size_t>(slot + 1) * slot_bytes_;
+  return reinterpret_cast<bool*>(end - ReplacedBytes(plan_.slot_rows));
+}
+
 void KeyPanels::PackTiles(const tiling::PackItem& item) const {
   constexpr int64_t kStepFloats = TileAttendArgs::kStepBytes / static_cast<int64_t>(sizeof(float));
   const int64_t rows = item.row_end - item.row_begin, chunk = item.row_begin / TileAttendArgs::kKeys;
@@ -102,15 +128,24 @@ void KeyPanels::PackTiles(const tiling::PackItem& item) const {
     table_.rows->pack_key_tiles(block(KRope()), rows, problem_.d_rope, k + problem_.d * TileAttendArgs::kKeys / 2,
                                 KeyChunkFloats());
   }
-  table_.rows->pack_value_tiles(block(V()), rows, problem_.dv, SlotValueTiles(item.slot) + chunk * kStepFloats,
-                                SlotChunks() * kStepFloats);
+  float* v = SlotValueTiles(item.slot) + chunk * kStepFloats;
+  const int64_t column_floats = SlotChunks() * kStepFloats;
+  table_.rows->pack_value_tiles(block(V()), rows, problem_.dv, v, column_floats);
+  for (int64_t i = 0; i < core::CeilDiv(rows, TileAttendArgs::kKeys); ++i) {
+    bool replaced = false;
+    for (int64_t c = 0; c < problem_.dv / TileAttendArgs::kColumns; ++c) {
+      replaced = ReplaceNotFinite(*table_.rows, v + c * column_floats + i * kStepFloats, kStepFloats) || replaced;
+    }
+    SlotReplaced(item.slot)[chunk + i] = replaced;
+  }
 }
 
 KeyTiles KeyPanels::Tiles(const tiling::ForwardItem& item) const {
   assert(problem_.packs_tiles && item.slot >= 0);
   return {.k = reinterpret_cast<const char*>(SlotK(item.slot)),
           .v = reinterpret_cast<const char*>(SlotValueTiles(item.slot)),
-          .value_chunks = SlotChunks()};
+          .value_chunks = SlotChunks(),
+          .replaced = SlotReplaced(item.slot)};
 }
 
 void KeyPanels::Pack(const tiling::PackItem& item) const {

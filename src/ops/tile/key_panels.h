@@ -17,6 +17,9 @@ namespace fa::ops {
 struct KeyTiles {
   const char *k = nullptr, *v = nullptr;
   int64_t value_chunks = 0;  ///< chunks from 32 columns of V to the next
+  /// Per chunk of 32 keys: whether V has elements there that are not finite. The tiles have 0 in their place. So a
+  /// masked pair adds 0 whatever its value is, and rows that see such an element have to be computed from V itself.
+  const bool* replaced = nullptr;
 };
 
 /// Gives the kernels rows of K and V in one of three ways. The kernels read the caller's rows, or each head is packed
@@ -65,6 +68,7 @@ class KeyPanels {
   [[nodiscard]] int64_t SlotChunks() const;
   [[nodiscard]] int64_t KeyChunkFloats() const;
   [[nodiscard]] float* SlotValueTiles(int32_t slot) const { return SlotK(slot) + SlotChunks() * KeyChunkFloats(); }
+  [[nodiscard]] bool* SlotReplaced(int32_t slot) const;
 
   const tiling::AttentionProblem& problem_;
   const tiling::ForwardPlan& plan_;

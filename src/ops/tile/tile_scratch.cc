@@ -23,7 +23,7 @@ TileScratch Layout(Carver& carver, const tiling::AttentionProblem& problem, int6
   if (tiles) {
     scratch.attended = carver.Array<char>(core::kernels::TileAttendArgs::kMemoryBytes);
     scratch.attended_lanes = carver.Floats(3, rows);
-    scratch.good = carver.Floats(kMaxStripWidth, problem.dv + 2);
+    scratch.good = carver.Floats(rows, problem.dv + 2);
   }
   if (stage_bias) scratch.bias = carver.Floats(kMaxStripWidth, block_k);
   return scratch;

@@ -22,7 +22,7 @@ struct TileScratch {
   // For attend_tiles.
   char* attended = nullptr;         ///< TileAttendArgs::memory
   float* attended_lanes = nullptr;  ///< strip after strip: `shift`, `largest` and `whole_sum`, each [width]
-  float* good = nullptr;            ///< [dv + 2][width]: state, row_max and row_sum of a strip before it is done again
+  float* good = nullptr;            ///< strip after strip: row_max, row_sum and state [dv] before it is done again
 
   /// Returns the bytes of scratch per worker. With `convert`, blocks of K and V are converted to f32. With `tiles`,
   /// there is memory for attend_tiles.

@@ -190,6 +190,36 @@ TEST(ForwardPackedTiles, ValuesThatAreNotFiniteSpoilTheRowsThatSeeThem) {
   }
 }
 
+// Only rows from 16 on see the key whose value is not finite. The threads decide which rows share strips with them.
+TEST(ForwardPackedTiles, RowsThatDoNotSeeSuchAValueKeepTheirBitsWhateverTheThreads) {
+  ForwardCase c = Usual();
+  c.d = 32;
+  c.lengths = EqualLengths(1, 40, 1024);
+  c.mask.mode = 3;
+  c.wants_max = c.wants_sum = c.wants_lse = true;
+  for (const float value : {NAN, INFINITY}) {
+    reference::Problem values = MakeReferenceProblem(c);
+    const ForwardProblem clean(c, values);
+    values.v[static_cast<size_t>(values.KeyRow(0, 0, 1000, c.dv) + 7)] = static_cast<double>(value);
+    const ForwardProblem spoiled(c, values);
+    for (const Isa isa : IsaLevels()) {
+      const ForwardOutputs want = OutputsOf(clean, ContextOf(isa, 1)), one = OutputsOf(spoiled, ContextOf(isa, 1));
+      for (size_t x = 0; x < want.out.size(); ++x) {
+        const auto row = static_cast<int64_t>(x) / c.dv;
+        if (row % 40 < 16) {
+          ASSERT_EQ(one.out[x], want.out[x]) << IsaName(isa) << " row " << row;
+        } else if (static_cast<int64_t>(x) % c.dv == 7) {
+          ASSERT_FALSE(std::isfinite(one.out[x])) << IsaName(isa) << " row " << row;
+        }
+      }
+      for (const int threads : {2, 3, 4, 8}) {
+        EXPECT_TRUE(SameBits(one, OutputsOf(spoiled, ContextOf(isa, threads)))) << IsaName(isa) << ' ' << threads;
+        EXPECT_TRUE(SameBits(want, OutputsOf(clean, ContextOf(isa, threads)))) << IsaName(isa) << ' ' << threads;
+      }
+    }
+  }
+}
+
 TEST(ForwardPackedTiles, OneKeyWithAllTheWeightGivesItsRowOfV) {
   ForwardCase c = Usual();
   reference::Problem values = MakeReferenceProblem(c);
