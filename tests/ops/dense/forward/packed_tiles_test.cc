@@ -1,12 +1,14 @@
-// Tests forwards whose groups have 256 rows or more, with heads of whole groups of 32 columns. At the levels with a
-// tile unit, K and V of such heads are packed as tiles, and one loop computes whole strips (docs/kernels.md). The other
-// levels run the same cases.
+// Tests forwards whose groups have eight strips of 32 rows or more, so at least 225 rows, with heads of whole groups of
+// 32 columns. At the levels with a tile unit, K and V of such heads are packed as tiles, and one loop computes whole
+// strips (docs/kernels.md). The other levels run the same cases.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "support/cases/random_values.h"
 #include "support/compare/compare.h"
@@ -139,6 +141,63 @@ TEST_P(ForwardPackedTiles, OutputsHaveTheirBitsWhateverThreadsAndStatistics) {
     none.lse = all.lse;
     none.tail = all.tail;
     EXPECT_TRUE(SameBits(none, all)) << IsaName(isa);
+  }
+}
+
+/// Returns whether the plan says that the tile unit's loop computes the case.
+bool RunsTheLoop(const ForwardCase& c, Isa isa, int threads = 2) {
+  const auto plan = ForwardProblem(c).MakePlan(ContextOf(isa, threads));
+  EXPECT_TRUE(plan.ok());
+  const auto& names = plan->info().kernels;
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.find("_attend_tiles") != std::string::npos; });
+}
+
+void ExpectTheLoopForGroupsOf225RowsOrMore(Isa isa) {
+  const auto changed = [](const std::function<void(ForwardCase*)>& change) {
+    ForwardCase c = Usual();
+    change(&c);
+    return c;
+  };
+  EXPECT_TRUE(RunsTheLoop(Usual(), isa, 1));
+  EXPECT_TRUE(RunsTheLoop(Usual(), isa, 8));
+  const auto rows = [](int64_t heads, int64_t sq) {
+    return [heads, sq](ForwardCase* c) {
+      c->heads = heads;
+      c->lengths = EqualLengths(1, sq, 101);
+    };
+  };
+  EXPECT_TRUE(RunsTheLoop(changed(rows(1, 225)), isa));
+  EXPECT_FALSE(RunsTheLoop(changed(rows(1, 224)), isa));
+  EXPECT_FALSE(RunsTheLoop(changed(rows(8, 28)), isa));
+  EXPECT_TRUE(RunsTheLoop(changed(rows(9, 25)), isa));
+  for (const Feature& feature : kFeatures) {
+    const std::string name = feature.name;
+    const bool other = name == "Bias" || name == "BiasOfMinusInfinities" || name == "Slopes" || name == "Dropout" ||
+                       name == "OtherColumns";
+    EXPECT_EQ(RunsTheLoop(changed(feature.change), isa), !other) << name;
+  }
+  EXPECT_FALSE(RunsTheLoop(changed([](ForwardCase* c) { c->dtype = DType::kF16; }), isa));
+}
+
+TEST(ForwardPackedTiles, TheTileUnitComputesGroupsOf225RowsOrMoreInTheLoop) {
+  for (const Isa isa : IsaLevels()) {
+    SCOPED_TRACE(IsaName(isa));
+    if (isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated")) {
+      ExpectTheLoopForGroupsOf225RowsOrMore(isa);
+    } else {
+      EXPECT_FALSE(RunsTheLoop(Usual(), isa));
+    }
+  }
+}
+
+TEST(ForwardPackedTiles, AgreeWithTheReferenceAtTheFewestRows) {
+  for (const auto& [heads, sq] : {std::pair{8, 28}, {1, 224}, {1, 225}, {9, 25}}) {
+    ForwardCase c = Usual();
+    c.heads = heads;
+    c.lengths = EqualLengths(1, sq, 101);
+    c.mask.mode = 3;
+    EXPECT_TRUE(RunsLikeTheReference(c)) << heads << " heads of " << sq << " rows";
   }
 }
 
