@@ -120,7 +120,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
   const auto choose = [&](int64_t rows) { return CountedRows(problem, machine, rows); };
   // Q and O of the tile take at most a quarter of L2, so that both stay there together with the key block.
   const int64_t cached_rows = machine.l2_bytes / 4 / std::max<int64_t>(RowBytes(problem), 1);
-  const int64_t most_rows = whole_strips(std::min(FullBlockQ(machine.isa) + strip - 1, cached_rows));
+  const int64_t most_rows = whole_strips(std::min(FullBlockQ(problem.packs_tiles) + strip - 1, cached_rows));
 
   RowChoice best = choose(most_rows);
   // With eight tiles per worker or more, little time is lost at the end of a run, whatever block_q is.
@@ -131,7 +131,8 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
       return PredictedUse(choice.count, pairs, HeaviestTile(problem, choice.block_q, strip), machine.workers);
     };
     double best_use = use(best);
-    for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4}) {
+    for (const int64_t rows : {most_rows * 3 / 4, most_rows / 2, most_rows / 4, most_rows / 8}) {
+      if (rows < most_rows / (problem.packs_tiles ? 8 : 4)) break;
       const RowChoice choice = choose(whole_strips(rows));
       if (pairs < min_tile_pairs * static_cast<double>(choice.count.tiles)) break;
       if (const double choice_use = use(choice); choice_use > best_use) {
@@ -149,7 +150,7 @@ RowChoice ChooseBlockQ(const AttentionProblem& problem, const Machine& machine) 
 TileShape ChooseTileShape(const AttentionProblem& problem, const Machine& machine) {
   const RowChoice choice = ChooseBlockQ(problem, machine);
   // No level's strip has more than kMaxStripRows rows, so block_q <= kMaxBlockQ.
-  assert(choice.block_q < FullBlockQ(machine.isa) + machine.strip_rows);
+  assert(choice.block_q < FullBlockQ(problem.packs_tiles) + machine.strip_rows);
   TileShape shape{.block_q = choice.block_q, .block_k = ChooseBlockK(problem, machine), .reason = {}};
 
   std::array<char, 160> reason{};

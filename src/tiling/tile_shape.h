@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "core/amx_emulated.h"
 #include "tiling/problem.h"
 
 namespace fa::tiling {
@@ -13,13 +12,12 @@ namespace fa::tiling {
 /// reading the block into L2 hardly takes time. More rows would only take more memory. In a backward, K, V, dK and dV
 /// of a column are read from L2 once per tile. dK and dV are summed over all rows of the tile before they are stored.
 inline constexpr int64_t kFullBlockQ = 128;
-/// Such rows at a level with a tile unit. Its loop runs from strip to strip, and has to start and to end once per tile.
-/// Heads that L2 does not hold are read once per eight strips. In a backward, sums of dK and dV over 256 rows reach
-/// more of the unit's rate than over 128.
+/// Such rows with the tile unit. A forward whose keys are packed as tiles runs from strip to strip, and has to start
+/// and to end once per tile. Heads that L2 does not hold are read once per eight strips. In a backward, sums of dK and
+/// dV over 256 rows reach more of the unit's rate than over 128.
 inline constexpr int64_t kFullBlockQOfTiles = 256;
-[[nodiscard]] constexpr int64_t FullBlockQ(Isa isa) {
-  return isa == Isa::kAvx512Amx || isa == core::kAmxEmulated ? kFullBlockQOfTiles : kFullBlockQ;
-}
+/// @param tiles  whether kernels of the tile unit compute the call
+[[nodiscard]] constexpr int64_t FullBlockQ(bool tiles) { return tiles ? kFullBlockQOfTiles : kFullBlockQ; }
 /// Rows of the widest strip of any level, and rows of the largest tile (ForwardPlan, BackwardPlan).
 inline constexpr int64_t kMaxStripRows = 48;
 inline constexpr int64_t kMaxBlockQ = kFullBlockQOfTiles + kMaxStripRows - 1;
