@@ -101,9 +101,8 @@ TEST_P(DecodeBits, DoNotDependOnTheBatch) {
   ExpectSameBitsAlone(c, GetParam());
 }
 
-// Returns whether FlashAttention multiplies pairs of bf16 where decode multiplies f32. With a tile unit, FlashAttention
-// of bf16 does so, and sums over other blocks of keys. On aarch64 it does so for more than four rows, because the
-// kernels for few rows take up to four.
+// Returns whether FlashAttention multiplies pairs of bf16 but decode multiplies f32. This is so at levels with a tile
+// unit. On aarch64 it is so for more than four rows, because kernels for few rows take at most four.
 bool MultipliesPairs(Isa isa, int64_t rows) {
   return isa == Isa::kAvx512Amx || isa == ParseIsa("amx_emulated") || (isa == Isa::kNeonBf16 && rows > 4);
 }
