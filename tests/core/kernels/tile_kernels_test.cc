@@ -121,10 +121,11 @@ TEST_P(TileKernels, TheBitsOfALaneDoNotDependOnTheWidth) {
   }
 }
 
-/// Strips of attend_tiles with their keys. Keys past `keys`, and some keys of strip 1, are masked.
+/// Strips of attend_tiles with their keys. Keys past `keys`, and some keys of strip 1, are masked. Strip 2 has
+/// no keys.
 class Attended {
  public:
-  static constexpr int64_t kStrips = 3, kKeys = 32;
+  static constexpr int64_t kStrips = 4, kKeys = 32, kEmpty = 2;
   Attended(int64_t keys, int64_t d, int64_t dv, bool whole_sums, float scale = 1)
       : keys_(keys),
         d_(d),
@@ -160,7 +161,7 @@ class Attended {
       const auto row = [&](int64_t r) { return lanes.data() + r * 32; };
       strips[static_cast<size_t>(i)] = {.panel = panels_[static_cast<size_t>(i)].data(),
                                         .begin = Begin(i),
-                                        .end = chunks,
+                                        .end = i == kEmpty ? Begin(i) : chunks,
                                         .plain_begin = i == 1 ? chunks : Begin(i),
                                         .plain_end = keys_ / kKeys,
                                         .o = states_[static_cast<size_t>(i)].data(),
@@ -200,6 +201,11 @@ class Attended {
     for (int64_t i = 0; i < kStrips; ++i) {
       const Matrix &lanes = lanes_[static_cast<size_t>(i)], &o = states_[static_cast<size_t>(i)];
       for (int64_t lane = 0; lane < 32; ++lane) {
+        if (i == kEmpty) {
+          ASSERT_EQ(lanes.at(0, lane), kMaskedScore);
+          ASSERT_EQ(lanes.at(1, lane), 0);
+          continue;
+        }
         std::vector<double> s(static_cast<size_t>(keys_), -INFINITY);
         double most = -INFINITY, first = -INFINITY, magnitude = 0;
         int64_t first_chunk = -1;
