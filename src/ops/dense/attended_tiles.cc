@@ -20,6 +20,8 @@ constexpr int64_t kAttendedLanes = 32;
 // The probabilities of a row are relative to a score of its own, so its sum is at least 1 up to rounding. A larger sum
 // than this says that the reference is a bad one; f32 could hold much more.
 constexpr float kMostSum = 0x1p64f, kLeastSum = 0x1p-1f;
+// A sink weighs e^(sink - reference). So far above the reference, its reciprocal is still a normal number.
+constexpr float kMostAboveReference = 80;
 
 // K and V of larger heads do not stay in the 2 MiB of L2 of the cores with a tile unit. On an Emerald Rapids, groups of
 // eight strips and blocks of eight chunks were the fastest of those that were tried for such heads, and single strips
@@ -127,6 +129,11 @@ bool AttendedTiles::IsFinite(const RunningStrip& strip, int64_t lane) const {
   return true;
 }
 
+bool AttendedTiles::SinkIsFarAbove(const RunningStrip& strip, int64_t lane) const {
+  const float unit = strips_.score_tile().passes().scale().unit;
+  return rows_.sink != nullptr && rows_.sink[strip.lanes.head[lane]] - strip.row_max[lane] * unit > kMostAboveReference;
+}
+
 /// Sets good_lanes of a strip that the loop has computed. Returns whether all lanes in use are good.
 bool AttendedTiles::FindGoodLanes(RunningStrip& strip) const {
   const bool finite = kernels_.all_finite(strip.state, DType::kF32, problem_.dv * kAttendedLanes);
@@ -135,7 +142,8 @@ bool AttendedTiles::FindGoodLanes(RunningStrip& strip) const {
   for (int64_t lane = 0; lane < strip.lanes.count; ++lane) {
     const float sum = strip.row_sum[lane];
     const bool empty = strip.row_max[lane] == kMaskedScore && sum == 0;
-    const bool good = (empty || (sum >= kLeastSum && sum <= kMostSum)) && (finite || IsFinite(strip, lane));
+    const bool good = empty || (sum >= kLeastSum && sum <= kMostSum && (finite || IsFinite(strip, lane)) &&
+                                !SinkIsFarAbove(strip, lane));
     strip.good_lanes |= uint32_t{good} << lane;
     all = all && good;
   }

@@ -26,9 +26,9 @@ class AttendedTiles {
   /// Visits all keys of strips that ForwardStrips has opened. Their row_max are references, not maxima.
   void Visit(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
   /// Opens those strips again that have a row for which the loop may not do. Either its reference was a bad one, so
-  /// that a sum or an output left the range of f32, or the strip visits an element of V that is not finite. What the
-  /// loop has computed is kept in scratch. The strips are to visit their keys with the other kernels, without masked
-  /// pairs.
+  /// that a sum, an output or a sink's weight left the range of f32, or the strip visits an element of V that is not
+  /// finite. What the loop has computed is kept in scratch. The strips are to visit their keys with the other kernels,
+  /// without masked pairs.
   /// @return whether there is such a strip
   [[nodiscard]] bool Reopen(const KeyTiles& keys, const TileScratch& scratch, ForwardStrips::Strips& strips) const;
   /// Gives rows of the strips that visited their keys anew what the loop has computed, where it does. That depends on
@@ -39,6 +39,7 @@ class AttendedTiles {
   [[nodiscard]] tiling::Interval Chunks(const RunningStrip& strip) const;
   [[nodiscard]] bool MeetsReplaced(const KeyTiles& keys, const RunningStrip& strip) const;
   [[nodiscard]] bool IsFinite(const RunningStrip& strip, int64_t lane) const;
+  [[nodiscard]] bool SinkIsFarAbove(const RunningStrip& strip, int64_t lane) const;
   [[nodiscard]] bool FindGoodLanes(RunningStrip& strip) const;
   [[nodiscard]] float* KeptLanes(const TileScratch& scratch, int64_t strip) const;
 

@@ -1,4 +1,4 @@
-// One tile of the forward: some 128 query rows against the key blocks they must visit, in transposed form.
+// One tile of the forward: some query rows (FullBlockQ) against the key blocks they must visit, in transposed form.
 //
 //   for each key block:  for each strip of queries (along the vector lanes):
 //     S^T[key][q]  = K (broadcast, natural rows) x Q^T panel           2 d flops per pair
@@ -6,6 +6,9 @@
 //     P^T = 2^(S^T - max), row sums, alpha                              online softmax, in registers
 //     O^T[c][q]    = alpha O^T + V^T (broadcast, natural rows) x P^T    2 dv flops per pair
 //   O = O^T / sum, transposed once per tile; if the state is by rows (docs/kernels.md), no transposition is needed.
+//
+// Tiles whose keys are packed for the tile unit run all of this in one loop of the kernels (AttendedTiles). Rows for
+// which it may not do are then computed as above.
 //
 // Memory: K and V are read once per tile from memory, and from L2 by the strips after the first. S^T and P^T never
 // leave the cache. Q is read once, and O is written once. A block's keys are clipped, in steps of 8, to the interval

@@ -171,6 +171,11 @@ void ExpectTheLoopForGroupsOf225RowsOrMore(Isa isa) {
   EXPECT_FALSE(RunsTheLoop(changed(rows(1, 224)), isa));
   EXPECT_FALSE(RunsTheLoop(changed(rows(8, 28)), isa));
   EXPECT_TRUE(RunsTheLoop(changed(rows(9, 25)), isa));
+  EXPECT_FALSE(RunsTheLoop(changed([](ForwardCase* c) {  // few rows, so their keys are cut into parts
+                             c->heads = 60;
+                             c->lengths = EqualLengths(1, 4, 3000);
+                           }),
+                           isa));
   for (const Feature& feature : kFeatures) {
     const std::string name = feature.name;
     const bool other = name == "Bias" || name == "BiasOfMinusInfinities" || name == "Slopes" || name == "Dropout" ||
@@ -210,7 +215,7 @@ reference::Problem WithRisingScores(const ForwardCase& c, double step) {
   for (int64_t n = 0; n < c.heads; ++n) {
     for (int64_t i = 0; i < c.lengths.sq[0]; ++i) {
       const bool rises = n == 1 && i >= 3 && i <= 5;
-      values.q[static_cast<size_t>(values.QueryRow(0, n, i, c.d))] = rises ? step : 0;
+      values.q[static_cast<size_t>(values.QueryRow(0, n, i, c.d))] = rises ? step : static_cast<double>(i % 5) / 64;
     }
   }
   return values;
@@ -275,6 +280,32 @@ TEST(ForwardPackedTiles, RowsThatDoNotSeeSuchAValueKeepTheirBitsWhateverTheThrea
         EXPECT_TRUE(SameBits(one, OutputsOf(spoiled, ContextOf(isa, threads)))) << IsaName(isa) << ' ' << threads;
         EXPECT_TRUE(SameBits(want, OutputsOf(clean, ContextOf(isa, threads)))) << IsaName(isa) << ' ' << threads;
       }
+    }
+  }
+}
+
+// Scores are 0 for the first 32 keys, which give the reference, and 40 for the 69 others. The sink is 100, so the
+// output is 69 e^-60.
+TEST(ForwardPackedTiles, ASinkFarAboveTheReferenceLeavesTheOutputItsDigits) {
+  ForwardCase c = Usual();
+  c.sink = true;
+  reference::Problem values = MakeReferenceProblem(c);
+  for (int64_t j = 0; j < 101; ++j) {
+    for (int64_t x = 0; x < c.d; ++x) {
+      values.k[static_cast<size_t>(values.KeyRow(0, 0, j, c.d) + x)] = x == 0 && j >= 32 ? 1 : 0;
+    }
+  }
+  for (int64_t n = 0; n < c.heads; ++n) {
+    values.sink[static_cast<size_t>(n)] = 100;
+    for (int64_t i = 0; i < 35; ++i) values.q[static_cast<size_t>(values.QueryRow(0, n, i, c.d))] = 320;
+  }
+  std::fill(values.v.begin(), values.v.end(), 1);
+  const ForwardProblem problem(c, values);
+  const double want = 69 * std::exp(-60);
+  for (const Isa isa : IsaLevels()) {
+    // The f32 exponent has an error of 2^-18 here, and the output is rounded to bf16.
+    for (const double got : OutputsOf(problem, ContextOf(isa)).out) {
+      ASSERT_NEAR(got, want, 0x1p-7 * want) << IsaName(isa);
     }
   }
 }
