@@ -32,6 +32,23 @@ double CompressedNumber(DType format, uint8_t code) {
   }
 }
 
+uint8_t NearestCode(DType format, float number) {
+  if (std::isnan(number)) return format == DType::kI8 ? 0 : std::signbit(number) ? 0xFF : 0x7F;
+  uint8_t best = 0;
+  double error = std::numeric_limits<double>::infinity();
+  for (int code = 0; code < 256; ++code) {
+    const double value = CompressedNumber(format, static_cast<uint8_t>(code));
+    if (std::isnan(value) || (format == DType::kF8E4M3 && std::signbit(value) != std::signbit(number))) continue;
+    // An infinity counts as a number beyond all codes, because its distance to each of them would be the same.
+    const double now = std::isinf(number) ? std::abs(std::copysign(1e9, number) - value) : std::abs(number - value);
+    if (now < error || (now == error && code % 2 == 0)) {
+      best = static_cast<uint8_t>(code);
+      error = now;
+    }
+  }
+  return best;
+}
+
 void StoreCode(DType format, std::byte* row, int64_t column, uint8_t code) {
   if (format != DType::kI4x8) {
     row[column] = std::byte{code};

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
 # Argument names: {the library's name: torch_npu's name}.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
 _FUSED_NAMES |= {"deq_scale1": "dequant_scale1", "deq_scale2": "dequant_scale2"}
+_FUSED_NAMES |= {"k_scale": "key_antiquant_scale", "v_scale": "value_antiquant_scale"}
+_FUSED_NAMES |= {"k_offset": "key_antiquant_offset", "v_offset": "value_antiquant_offset"}
 _INCRE_NAMES = _FUSED_NAMES | {"scale": "scale_value", "lengths_kv": "actual_seq_lengths"}
 _FUSED_V2_NAMES = _FUSED_NAMES | {
     "heads": "num_query_heads",
@@ -21,6 +25,10 @@ _FUSED_V2_NAMES = _FUSED_NAMES | {
     "cu_kv": "actual_seq_kvlen",
     "antiquant_scale": "dequant_scale_key",
     "antiquant_offset": "dequant_offset_key",
+    "k_scale": "dequant_scale_key",
+    "v_scale": "dequant_scale_value",
+    "k_offset": "dequant_offset_key",
+    "v_offset": "dequant_offset_value",
     "quant_scale2": "quant_scale_out",
     "quant_offset2": "quant_offset_out",
     "sink": "learnable_sink",
@@ -67,14 +75,14 @@ def npu_incre_flash_attention(
 
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
-        key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages [blocks,block size,Nkv·D] or
-            [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit num_key_value_heads and block_size in
+        key, value: [B,Nkv,S,D], type of query, int8, or int32 with eight numbers of 4 bits per element, [B,Nkv,S,D/8].
+            With block_table they are pages [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit num_key_value_heads and block_size in
             this order are [blocks,block size,Nkv,D].
         atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S].
         pse_shift: [B|1,N,1,S].
         actual_seq_lengths: how many keys of each batch element are in use; one entry holds for all. block_table needs
             it.
-        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values: [2], or per column.
+        antiquant_scale, antiquant_offset: scales and offsets of int8 and int32 keys and values: [2], or per column.
         quant_scale2, quant_offset2: scales and offsets of an int8 output.
         dequant_scale1, quant_scale1, dequant_scale2: scales that int8 queries need, one element each.
             `npu_prompt_flash_attention` calls them deq_scale1, quant_scale1 and deq_scale2.
@@ -92,33 +100,105 @@ def npu_incre_flash_attention(
     return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales))[0]
 
 
-def _antiquant(
-    key: Tensor | None, value: Tensor | None, key_mode: int, value_mode: int, names: tuple[str, ...]
-) -> tuple[Tensor | None, bool]:
-    """Returns one tensor with the scales (or offsets) of keys and values, and whether there is one per key.
+def _separate_scales(
+    key_scales: tuple[Tensor | None, Tensor | None],
+    value_scales: tuple[Tensor | None, Tensor | None],
+    modes: tuple[int, int],
+    heads_kv: int,
+    paged: bool,
+    names: _ScaleNames,
+) -> dict[str, Tensor | bool | None]:
+    """Returns the members of an `Inference` that hold separate scales and offsets of keys and values.
 
     Args:
-        names: the names of key, value, key_mode, value_mode in errors.
+        key_scales, value_scales: a scale and an offset each.
+        heads_kv: number of key heads.
     """
-    for name, mode in ((names[2], key_mode), (names[3], value_mode)):
-        if mode not in (0, 1):
-            raise ValueError(f"invalid argument: {name}={mode}, want 0 (per column) or 1 (per token)")
-    if key_mode != value_mode:
-        raise ValueError(f"invalid argument: {names[3]}={value_mode}, want {key_mode} ({names[2]})")
-    if key is None and value is None:
-        return None, False
-    for name, given in zip(names, (key, value), strict=False):
-        if given is None:
-            raise ValueError(f"invalid argument: {name}: missing, want both or none")
+    for name, mode in zip(names.modes, modes, strict=True):
+        if mode not in _MODES:
+            raise ValueError(f"invalid argument: {name}={mode}, want one of {', '.join(map(str, _MODES))}")
+        if paged is not (mode in _PAGED_MODES) and mode not in (0, 1, 2):
+            want = "0, 1, 2, 4 or 5 with pages" if paged else "0 to 3 without pages"
+            raise ValueError(f"invalid argument: {name}={mode}, want {want}")
+    if modes[0] != modes[1] and (modes != (0, 1) or paged):
+        raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, want {modes[0]} ({names.modes[0]})")
+    pairs = tuple(zip(key_scales, value_scales, strict=True))
+    for (own, other), pair in zip(zip(names.key, names.value, strict=True), pairs, strict=True):
+        if (pair[0] is None) != (pair[1] is None):
+            raise ValueError(f"invalid argument: {own if pair[0] is None else other}: missing, want both or none")
+    for (scale, offset), name in ((key_scales, names.key), (value_scales, names.value)):
+        if scale is None and offset is not None:
+            raise ValueError(f"invalid argument: {name[0]}: missing, want it with {name[1]}")
+        if offset is not None and offset.shape != scale.shape:
+            want = f"want {list(scale.shape)} ({name[0]})"
+            raise ValueError(f"invalid argument: {name[1]}.shape={list(offset.shape)}, {want}")
+    if key_scales[0] is None:
+        return {}
+    if modes == (1, 1):  # one per token is read by sequence in this form, also with pages
+        stacked = [None if pair[0] is None else _stacked(pair, name) for pair, name in zip(pairs, names.pairs, strict=True)]
+        return {"antiquant_scale": stacked[0], "antiquant_offset": stacked[1], "antiquant_per_token": True}
+    own = {}
+    for side, scales, mode, name in (("k", key_scales, modes[0], names.key), ("v", value_scales, modes[1], names.value)):
+        for part, scale, called in zip(("scale", "offset"), scales, name, strict=True):
+            own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, heads_kv, called)
+    return own
+
+
+class _ScaleNames(NamedTuple):
+    """Names in errors: (scale, offset) of keys and of values, and their modes."""
+
+    key: tuple[str, str]
+    value: tuple[str, str]
+    modes: tuple[str, str]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return tuple(zip(self.key, self.value, strict=True))
+
+
+_SEPARATE = _ScaleNames(
+    ("key_antiquant_scale", "key_antiquant_offset"),
+    ("value_antiquant_scale", "value_antiquant_offset"),
+    ("key_antiquant_mode", "value_antiquant_mode"),
+)
+_SEPARATE_V2 = _ScaleNames(
+    ("dequant_scale_key", "dequant_offset_key"),
+    ("dequant_scale_value", "dequant_offset_value"),
+    ("key_quant_mode", "value_quant_mode"),
+)
+
+# For each mode, the dimensions of a scale. A scale gets the others as dimensions of 1.
+_MODES = {0: "[1] or columns", 1: "[B, S]", 2: "[Nkv]", 3: "[B, Nkv, S]", 4: "[blocks, rows]", 5: "[blocks, Nkv, rows]"}
+_PAGED_MODES = (4, 5)
+
+
+def _of_mode(scale: Tensor, mode: int, heads_kv: int, name: str) -> Tensor:
+    """Returns a scale in the shape that fa.decode_attention takes: [B, Nkv, S, groups], or with pages [blocks, Nkv,
+    rows, groups]."""
+    shape = list(scale.shape)
+    if mode == 0:
+        if scale.numel() == 1:
+            return scale.reshape(1, 1, 1, 1)
+        if scale.numel() % heads_kv == 0 and shape[-1] * heads_kv in (scale.numel(), scale.numel() * heads_kv):
+            return scale.reshape(1, heads_kv, 1, -1)
+    elif mode == 2:
+        if scale.numel() == heads_kv and shape[-1] == heads_kv:
+            return scale.reshape(1, heads_kv, 1, 1)
+    else:
+        dimensions = 2 if mode in (1, 4) else 3
+        if len(shape) == dimensions + 1 and shape[0] == 1:
+            scale = scale[0]
+        if scale.dim() == dimensions:
+            return (scale[:, None] if dimensions == 2 else scale)[..., None]
+    raise ValueError(f"invalid argument: {name}.shape={shape}, want {_MODES[mode]} (mode {mode})")
+
+
+def _stacked(pair: tuple[Tensor, Tensor], names: tuple[str, str]) -> Tensor:
+    """Returns scales per token, of keys and of values, as one tensor [2, B, S]."""
+    key, value = (t[0] if t.dim() == 3 and t.shape[0] == 1 else t for t in pair)
     if key.shape != value.shape:
         raise ValueError(f"invalid argument: {names[1]}.shape={list(value.shape)}, want {list(key.shape)} ({names[0]})")
-    if key_mode == 1:
-        if key.dim() == 3 and key.shape[0] == 1:
-            key, value = key[0], value[0]
-        return torch.stack([key, value]), True
-    if key.numel() == 1:
-        key, value = key.reshape(()), value.reshape(())
-    return torch.stack([key, value]), False
+    return torch.stack([key, value])
 
 
 @checked
@@ -170,7 +250,8 @@ def npu_fused_infer_attention_score(
     Args:
         query: [B,N,Sq,D] in input_layout "BSH", "BSND", "BNSD", "BNSD_BSND" or "TND"; float32, bfloat16, float16, int8.
             int8 needs dequant_scale1, quant_scale1 and dequant_scale2, as in `npu_prompt_flash_attention`.
-        key, value: [B,Nkv,S,D], type of query or int8. With block_table they are pages, which are read in place:
+        key, value: [B,Nkv,S,D], type of query, int8, float8_e4m3fn, or int32 with eight numbers of 4 bits per element,
+            [B,Nkv,S,D/8]. With block_table they are pages, which are read in place:
             [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit
             num_key_value_heads and block_size in this order are [blocks,block size,Nkv,D].
         atten_mask: as in `npu_prompt_flash_attention`. For single queries it is [B,S], [B,1,S] or [B,1,1,S]. For TND it
@@ -181,8 +262,10 @@ def npu_fused_infer_attention_score(
             keeps its band, and mode 0 has no band.
         actual_seq_lengths, actual_seq_lengths_kv: how many rows of each batch element are in use; one entry holds for
             all. For TND they are inclusive prefix sums, except for keys in pages, which have lengths.
-        antiquant_scale, antiquant_offset: scales and offsets of int8 keys and values. key_antiquant_scale, ... give
-            them separately. Mode 0 is per tensor or column, mode 1 per token.
+        antiquant_scale, antiquant_offset: scales and offsets of these keys and values. Mode 0 is per tensor or column,
+            mode 1 per token. key_antiquant_scale, ... give them separately. They have more modes: 2 per head [Nkv], 3
+            per token and head [B,Nkv,S], and with block_table 4 per row [blocks,block size] and 5 per row and head
+            [blocks,Nkv,block size]. Both modes are equal, or 0 for key and 1 for value without block_table.
         query_rope, key_rope: second parts of queries and keys, in the form of query and key, also in pages. Scores are
             then Q K^T + Qr Kr^T. Keys are read in place.
         query_padding_size, kv_padding_size, key_shared_prefix, value_shared_prefix, actual_shared_prefix_len,
@@ -205,17 +288,15 @@ def npu_fused_infer_attention_score(
     refuse_given("split heads are no int8", key_rope_antiquant_scale=key_rope_antiquant_scale)
     if antiquant_mode not in (0, 1):
         raise ValueError(f"invalid argument: antiquant_mode={antiquant_mode}, want 0 (per column) or 1 (per token)")
-    per_token = antiquant_mode == 1
-    if key_antiquant_scale is not None or value_antiquant_scale is not None:
+    own = {"antiquant_per_token": antiquant_mode == 1}
+    own |= {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    keys, values = (key_antiquant_scale, key_antiquant_offset), (value_antiquant_scale, value_antiquant_offset)
+    if any(t is not None for t in (*keys, *values)):
         refuse_given("keys have key_antiquant_scale", antiquant_scale=antiquant_scale)
         modes = key_antiquant_mode, value_antiquant_mode
-        names = "key_antiquant_{}", "value_antiquant_{}", "key_antiquant_mode", "value_antiquant_mode"
-        scales = tuple(name.format("scale") for name in names)
-        antiquant_scale, per_token = _antiquant(key_antiquant_scale, value_antiquant_scale, *modes, scales)
-        offsets = tuple(name.format("offset") for name in names)
-        antiquant_offset, _ = _antiquant(key_antiquant_offset, value_antiquant_offset, *modes, offsets)
+        heads, paged = num_key_value_heads or num_heads, block_table is not None
+        own |= _separate_scales(keys, values, modes, heads, paged, _SEPARATE)
     scales = dequant_scale1, quant_scale1, dequant_scale2
-    own = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset, "antiquant_per_token": per_token}
     return attend(Inference.of(locals(), _FUSED_NAMES, product_scales=scales, **own))
 
 
@@ -271,8 +352,8 @@ def npu_fused_infer_attention_score_v2(
 
     Args:
         learnable_sink: [N], the score of a virtual key whose value is 0.
-        dequant_scale_key, dequant_offset_key, ...: separate scales and offsets of int8 keys and of int8 values.
-        key_quant_mode, value_quant_mode: 0 per tensor or column, 1 per token.
+        dequant_scale_key, dequant_offset_key, ...: separate scales and offsets of keys and of values.
+        key_quant_mode, value_quant_mode: as key_antiquant_mode and value_antiquant_mode.
         quant_scale_out, quant_offset_out: scales and offsets of an int8 output.
         dequant_scale_query, dequant_scale_key_rope, query_quant_mode and every ..._dtype: refused.
     """
@@ -293,13 +374,10 @@ def npu_fused_infer_attention_score_v2(
         dequant_scale_key_rope_dtype=dequant_scale_key_rope_dtype,
         out_dtype=out_dtype,
     )
+    keys, values = (dequant_scale_key, dequant_offset_key), (dequant_scale_value, dequant_offset_value)
     modes = key_quant_mode, value_quant_mode
-    mode_names = ("key_quant_mode", "value_quant_mode")
-    scale_names = ("dequant_scale_key", "dequant_scale_value", *mode_names)
-    offset_names = ("dequant_offset_key", "dequant_offset_value", *mode_names)
-    antiquant_scale, per_token = _antiquant(dequant_scale_key, dequant_scale_value, *modes, scale_names)
-    antiquant_offset, _ = _antiquant(dequant_offset_key, dequant_offset_value, *modes, offset_names)
-    own = {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset, "antiquant_per_token": per_token}
+    heads, paged = num_key_value_heads or num_query_heads, block_table is not None
+    own = _separate_scales(keys, values, modes, heads, paged, _SEPARATE_V2)
     return attend(Inference.of(locals(), _FUSED_V2_NAMES, product_scales=(None, None, None), **own))
 
 
