@@ -199,7 +199,9 @@ def test_plans():
     flops = fa.plan("decode", q, keys, keys, dtype="bf16").flops
     for kind, plan in shown.items():
         assert plan.flops == flops
-        assert {None: "i8", "e4m3": "f8e4m3", "e5m2": "f8e5m2", "int4": "i4x8"}[kind] in str(plan)
+        own = {None: "i8", "e4m3": "f8e4m3", "e5m2": "f8e5m2", "int4": "i4x8"}[kind]
+        with pytest.raises(ValueError, match=rf"v_scale: missing \(k.dtype is {own}\)"):
+            fa.plan("decode", q, *[packed if kind == "int4" else keys] * 2, kv_dtype=kind, k_scale=(1, 1, 1, 1))
     for kind in FORMATS:
         (k, _), given = keys_of(kind), {name: torch.ones(shape) for name, shape in scales.items()}
         assert fa.plan("decode", torch.zeros(q).bfloat16(), k, k, **given).flops == flops

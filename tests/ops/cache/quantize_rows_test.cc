@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+constexpr float kNanRow = std::numeric_limits<float>::quiet_NaN(), kInfinite = std::numeric_limits<float>::infinity();
 constexpr DType kCodeTypes[] = {DType::kI8, DType::kF8E4M3};
 
 /// Writes numbers as one row with the scale 1, and returns their codes.
@@ -53,7 +53,7 @@ TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
     std::vector<float> numbers = codes;
     for (size_t i = 1; i < codes.size(); ++i) {
       const float middle = (codes[i - 1] + codes[i]) / 2;  // exact
-      numbers.insert(numbers.end(), {middle, std::nextafter(middle, kInf), std::nextafter(middle, -kInf)});
+      numbers.insert(numbers.end(), {middle, std::nextafter(middle, kInfinite), std::nextafter(middle, -kInfinite)});
     }
     const std::vector<uint8_t> got = CodesOf(format, numbers);
     for (size_t i = 0; i < numbers.size(); ++i) {
@@ -63,15 +63,15 @@ TEST(QuantizeRows, RoundsToTheNearestCodeAndTiesToEven) {
 }
 
 TEST(QuantizeRows, SaturatesAndReadsWhatIsNotFinite) {
-  const std::vector<float> numbers = {127.5F, 1e30F, kInf, -128.5F, -1e30F, -kInf, kNan, 1e-44F};
+  const std::vector<float> numbers = {127.5F, 1e30F, kInfinite, -128.5F, -1e30F, -kInfinite, kNanRow, 1e-44F};
   EXPECT_THAT(CodesOf(DType::kI8, numbers), ElementsAre(127, 127, 127, 128, 128, 128, 0, 0));
-  const std::vector<float> large = {449.0F, 464.0F, 1e30F, kInf, -500.0F, -kInf, kNan, 1e-44F};
+  const std::vector<float> large = {449.0F, 464.0F, 1e30F, kInfinite, -500.0F, -kInfinite, kNanRow, 1e-44F};
   EXPECT_THAT(CodesOf(DType::kF8E4M3, large), ElementsAre(0x7E, 0x7E, 0x7E, 0x7E, 0xFE, 0xFE, 0x7F, 0));
 }
 
 TEST(QuantizeRows, AScaleOfItsOwnIsTheLargestMagnitudeOverTheLargestCode) {
   // A usual row, zeros, one NaN, one infinity, and numbers so small that their scale is 0.
-  const std::vector<float> key = {-2.0F, 1.0F, 0.5F, 0, 0, 0, 1, kNan, 2, 1, -kInf, 2, 1e-44F, 0, -1e-44F};
+  const std::vector<float> key = {-2.0F, 1.0F, 0.5F, 0, 0, 0, 1, kNanRow, 2, 1, -kInfinite, 2, 1e-44F, 0, -1e-44F};
   const std::vector<int32_t> slots = {4, 3, 2, 1, 0};
   for (const DType format : kCodeTypes) {
     std::vector<uint8_t> codes(15, 99);
@@ -102,13 +102,13 @@ TEST(QuantizeRows, EveryFormTypeAndScaleOnAnyNumberOfThreads) {
         ScatterCase c;
         c.seed = static_cast<uint64_t>(++seed);
         c.form = form;
-        c.rows = 1500;
+        c.rows = 150;
         c.heads = 3;
         c.key_size = 64;
         c.value_size = 272;  // more than one piece of a head
         c.chunk = 16;
-        c.pages = 40;
-        c.page_rows = 37;
+        c.pages = 10;
+        c.page_rows = 17;
         c.any_strides = seed % 2 == 0;
         c.key_type = c.value_type = type;
         c.key_codes = codes;
@@ -175,7 +175,7 @@ TEST(QuantizeRows, NamesTheTensorThatDoesNotFit) {
   refused([](auto& c) { c.args.key_scale_cache.data = c.key.data(); }, "key_scale_cache: shares memory with key");
   refused([](auto& c) { c.slots[1] = 3; }, "slot_mapping[1]=3, want less than 3 (key_cache)");
   refused([&](auto& c) { give(c), c.args.key_scale.shape = {3}; }, "key_scale.shape=[3], want [1] or [2] (heads)");
-  for (const float bad : {0.0F, -1.0F, kInf, kNan}) {
+  for (const float bad : {0.0F, -1.0F, kInfinite, kNanRow}) {
     refused([&](auto& c) { give(c), c.given[1] = bad; }, "key_scale[1]=");
   }
 }
@@ -206,7 +206,7 @@ TEST(QuantizeRows, DecodeReadsThePagesAndTheirScales) {
     // NaN where nothing is written: the codes' scales, which decode must not read
     std::vector<uint8_t> codes[2] = {std::vector<uint8_t>(kPages * kPageRows * kHeads * kSize, 0x7F), {}};
     codes[1] = codes[0];
-    std::vector<float> scales[2] = {std::vector<float>(kPages * kHeads * kPageRows, kNan), {}};
+    std::vector<float> scales[2] = {std::vector<float>(kPages * kHeads * kPageRows, kNanRow), {}};
     scales[1] = scales[0];
     const Dims shape = {kPages, kHeads, kPageRows, kSize}, scale_shape = {kPages, kHeads, kPageRows, 1};
     ScatterRowsArgs write;

@@ -36,14 +36,11 @@ class GrowingCache(DynamicCache):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config=config)
-        for layer in self.layers:
-            self._adapt(layer)
+        self.layers = [self._adapted(layer) for layer in self.layers]
 
-    def _adapt(self, layer: Any) -> None:
+    def _adapted(self, layer: Any) -> Any:
         made = _growing(type(layer), _Growing)
-        if made is not None:
-            layer.__class__ = made
-            layer.held = {}
+        return layer if made is None else _of_class(made, layer, {"held": {}})
 
     @property
     def nbytes(self) -> int:
@@ -65,7 +62,7 @@ class CompressedCache(GrowingCache):
         dtype: "int8" or "e4m3".
 
     Raises:
-        ValueError: dtype is none of these, or the model has another attn_implementation. In the model's first step:
+        ValueError: dtype is none of these, or the model has another attn_implementation or caches latents. In the model's first step:
             keys are of another type than float32, bfloat16 or float16, or layers have caches of an unknown kind.
     """
 
@@ -75,16 +72,20 @@ class CompressedCache(GrowingCache):
         named = getattr(config, "_attn_implementation", None)
         if named not in (None, "fa"):
             raise ValueError(f'invalid argument: config: has attn_implementation="{named}", want "fa"')
+        rank = getattr(config.get_text_config(decoder=True), "kv_lora_rank", None)
+        if rank is not None:
+            why = "the model computes keys from what its cache holds"
+            raise ValueError(f"invalid argument: config: has kv_lora_rank={rank}, want none: {why}")
         self._codes = CODES[dtype]
         super().__init__(config)
 
-    def _adapt(self, layer: Any) -> None:
+    def _adapted(self, layer: Any) -> Any:
         made = _growing(type(layer), _Compressed)
         if made is not None:
-            layer.__class__ = made
-            layer.held, layer.codes = {}, self._codes
-        elif hasattr(layer, "keys"):
+            return _of_class(made, layer, {"held": {}, "codes": self._codes, "sizes": {}})
+        if hasattr(layer, "keys"):
             raise ValueError(f"invalid argument: config: has caches of {type(layer).__name__}, which hold no keys of 8 bits")
+        return layer
 
 
 def scale_of(keys: Tensor) -> Tensor | None:
@@ -153,7 +154,7 @@ class _Compressed(_Growing):
         if torch.is_grad_enabled() and new.requires_grad:
             raise ValueError(f"invalid argument: {name} require a gradient, and codes of 8 bits have none; want torch.no_grad()")
         batch, heads, rows, size = new.shape
-        self.sizes = getattr(self, "sizes", {}) | {name: size}
+        self.sizes[name] = size
         width = -(-size // _SCALE_BYTES) * _SCALE_BYTES + _SCALE_BYTES
         whole = self.with_room(name, getattr(self, name), (batch, heads, rows, width), torch.uint8)
         codes, scale = self._parts(whole[..., whole.shape[-2] - rows :, :], size)
@@ -211,6 +212,13 @@ def _growing(kind: type, rule: type) -> type | None:
     if getattr(kind, "update_indexer", None) is DynamicIndexedLayer.update_indexer:
         members["update_indexer"] = torch.compiler.disable(_Growing.update_indexer)
     return type(f"{rule.__name__.strip('_')}{kind.__name__}", (rule, kind), members)
+
+
+def _of_class(made: type, layer: Any, own: dict[str, Any]) -> Any:
+    """Returns a layer of class `made` with the members of `layer` and `own`."""
+    adapted = made.__new__(made)
+    adapted.__dict__.update(layer.__dict__, **own)
+    return adapted
 
 
 def _first_row(part: Tensor, held: Tensor | None) -> int | None:

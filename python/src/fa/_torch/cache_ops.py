@@ -73,6 +73,12 @@ def scatter_rows(
     """Computes `fa.scatter_rows` as an operator of PyTorch, so that torch.compile and torch.func.vmap work. There is no
     gradient.
 
+    Args:
+        key, value: [T, N, D] and [T, N, Dv].
+        slot_mapping: int32 or int64 [T], the place of each row.
+        key_cache, value_cache: caches in `form`, of the rows' types, int8 or float8_e4m3fn.
+        others: the arguments of `fa.scatter_rows`.
+
     Raises:
         ValueError: an argument is wrong, or requires a gradient while gradients are recorded.
         TypeError: an argument is no tensor.

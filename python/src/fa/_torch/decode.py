@@ -263,7 +263,8 @@ def _typed(name: str, tensors: list[Tensor], kv_dtype: str | None) -> list[Tenso
     """Returns keys or values whose types say what their bytes hold."""
     if kv_dtype is None or not all(isinstance(tensor, Tensor) for tensor in tensors):
         return tensors  # _check names what is no tensor
-    tensors, kind = _decode.readable(name, tensors, kv_dtype)
+    read, kind = _decode.readable(name, _one_or_all(tensors), kv_dtype)
+    tensors = read if isinstance(read, list) else [read]
     own = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}.get(kind)
     return tensors if own is None else [tensor.view(own) for tensor in tensors]
 
