@@ -167,6 +167,10 @@ _SEPARATE_V2 = _ScaleNames(
     ("key_quant_mode", "value_quant_mode"),
 )
 
+# The members of an Inference that hold scales of keys and values.
+_NO_SCALES = dict.fromkeys(("k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"))
+_NO_SCALES |= {"antiquant_per_token": False}
+
 # For each mode, the dimensions of a scale. A scale gets the others as dimensions of 1.
 _MODES = {0: "[1] or columns", 1: "[B, S]", 2: "[Nkv]", 3: "[B, Nkv, S]", 4: "[blocks, rows]", 5: "[blocks, Nkv, rows]"}
 _PAGED_MODES = (4, 5)
@@ -288,8 +292,8 @@ def npu_fused_infer_attention_score(
     refuse_given("split heads are no int8", key_rope_antiquant_scale=key_rope_antiquant_scale)
     if antiquant_mode not in (0, 1):
         raise ValueError(f"invalid argument: antiquant_mode={antiquant_mode}, want 0 (per column) or 1 (per token)")
-    own = {"antiquant_per_token": antiquant_mode == 1}
-    own |= {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    own = _NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    own["antiquant_per_token"] = antiquant_mode == 1
     keys, values = (key_antiquant_scale, key_antiquant_offset), (value_antiquant_scale, value_antiquant_offset)
     if any(t is not None for t in (*keys, *values)):
         refuse_given("keys have key_antiquant_scale", antiquant_scale=antiquant_scale)
@@ -377,7 +381,7 @@ def npu_fused_infer_attention_score_v2(
     keys, values = (dequant_scale_key, dequant_offset_key), (dequant_scale_value, dequant_offset_value)
     modes = key_quant_mode, value_quant_mode
     heads, paged = num_key_value_heads or num_query_heads, block_table is not None
-    own = _separate_scales(keys, values, modes, heads, paged, _SEPARATE_V2)
+    own = _NO_SCALES | _separate_scales(keys, values, modes, heads, paged, _SEPARATE_V2)
     return attend(Inference.of(locals(), _FUSED_V2_NAMES, product_scales=(None, None, None), **own))
 
 
