@@ -36,7 +36,7 @@ struct BoundScatter {
   ops::BoundPages key, value;
   std::optional<ops::RowQuantizer> key_quantizer, value_quantizer;
   bool has_value = false;
-  DType dtype = DType::kF32;  ///< of key
+  DType dtype = DType::kF32;  ///< type of key
   CacheForm form = CacheForm::kBnBsND;
   std::vector<ops::PlannedTensor> planned;
 
@@ -107,7 +107,7 @@ Result<BoundScatter> BindScatter(const ScatterRowsArgs& args, const ScatterRowsO
 
 ops::IndexTensor Indices(const TensorView& tensor) { return {tensor.data, tensor.dtype, tensor.shape, tensor.stride}; }
 
-/// Returns the number of places of a cache. All sizes below 2^60 are exact.
+/// Returns the number of places of a cache. The number is exact for all sizes below 2^60.
 int64_t PlacesOf(const ops::BoundPages& cache) {
   int64_t places = 0;
   return __builtin_mul_overflow(cache.pages, cache.page_rows, &places) ? INT64_MAX : places;
