@@ -61,11 +61,11 @@ def scatter_rows(
 ) -> tuple[Any, Any]:
     """Writes rows of keys and values into paged caches, in place. Every place is checked before anything is written.
 
-    Rows of floats are quantised into a cache of int8 or float8_e4m3fn. An element becomes the code nearest to x / scale,
-    ties to even, saturated. Such a cache has a given scale, or a scale of its own per place and head, which is written:
-    the largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN and codes
-    of 0. `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form "BnNBsD",
-    and row s of element b has the place b * S + s.
+    Rows of floats are quantised into a cache of int8 or float8_e4m3fn. An element becomes the code nearest to
+    x / scale, ties to even, saturated. Such a cache has a given scale, or a scale of its own per place and head, which
+    is written: the largest |x| / 127 (int8) or / 448 (e4m3). A head with a number that is not finite gets the scale NaN
+    and codes of 0. `decode_attention` reads these codes and scales. A cache [B, Nkv, S, D] without pages has the form
+    "BnNBsD", and row s of element b has the place b * S + s.
 
     Args:
         key, value: [T, N, D] and [T, N, Dv], of any type of real numbers; value may be None.
@@ -75,8 +75,8 @@ def scatter_rows(
         source_rows: int32 or int64 [T]; slot_mapping[t] is the place of row source_rows[t] of key and value. None means
             that row t goes to slot_mapping[t].
         key_scale, value_scale: given scales, float32 [1] or [N], positive and finite.
-        key_scale_cache, value_scale_cache: float32 [pages, N, page size, 1] in every form and in any strides: the scales
-            of places. Each cache of 8 bits needs these or given scales.
+        key_scale_cache, value_scale_cache: float32 [pages, N, page size, 1] in every form and in any strides: the
+            scales of places. Each cache of 8 bits needs these or given scales.
         kv_dtype: "e4m3" says that caches of uint8 hold such floats.
         form: "BnBsND" for [pages, page size, N, D], "BnNBsD" for [pages, N, page size, D], or "NZ" for [pages, N,
             D / L, page size, L] or [pages, N * D / L, page size, L].

@@ -67,8 +67,8 @@ def plan(op: str, *arrays: Any, dtype: str = "f32", **keywords: Any) -> PlanDesc
         arrays, keywords: the arguments of the operator's function. A tuple may give the shape in place of an array: (1,
             8, 512, 64) for q [B, N, Sq, D]. For a backward, the results of the forward and d_out may be left out.
         dtype: the type of arrays given as shapes: "f32", "bf16" or "f16", or "float32" and so on; for a prompt also
-            "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys of a decode are int8
-            if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with "int4".
+            "i8". Statistics, scales and sinks are float32, masks bool, lists and tables int32. Keys of a decode are
+            int8 if there is a k_scale or an antiquant_scale, uint8 with kv_dtype "e4m3" or "e5m2", and int32 with "int4".
             Caches of a scatter with scales are int8, or uint8 with kv_dtype "e4m3".
 
     Raises:

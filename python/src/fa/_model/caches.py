@@ -1,8 +1,8 @@
 """Caches of transformers whose layers write new keys and values in place.
 
-A layer keeps its keys in the front rows of a larger tensor and returns views. `keys` and `values` are such views too, so
-the other methods of transformers' layers, which cut, select and repeat them, keep their meaning. A layer whose tensors
-were replaced by such a method copies them into a tensor with room at its next update.
+A layer keeps its keys in the front rows of a larger tensor and returns views. `keys` and `values` are such views too.
+So the other methods of transformers' layers, which cut, select and repeat them, keep their meaning. A layer whose
+tensors were replaced by such a method copies them into a tensor with room at its next update.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ class CompressedCache(GrowingCache):
         model.generate(**inputs, past_key_values=fa.transformers.CompressedCache(model.config, dtype="int8"))
 
     A scale is the largest magnitude of a token's head, divided by 127 or 448. Attention reads the codes where they lie,
-    in prompts too. So the model needs attn_implementation="fa"; it has no gradients of keys and values. When a tensor is
-    full, it grows by a quarter. `keys` and `values` of a layer are rows of bytes: the codes of a head, then its scale.
+    in prompts too. So the model needs attn_implementation="fa"; it has no gradients of keys and values. When a tensor
+    is full, it grows by a quarter. `keys` and `values` of a layer are rows of bytes: the codes of a head, then its
+    scale.
 
     Args:
         config: the configuration of the model.
         dtype: "int8" or "e4m3".
 
     Raises:
-        ValueError: dtype is none of these, or the model has another attn_implementation or caches latents. In the model's first step:
-            keys are of another type than float32, bfloat16 or float16, or layers have caches of an unknown kind.
+        ValueError: dtype is none of these; the model has another attn_implementation; its cache holds no keys, or layers
+            of an unknown kind. In the model's first step: keys are not float32, bfloat16 or float16.
     """
 
     def __init__(self, config: PreTrainedConfig, dtype: str = "int8") -> None:
@@ -84,7 +85,8 @@ class CompressedCache(GrowingCache):
         if made is not None:
             return _of_class(made, layer, {"held": {}, "codes": self._codes, "sizes": {}})
         if hasattr(layer, "keys"):
-            raise ValueError(f"invalid argument: config: has caches of {type(layer).__name__}, which hold no keys of 8 bits")
+            kind = type(layer).__name__
+            raise ValueError(f"invalid argument: config: has caches of {kind}, which hold no keys of 8 bits")
         return layer
 
 
@@ -152,7 +154,8 @@ class _Compressed(_Growing):
         if name == "keys" and not (new.dtype in FLOATS and new.device.type == "cpu"):
             raise ValueError(f"invalid argument: keys of the cache are {new.dtype}, want float32, bfloat16 or float16")
         if torch.is_grad_enabled() and new.requires_grad:
-            raise ValueError(f"invalid argument: {name} require a gradient, and codes of 8 bits have none; want torch.no_grad()")
+            words = "require a gradient, and codes of 8 bits have none; want torch.no_grad()"
+            raise ValueError(f"invalid argument: {name} {words}")
         batch, heads, rows, size = new.shape
         self.sizes[name] = size
         width = -(-size // _SCALE_BYTES) * _SCALE_BYTES + _SCALE_BYTES
@@ -173,7 +176,9 @@ class _Compressed(_Growing):
         return stored[..., :size].view(self.codes), stored.view(torch.float32)[..., -1:]
 
 
-def _full_update(self: Any, key_states: Tensor, value_states: Tensor, *args: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
+def _full_update(
+    self: Any, key_states: Tensor, value_states: Tensor, *args: Any, **keywords: Any
+) -> tuple[Tensor, Tensor]:
     if not self.is_initialized:
         self.lazy_initialization(key_states, value_states)
     self.keys, self.values = self.joined("keys", key_states), self.joined("values", value_states)
@@ -223,7 +228,9 @@ def _of_class(made: type, layer: Any, own: dict[str, Any]) -> Any:
 
 def _first_row(part: Tensor, held: Tensor | None) -> int | None:
     """Returns at which row of `held` the tensor `part` begins. Returns None if it is no part of `held`."""
-    if held is None or part.dtype != held.dtype or part.shape[:-2] != held.shape[:-2] or part.shape[-1] != held.shape[-1]:
+    if held is None or part.dtype != held.dtype:
+        return None
+    if part.shape[:-2] != held.shape[:-2] or part.shape[-1] != held.shape[-1]:
         return None
     if part.untyped_storage().data_ptr() != held.untyped_storage().data_ptr() or part.stride() != held.stride():
         return None

@@ -76,8 +76,8 @@ def npu_incre_flash_attention(
     Args:
         query: [B,N,1,D] in input_layout "BSH", "BSND" or "BNSD"; float32, bfloat16, float16.
         key, value: [B,Nkv,S,D], type of query, int8, or int32 with eight numbers of 4 bits per element, [B,Nkv,S,D/8].
-            With block_table they are pages [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four dimensions that do not fit num_key_value_heads and block_size in
-            this order are [blocks,block size,Nkv,D].
+            With block_table they are pages [blocks,block size,Nkv·D] or [blocks,Nkv,block size,D]. Pages of four
+            dimensions that do not fit num_key_value_heads and block_size in this order are [blocks,block size,Nkv,D].
         atten_mask: bool, int8 or uint8, 1 = drop: [B,S], [B,1,S], [B,1,1,S].
         pse_shift: [B|1,N,1,S].
         actual_seq_lengths: how many keys of each batch element are in use; one entry holds for all. block_table needs
@@ -135,10 +135,12 @@ def _separate_scales(
     if key_scales[0] is None:
         return {}
     if modes == (1, 1):  # one per token is read by sequence in this form, also with pages
-        stacked = [None if pair[0] is None else _stacked(pair, name) for pair, name in zip(pairs, names.pairs, strict=True)]
-        return {"antiquant_scale": stacked[0], "antiquant_offset": stacked[1], "antiquant_per_token": True}
+        both = zip(pairs, names.pairs, strict=True)
+        scale, offset = (None if pair[0] is None else _stacked(pair, name) for pair, name in both)
+        return {"antiquant_scale": scale, "antiquant_offset": offset, "antiquant_per_token": True}
     own = {}
-    for side, scales, mode, name in (("k", key_scales, modes[0], names.key), ("v", value_scales, modes[1], names.value)):
+    sides = ("k", key_scales, modes[0], names.key), ("v", value_scales, modes[1], names.value)
+    for side, scales, mode, name in sides:
         for part, scale, called in zip(("scale", "offset"), scales, name, strict=True):
             own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, heads_kv, called)
     return own

@@ -49,7 +49,9 @@ def scatter(key, value, slot_mapping, key_cache, value_cache, form):
     "Tensor(d!)? value_scale_cache, str form) -> ()",
     fake=lambda *_: None,
 )
-def quantize(key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form):
+def quantize(
+    key, value, slots, sources, key_scale, value_scale, key_cache, value_cache, key_scales, value_scales, form
+):
     """Writes the rows of key and value into the caches, of which at least one has 8 bits, and the scales of places."""
     given = {"key_scale": key_scale, "value_scale": value_scale}
     given |= {"key_scale_cache": key_scales, "value_scale_cache": value_scales}

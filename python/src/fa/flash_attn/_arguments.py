@@ -134,9 +134,8 @@ def check_none(why: str, *parts: Words, **arguments: Any) -> None:
     """Raises ValueError for an argument that is not None. The reason is `why`, then `parts`."""
     for name, value in arguments.items():
         if value is not None:
-            raise argument_error(
-                ValueError, name, f": given, want None ({why}", *(p if isinstance(p, str) else _pieces(*p) for p in parts), ")"
-            )
+            words = (part if isinstance(part, str) else _pieces(*part) for part in parts)
+            raise argument_error(ValueError, name, f": given, want None ({why}", *words, ")")
 
 
 def autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
