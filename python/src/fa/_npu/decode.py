@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from .calls import PROMPT_NAMES, checked
 from .inference import MAX_TOKENS, Inference, Lengths, attend, refuse_given
+from .scales import NO_SCALES, SEPARATE, SEPARATE_V2, separate_scales
 
 # Argument names: {the library's name: torch_npu's name}.
 _FUSED_NAMES = PROMPT_NAMES | {"product_scales": "dequant_scale1", "scale": "scale", "return_lse": "softmax_lse_flag"}
@@ -100,113 +99,6 @@ def npu_incre_flash_attention(
     return attend(Inference.of(locals(), _INCRE_NAMES, lengths_q=None, product_scales=scales))[0]
 
 
-def _separate_scales(
-    key_scales: tuple[Tensor | None, Tensor | None],
-    value_scales: tuple[Tensor | None, Tensor | None],
-    modes: tuple[int, int],
-    heads_kv: int,
-    paged: bool,
-    names: _ScaleNames,
-) -> dict[str, Tensor | bool | None]:
-    """Returns the members of an `Inference` that hold separate scales and offsets of keys and values.
-
-    Args:
-        key_scales, value_scales: a scale and an offset each.
-        heads_kv: number of key heads.
-    """
-    for name, mode in zip(names.modes, modes, strict=True):
-        if mode not in _MODES:
-            raise ValueError(f"invalid argument: {name}={mode}, want one of {', '.join(map(str, _MODES))}")
-        if paged is not (mode in _PAGED_MODES) and mode not in (0, 1, 2):
-            want = "0, 1, 2, 4 or 5 with pages" if paged else "0 to 3 without pages"
-            raise ValueError(f"invalid argument: {name}={mode}, want {want}")
-    if modes[0] != modes[1] and (modes != (0, 1) or paged):
-        raise ValueError(f"invalid argument: {names.modes[1]}={modes[1]}, want {modes[0]} ({names.modes[0]})")
-    pairs = tuple(zip(key_scales, value_scales, strict=True))
-    for (own, other), pair in zip(zip(names.key, names.value, strict=True), pairs, strict=True):
-        if (pair[0] is None) != (pair[1] is None):
-            raise ValueError(f"invalid argument: {own if pair[0] is None else other}: missing, want both or none")
-    for (scale, offset), name in ((key_scales, names.key), (value_scales, names.value)):
-        if scale is None and offset is not None:
-            raise ValueError(f"invalid argument: {name[0]}: missing, want it with {name[1]}")
-        if offset is not None and offset.shape != scale.shape:
-            want = f"want {list(scale.shape)} ({name[0]})"
-            raise ValueError(f"invalid argument: {name[1]}.shape={list(offset.shape)}, {want}")
-    if key_scales[0] is None:
-        return {}
-    if modes == (1, 1):  # one per token is read by sequence in this form, also with pages
-        both = zip(pairs, names.pairs, strict=True)
-        scale, offset = (None if pair[0] is None else _stacked(pair, name) for pair, name in both)
-        return {"antiquant_scale": scale, "antiquant_offset": offset, "antiquant_per_token": True}
-    own = {}
-    sides = ("k", key_scales, modes[0], names.key), ("v", value_scales, modes[1], names.value)
-    for side, scales, mode, name in sides:
-        for part, scale, called in zip(("scale", "offset"), scales, name, strict=True):
-            own[f"{side}_{part}"] = None if scale is None else _of_mode(scale, mode, heads_kv, called)
-    return own
-
-
-class _ScaleNames(NamedTuple):
-    """Names in errors: (scale, offset) of keys and of values, and their modes."""
-
-    key: tuple[str, str]
-    value: tuple[str, str]
-    modes: tuple[str, str]
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        return tuple(zip(self.key, self.value, strict=True))
-
-
-_SEPARATE = _ScaleNames(
-    ("key_antiquant_scale", "key_antiquant_offset"),
-    ("value_antiquant_scale", "value_antiquant_offset"),
-    ("key_antiquant_mode", "value_antiquant_mode"),
-)
-_SEPARATE_V2 = _ScaleNames(
-    ("dequant_scale_key", "dequant_offset_key"),
-    ("dequant_scale_value", "dequant_offset_value"),
-    ("key_quant_mode", "value_quant_mode"),
-)
-
-# The members of an Inference that hold scales of keys and values.
-_NO_SCALES = dict.fromkeys(("k_scale", "v_scale", "k_offset", "v_offset", "antiquant_scale", "antiquant_offset"))
-_NO_SCALES |= {"antiquant_per_token": False}
-
-# For each mode, the dimensions of a scale. A scale gets the others as dimensions of 1.
-_MODES = {0: "[1] or columns", 1: "[B, S]", 2: "[Nkv]", 3: "[B, Nkv, S]", 4: "[blocks, rows]", 5: "[blocks, Nkv, rows]"}
-_PAGED_MODES = (4, 5)
-
-
-def _of_mode(scale: Tensor, mode: int, heads_kv: int, name: str) -> Tensor:
-    """Returns a scale in the shape that fa.decode_attention takes: [B, Nkv, S, groups], or with pages [blocks, Nkv,
-    rows, groups]."""
-    shape = list(scale.shape)
-    if mode == 0:
-        if scale.numel() == 1:
-            return scale.reshape(1, 1, 1, 1)
-        if scale.numel() % heads_kv == 0 and shape[-1] * heads_kv in (scale.numel(), scale.numel() * heads_kv):
-            return scale.reshape(1, heads_kv, 1, -1)
-    elif mode == 2:
-        if scale.numel() == heads_kv and shape[-1] == heads_kv:
-            return scale.reshape(1, heads_kv, 1, 1)
-    else:
-        dimensions = 2 if mode in (1, 4) else 3
-        if len(shape) == dimensions + 1 and shape[0] == 1:
-            scale = scale[0]
-        if scale.dim() == dimensions:
-            return (scale[:, None] if dimensions == 2 else scale)[..., None]
-    raise ValueError(f"invalid argument: {name}.shape={shape}, want {_MODES[mode]} (mode {mode})")
-
-
-def _stacked(pair: tuple[Tensor, Tensor], names: tuple[str, str]) -> Tensor:
-    """Returns scales per token, of keys and of values, as one tensor [2, B, S]."""
-    key, value = (t[0] if t.dim() == 3 and t.shape[0] == 1 else t for t in pair)
-    if key.shape != value.shape:
-        raise ValueError(f"invalid argument: {names[1]}.shape={list(value.shape)}, want {list(key.shape)} ({names[0]})")
-    return torch.stack([key, value])
-
-
 @checked
 def npu_fused_infer_attention_score(
     query: Tensor,
@@ -294,14 +186,14 @@ def npu_fused_infer_attention_score(
     refuse_given("split heads are no int8", key_rope_antiquant_scale=key_rope_antiquant_scale)
     if antiquant_mode not in (0, 1):
         raise ValueError(f"invalid argument: antiquant_mode={antiquant_mode}, want 0 (per column) or 1 (per token)")
-    own = _NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
+    own = NO_SCALES | {"antiquant_scale": antiquant_scale, "antiquant_offset": antiquant_offset}
     own["antiquant_per_token"] = antiquant_mode == 1
     keys, values = (key_antiquant_scale, key_antiquant_offset), (value_antiquant_scale, value_antiquant_offset)
     if any(t is not None for t in (*keys, *values)):
         refuse_given("keys have key_antiquant_scale", antiquant_scale=antiquant_scale)
         modes = key_antiquant_mode, value_antiquant_mode
         heads, paged = num_key_value_heads or num_heads, block_table is not None
-        own |= _separate_scales(keys, values, modes, heads, paged, _SEPARATE)
+        own |= separate_scales(keys, values, modes, heads, paged, SEPARATE)
     scales = dequant_scale1, quant_scale1, dequant_scale2
     return attend(Inference.of(locals(), _FUSED_NAMES, product_scales=scales, **own))
 
@@ -383,7 +275,7 @@ def npu_fused_infer_attention_score_v2(
     keys, values = (dequant_scale_key, dequant_offset_key), (dequant_scale_value, dequant_offset_value)
     modes = key_quant_mode, value_quant_mode
     heads, paged = num_key_value_heads or num_query_heads, block_table is not None
-    own = _NO_SCALES | _separate_scales(keys, values, modes, heads, paged, _SEPARATE_V2)
+    own = NO_SCALES | separate_scales(keys, values, modes, heads, paged, SEPARATE_V2)
     return attend(Inference.of(locals(), _FUSED_V2_NAMES, product_scales=(None, None, None), **own))
 
 
