@@ -8,6 +8,7 @@ tensors were replaced by such a method copies them into a tensor with room at it
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from .._torch.cache_ops import scatter_rows
 FLOATS = torch.float32, torch.bfloat16, torch.float16
 CODES = {"int8": torch.int8, "e4m3": torch.float8_e4m3fn}
 _SCALE = "_fa_scale"
-_SCALE_BYTES = 4  # a float32
 
 
 class GrowingCache(DynamicCache):
@@ -55,8 +55,7 @@ class CompressedCache(GrowingCache):
 
     A scale is the largest magnitude of a token's head, divided by 127 or 448. Attention reads the codes where they lie,
     in prompts too. So the model needs attn_implementation="fa"; it has no gradients of keys and values. When a tensor
-    is full, it grows by a quarter. `keys` and `values` of a layer are rows of bytes: the codes of a head, then its
-    scale.
+    is full, it grows by a quarter. `keys` and `values` of a layer are codes, as bytes.
 
     Args:
         config: the configuration of the model.
@@ -83,7 +82,8 @@ class CompressedCache(GrowingCache):
     def _adapted(self, layer: Any) -> Any:
         made = _growing(type(layer), _Compressed)
         if made is not None:
-            return _of_class(made, layer, {"held": {}, "codes": self._codes, "sizes": {}})
+            scales = _of_class(_growing(_kind_of_scales(layer), _Growing), layer, {"held": {}, "growth": made.growth})
+            return _of_class(made, layer, {"held": {}, "codes": self._codes, "scales": scales, "fresh": {}})
         if hasattr(layer, "keys"):
             kind = type(layer).__name__
             raise ValueError(f"invalid argument: config: has caches of {kind}, which hold no keys of 8 bits")
@@ -97,7 +97,8 @@ def scale_of(keys: Tensor) -> Tensor | None:
 
 def _tensors_of(layer: Any) -> list[Tensor]:
     names = "keys", "values", "indexer_keys"
-    return [t for t in (getattr(layer, name, None) for name in names) if isinstance(t, Tensor)]
+    scales = _tensors_of(layer.scales) if hasattr(layer, "scales") else []
+    return [t for t in (getattr(layer, name, None) for name in names) if isinstance(t, Tensor)] + scales
 
 
 class _Growing:
@@ -144,36 +145,56 @@ class _Growing:
 
 
 class _Compressed(_Growing):
-    """A layer whose rows are bytes: the codes of a head, filled up to whole float32, and their scale."""
+    """A layer whose rows are codes. The scales of its rows are the rows of a second layer of the same kind, which goes
+    through the same methods."""
 
     growth = 1.25
     codes: torch.dtype
-    sizes: dict[str, int]  # head sizes
+    scales: Any  # a layer with float32 [B, Nkv, S, 1]
+    fresh: dict[str, Tensor]  # the scales of the rows that were joined last
 
     def joined(self, name: str, new: Tensor) -> Tensor:
-        if name == "keys" and not (new.dtype in FLOATS and new.device.type == "cpu"):
-            raise ValueError(f"invalid argument: keys of the cache are {new.dtype}, want float32, bfloat16 or float16")
+        if not (new.dtype in FLOATS and new.device.type == "cpu"):
+            raise ValueError(f"invalid argument: {name} of the cache are {new.dtype}, want float32, bfloat16 or float16")
         if torch.is_grad_enabled() and new.requires_grad:
             words = "require a gradient, and codes of 8 bits have none; want torch.no_grad()"
             raise ValueError(f"invalid argument: {name} {words}")
         batch, heads, rows, size = new.shape
-        self.sizes[name] = size
-        width = -(-size // _SCALE_BYTES) * _SCALE_BYTES + _SCALE_BYTES
-        whole = self.with_room(name, getattr(self, name), (batch, heads, rows, width), torch.uint8)
-        codes, scale = self._parts(whole[..., whole.shape[-2] - rows :, :], size)
+        whole = self.with_room(name, getattr(self, name), new.shape, torch.uint8)
+        codes = whole[..., whole.shape[-2] - rows :, :].view(self.codes)
+        scale = self.fresh[name] = torch.empty((batch, heads, rows, 1), dtype=torch.float32)
         tokens = new.transpose(1, 2).reshape(batch * rows, heads, size)
         places = torch.arange(batch * rows, dtype=torch.int32)
         scatter_rows(tokens, None, places, codes, key_scale_cache=scale, form="BnNBsD")
         return whole
 
     def read(self, name: str, stored: Tensor) -> Tensor:
-        codes, scale = self._parts(stored, self.sizes[name])
-        setattr(codes, _SCALE, scale)
+        return stored.view(self.codes)
+
+
+def _with_scales(update: Callable) -> Callable:
+    """Returns the method of a compressed layer that updates codes by `update`, and scales too."""
+
+    def with_scales(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        codes = update(self, key_states, value_states)
+        for of_side, scale in zip(codes, self.scales.update(self.fresh["keys"], self.fresh["values"]), strict=True):
+            setattr(of_side, _SCALE, scale)
         return codes
 
-    def _parts(self, stored: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Returns views of the codes and of the scales [.., 1] in rows of bytes."""
-        return stored[..., :size].view(self.codes), stored.view(torch.float32)[..., -1:]
+    return with_scales
+
+
+def _forwarded(name: str) -> Callable:
+    """Returns a method of a compressed layer that calls the method of its kind for codes and for scales."""
+
+    def both(self: Any, *arguments: Any) -> None:
+        getattr(super(_Compressed, self), name)(*arguments)
+        getattr(self.scales, name)(*arguments)
+
+    return both
+
+
+_METHODS = "reset", "reorder_cache", "crop", "batch_repeat_interleave", "batch_select_indices", "activate_past_recording"
 
 
 def _full_update(
@@ -213,10 +234,19 @@ def _growing(kind: type, rule: type) -> type | None:
     if update is None:
         return None
     # transformers would register a class with a _layer_type as its own.
+    if rule is _Compressed:
+        update = _with_scales(update)
     members = {"update": torch.compiler.disable(update), "_layer_type": None}
+    if rule is _Compressed:
+        members |= {name: _forwarded(name) for name in _METHODS if hasattr(kind, name)}
     if getattr(kind, "update_indexer", None) is DynamicIndexedLayer.update_indexer:
         members["update_indexer"] = torch.compiler.disable(_Growing.update_indexer)
     return type(f"{rule.__name__.strip('_')}{kind.__name__}", (rule, kind), members)
+
+
+def _kind_of_scales(layer: Any) -> type:
+    """Returns the class of layers that keep the same rows as `layer`, but only keys and values."""
+    return DynamicSlidingWindowLayer if isinstance(layer, DynamicSlidingWindowLayer) else DynamicLayer
 
 
 def _of_class(made: type, layer: Any, own: dict[str, Any]) -> Any:
