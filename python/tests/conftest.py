@@ -8,7 +8,7 @@ import fa
 from fa import _fa
 
 # Test modules import the modules of their own folder and of python/tests. `fa` is the installed package.
-for _folder in (".", "flash", "models", "pytorch", "ranks"):
+for _folder in (".", "flash", "models", "pytorch", "ranks", "vllm_cpu"):
     sys.path.insert(0, str(Path(__file__).parent / _folder))
 
 
