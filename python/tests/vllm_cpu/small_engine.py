@@ -15,12 +15,14 @@ import os
 import random
 import sys
 import tempfile
+from pathlib import Path
 
 # vLLM reads these variables when it is imported. The machine may have no network.
 os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import transformers
+from small_engine_names import MODELS
 from vllm import LLM, SamplingParams
 from vllm.model_executor.model_loader import dummy_loader
 
@@ -71,6 +73,11 @@ def folder_of(model: str) -> str:
     config.architectures = [architecture]
     folder = tempfile.mkdtemp()
     config.save_pretrained(folder)
+    if model == "bert":  # vLLM makes no embeddings without a tokenizer
+        vocabulary = Path(folder, "vocab.txt")
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(507))]
+        vocabulary.write_text("\n".join(words), encoding="utf-8")
+        transformers.BertTokenizer(str(vocabulary)).save_pretrained(folder)
     return folder
 
 
@@ -95,7 +102,8 @@ def of_tokens(completion) -> dict[str, list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=CONFIGS)
+    assert list(CONFIGS) == MODELS
+    parser.add_argument("model", choices=MODELS)
     parser.add_argument("--fa", action="store_true")
     parser.add_argument("--options", default="{}", help="of LLM")
     parser.add_argument("--lengths", default="3,40,150,17,1,64", help="of the prompts")
@@ -108,7 +116,7 @@ def main() -> None:
 
         fa.vllm.register()
     options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 4, "kv_cache_memory_bytes": 64 << 20, "seed": 0}
-    options |= {"enforce_eager": True, "load_format": "dummy", "skip_tokenizer_init": True}
+    options |= {"enforce_eager": True, "load_format": "dummy", "skip_tokenizer_init": arguments.model != "bert"}
     options |= json.loads(arguments.options)
     llm = LLM(model=folder_of(arguments.model), **options)
     prompts = prompts_of([int(n) for n in arguments.lengths.split(",")], arguments.shared)
