@@ -36,7 +36,8 @@ def register(*, mla: bool = True) -> None:
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
-        _log().warning("fa.vllm: the platform is %s, not a CPU: nothing is registered", current_platform.device_type)
+        words = "fa.vllm: the platform is %s, not a CPU: nothing is registered"
+        _log().warning(words, current_platform.device_type)
         return
     unregister()
     os.environ[VARIABLE] = next(value for value, latent in _VALUES.items() if latent == mla)
