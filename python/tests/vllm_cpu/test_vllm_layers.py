@@ -138,7 +138,7 @@ def test_a_layer_that_shares_a_cache_reads_what_it_holds():
 
 def test_a_prompt_in_chunks_gives_the_bits_of_each_chunk_alone():
     """The same rows over the same keys, whatever else is in the batch and wherever the blocks lie."""
-    step = Step([(64, 200), (1, 33), (1, 300)])
+    step = Step([(64, 200), (1, 33), (3, 40), (1, 300), (16, 90), (17, 50), (70, 70)])
     impl = step.impl()
     together = step.run(impl).clone()
     for i, (tokens, keys) in enumerate(step.requests):
