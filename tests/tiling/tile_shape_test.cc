@@ -17,6 +17,18 @@ int64_t BlockQ(const Sizes& sizes, const Machine& machine) {
   return ChooseTileShape(MakeProblem(sizes), machine).block_q;
 }
 
+TEST(TileShape, OnlyPackedTilesHave256Rows) {
+  AttentionProblem problem = MakeProblem({.lengths = {{4096, 4096}}});
+  Machine machine = MakeMachine(1);
+  machine.isa = Isa::kAvx512Amx;
+  machine.l2_bytes = 2 << 20;
+  EXPECT_EQ(ChooseTileShape(problem, machine).block_q, 128);
+  problem.packs_tiles = true;
+  EXPECT_EQ(ChooseTileShape(problem, machine).block_q, 256);
+  machine.workers = 1000;
+  EXPECT_EQ(ChooseTileShape(problem, machine).block_q, 32);
+}
+
 TEST(TileShape, KeyBlocksShrinkWithTheHeadSize) {
   EXPECT_EQ(BlockK(64, 64, Isa::kAvx512), 256);
   EXPECT_EQ(BlockK(128, 128, Isa::kAvx512), 256);
