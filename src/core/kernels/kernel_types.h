@@ -438,7 +438,7 @@ inline constexpr int64_t kTileLanes = 16;
 struct RowFacts {
   int64_t panel_lanes = 0;  ///< floats of a vector of the panels that pack_rows writes
   int64_t pair_group = 2;   ///< rows of a group of pair_rows
-  /// Whether the widest strip has `attend_tiles`. It takes heads of a multiple of TileAttendArgs::kColumns columns.
+  /// Whether the widest strip has `attend_tiles`, for heads of whole groups of kColumns, and `outer` takes c_group.
   bool attends_tiles = false;
 
   /// Returns how many floats a row takes in a panel that pack_rows writes: `columns`, rounded up to whole vectors.
