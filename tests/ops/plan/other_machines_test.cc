@@ -194,7 +194,7 @@ std::vector<PlannedCall> Calls() {
        [=](Context* c) { return Forward(prompt, kBF16, c); },
        {"f32_6x12_neon", "f32_8x8_neon"},
        {"bf16_8x12_neon_bf16", "bf16_8x8_neon_bf16"},
-       {"bf16_32x32_avx512_amx"},
+       {"bf16_32x32_avx512_amx_attend_tiles"},
        {"bf16_8x48_avx512_bf16", "bf16_16x16_avx512_bf16"}},
       {"forward f16",
        [=](Context* c) { return Forward(prompt, kF16, c); },
