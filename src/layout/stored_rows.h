@@ -71,6 +71,7 @@ struct StoredRows {
   BlockTable table = {};
 
   [[nodiscard]] bool paged() const { return table.entries != nullptr; }
+  [[nodiscard]] bool in_one_tensor() const { return !paged() && list.empty(); }
 
   /// Returns the rows of a head, beginning at row `offset`. If rows lie in pages, `offset` is not used.
   [[nodiscard]] HeadRows Head(int64_t b, int64_t n, int64_t offset) const {

@@ -29,6 +29,9 @@ enum class Direction : uint8_t { kForward, kBackward };
 struct Inference {
   ActualLengths lengths;
   bool own_types = false;  ///< whether the operator has checked the types of query, key, value and out
+  /// Whether keys lie in pages. Packed sequences then have lengths.kv instead of prefix sums of keys, and their masks
+  /// and biases have the forms for padded batch elements.
+  bool paged = false;
 };
 
 /// The tensors of a dense call while it is bound, under the forward's names. Binding writes to none of them. If the
@@ -73,6 +76,9 @@ struct Binding {
   CallSizes sizes = {};
 
   [[nodiscard]] bool packed() const { return options.layout == Layout::kTND; }
+  [[nodiscard]] bool paged() const { return inference != nullptr && inference->paged; }
+  /// Returns whether masks and biases have the forms for packed sequences.
+  [[nodiscard]] bool packed_pairs() const { return packed() && !paged(); }
 };
 
 [[nodiscard]] Status BindScalars(Binding& call);  ///< binds the numbers, pse_type, layout and heads

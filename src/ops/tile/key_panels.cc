@@ -1,7 +1,9 @@
 #include "ops/tile/key_panels.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cstring>
 
 #include "core/saturating.h"
 #include "ops/tile/antiquant_rows.h"
@@ -19,6 +21,25 @@ int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::Fo
 }
 
 core::kernels::RowBlock BlockOf(const layout::HeadRows& head) { return {head.first, head.dtype, head.stride}; }
+
+/// Writes one group of pair_rows, whose rows lie on several pages. The rows are copied together, some columns at a
+/// time.
+void PairScattered(const layout::HeadRows& head, tiling::Interval keys, int64_t columns,
+                   const core::kernels::RowKernels& kernels, float* words) {
+  constexpr int64_t kColumns = 64;
+  assert(head.dtype == DType::kBF16 && keys.size() <= core::kernels::kMostPairGroup);
+  std::array<uint16_t, core::kernels::kMostPairGroup * kColumns> copy;
+  for (int64_t column = 0; column < columns; column += kColumns) {
+    const int64_t count = std::min(kColumns, columns - column);
+    for (int64_t key = keys.begin; key < keys.end; ++key) {
+      std::memcpy(&copy[static_cast<size_t>((key - keys.begin) * kColumns)],
+                  head.At(key) + column * static_cast<int64_t>(sizeof(uint16_t)),
+                  static_cast<size_t>(count) * sizeof(uint16_t));
+    }
+    kernels.pair_rows({copy.data(), DType::kBF16, kColumns}, keys.size(), count, words + kernels.PairedColumn(column),
+                      columns);
+  }
+}
 
 }  // namespace
 
@@ -77,10 +98,27 @@ void KeyPanels::Widen(const Source& source, int32_t sequence, int64_t head_kv, t
   }
 }
 
+/// Writes rows of V as pair_rows groups them. `keys` begins with a whole group. In pages, pair_rows takes the whole
+/// groups of a page at once. A group that continues on another page is copied together before.
 void KeyPanels::PairRows(const Source& source, int32_t sequence, int64_t head_kv, tiling::Interval keys,
                          float* to) const {
-  table_.rows->pair_rows(RowsFrom(BlockOf(Locate(source, sequence, head_kv)), keys.begin), keys.size(), source.columns,
-                         to, source.columns);
+  const core::kernels::RowKernels& kernels = *table_.rows;
+  const layout::HeadRows head = Locate(source, sequence, head_kv);
+  const int64_t group = kernels.pair_group;
+  assert(keys.begin % group == 0);
+  for (int64_t key = keys.begin; key < keys.end;) {
+    float* words = to + (key - keys.begin) / 2 * source.columns;
+    int64_t end = head.RunEnd(key, keys.end, 0);
+    if (end < keys.end) end = key + (end - key) / group * group;
+    if (end > key) {
+      const core::kernels::RowBlock rows{head.At(key), head.dtype, head.stride};
+      kernels.pair_rows(rows, end - key, source.columns, words, source.columns);
+    } else {
+      end = std::min(key + group, keys.end);
+      PairScattered(head, {key, end}, source.columns, kernels, words);
+    }
+    key = end;
+  }
 }
 
 void KeyPanels::Pack(const tiling::PackItem& item) const {
