@@ -79,7 +79,8 @@ struct DecodeAttentionArgs {
   TensorView pse;               ///< optional bias, type of q or f32 (q i8: f16 or f32), [B|1, N, 1|Sq, >= S]: the score
                                 ///< is scale * QK + pse
   TensorView dense_mask;     ///< optional, u8, i8 or bool, 1 = drop: [B, >= S], [B, 1|Sq, >= S], [B, 1|N, 1|Sq, >= S]
-  TensorView sink;           ///< optional, f32 [N]: per head the score of a virtual key whose value is 0
+  TensorView sink;           ///< optional, f32 [N], or one per row [B|1, N, Sq] (TND: [T, N]): the score of a virtual
+                             ///< key whose value is 0
   TensorView deq_scale1;     ///< q i8: scale of Q K^T, one element, f32, or u64 whose low 32 bits are an f32
   TensorView quant_scale1;   ///< q i8: scale of the probabilities, one element, f32, of any sign
   TensorView deq_scale2;     ///< q i8: scale of P V, as deq_scale1

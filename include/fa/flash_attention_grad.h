@@ -47,7 +47,7 @@ struct AttentionGradArgs {
   /// that pse broadcasts (size 1). The compressed form of 1024 rows has no dpse.
   MutableTensorView dpse;
   MutableTensorView dslopes;  ///< optional, pse types 2 and 3: f32, shape of pse
-  MutableTensorView dsink;    ///< optional, with sink: f32 [N]
+  MutableTensorView dsink;    ///< optional, with sink: f32, its shape; a broadcast dimension is a sum
 };
 
 /// Computes the gradients of FlashAttention: with P recomputed from softmax_max and softmax_sum, Dr = rowsum(d_out *

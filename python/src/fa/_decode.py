@@ -82,7 +82,7 @@ def decode_attention(
         dense_mask: uint8, int8 or bool, 1 = drop: [B, >=S], [B, 1|Sq, >=S], [B, 1|N, 1|Sq, >=S].
         pse: bias, type of q or float32, [B|1, N, 1|Sq, >=S], added to scaled scores.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
-        sink: float32 [N], the score of a virtual key whose value is 0.
+        sink: as in `flash_attention`.
         lengths_q, lengths_kv: how many rows of each batch element are in use, counted from its first row. One entry
             holds for all elements; None means all rows. Paged keys need lengths_kv. For TND, lengths_q holds inclusive
             prefix sums of the rows of B sequences. Rows of the output past the length or the last sum are 0.

@@ -81,7 +81,7 @@ def prompt_flash_attention(
         pse: [B|1, N, >=Sq, >=Sk], type of q or float32.
         pse_type, q_start, kv_start: as in `flash_attention`.
         softcap: c > 0 turns scale * QK into c * tanh(scale * QK / c), before pse; 0 means none.
-        sink: float32 [N], the score of a virtual key whose value is 0.
+        sink: as in `flash_attention`.
         lengths_q, lengths_kv: how many rows of each batch element are in use. One entry holds for all elements; None
             means all rows. For TND they are inclusive prefix sums. Rows past the length are 0 in every result, and keys
             past it are never read.

@@ -109,6 +109,9 @@ struct Binding {
 /// Returns the layout of a checked dense mask, [Sq,Sk] or [B|1,N|1,Sq,Sk].
 [[nodiscard]] PairRows DenseMaskRows(const TensorView& mask, int64_t sequences);
 
+/// Returns the layout of a checked sink or of its gradient: [N], [B|1,N,Sq] or packed [T,N].
+[[nodiscard]] layout::Stats SinkStats(const TensorView& tensor, bool packed);
+
 /// Returns the layout of dpse, a checked tensor with the shape of the bound `pse`.
 [[nodiscard]] PseRows GradPseRows(const PseRows& pse, const TensorView& dpse);
 

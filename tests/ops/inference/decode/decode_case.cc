@@ -91,10 +91,7 @@ DecodeProblem::DecodeProblem(const DecodeCase& c, reference::Problem values) : c
   }
   if (d.dense_mask != MaskForm::kNone) PlaceMask();
   if (d.pse != PseForm::kNone) PlacePse();
-  if (d.sink) {
-    sink_ = Tensor(DType::kF32, {d.heads}, {}, d.placement);
-    for (int64_t n = 0; n < d.heads; ++n) sink_.Set(n, values_.sink[n]);
-  }
+  sink_ = SinkTensor(d, values_, c.spare_q);
 }
 
 int64_t DecodeProblem::QueryOffset(const HeadTensor& of, int64_t b, int64_t n, int64_t i) const {

@@ -77,6 +77,8 @@ void PickScores(RandomChoices* random, DecodeCase* c) {
   }
   if (random->Pick(0, 4) == 0) d.softcap = random->OneOf({0.5F, 5.0F, 50.0F});
   d.sink = random->Pick(0, 4) == 0;
+  using enum reference::SinkForm;
+  if (d.sink) d.sink_form = random->OneOf({kPerHead, kPerRowOfAll, kPerRow});
   if (random->Pick(0, 2) == 0) d.scale = random->OneOf({0.0F, -0.3F, 0.05F, 0.9F});
 }
 
