@@ -16,6 +16,9 @@ namespace {
 // whenever the kernel changes from K to V.
 constexpr int64_t kFewRowsFetchAhead = 32;
 
+// The fewest rows of a page whose values f32 strips read in place.
+constexpr int64_t kFewestRowsOfV = 16;
+
 int64_t PackedKColumns(const tiling::AttentionProblem& problem, const tiling::ForwardPlan& plan) {
   return plan.pack_k ? problem.d + problem.d_rope : 0;
 }
@@ -142,10 +145,11 @@ void KeyPanels::Pack(const tiling::PackItem& item) const {
 KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
                          const core::kernels::StripKernels& kernels, const TileScratch& scratch, bool attended) const {
   const bool pairs = kernels.operands == core::kernels::Operands::kBF16Pairs;
-  // The kernels of strips need a whole block of evenly spaced rows. Pages may be shorter.
-  const bool scattered = rows_.k.paged(), quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
-  const bool in_place =
-      attended || (!quantized && (kernels.any_dtype || (problem_.dtype == DType::kF32 && !scattered)));
+  const bool quantized = core::kernels::IsCompressed(rows_.k.view.rows.dtype);
+  const bool k_in_place = attended || (!quantized && (kernels.any_dtype || problem_.dtype == DType::kF32));
+  // A strip loads and stores its output state once per page of V.
+  const bool short_pages = rows_.v.paged() && rows_.v.table.page_rows < kFewestRowsOfV && !kernels.any_dtype;
+  const bool v_in_place = attended || (k_in_place && !short_pages);
   const int64_t ahead = kernels.any_dtype ? kFewRowsFetchAhead : plan_.shape.block_k;
   const auto caller = [&](const Source& source, layout::HeadRows* pages) {
     const layout::HeadRows head = Locate(source, item.sequence, item.head_kv);
@@ -155,7 +159,7 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     *pages = head;
     return rows;
   };
-  const auto pick = [&](const Source& source, float* slot, float* block,
+  const auto pick = [&](const Source& source, float* slot, bool in_place, float* block,
                         layout::HeadRows* pages) -> core::kernels::RowBlock {
     if (slot != nullptr) return {slot + keys.begin * source.columns, DType::kF32, source.columns, ahead};
     if (in_place) return caller(source, pages);
@@ -182,11 +186,12 @@ KeyRows KeyPanels::Block(const tiling::ForwardItem& item, tiling::Interval keys,
     return rows;
   }
   const bool k_packed = packed && plan_.pack_k;
-  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, scratch.k_block, &rows.k_pages);
+  rows.k = pick(K(), k_packed ? SlotK(item.slot) : nullptr, k_in_place, scratch.k_block, &rows.k_pages);
   if (problem_.d_rope > 0) {
-    rows.k_rope = pick(KRope(), k_packed ? SlotKRope(item.slot) : nullptr, scratch.k_rope_block, &rows.k_rope_pages);
+    float* slot = k_packed ? SlotKRope(item.slot) : nullptr;
+    rows.k_rope = pick(KRope(), slot, k_in_place, scratch.k_rope_block, &rows.k_rope_pages);
   }
-  rows.v = pick(V(), slot_v, scratch.v_block, &rows.v_pages);
+  rows.v = pick(V(), slot_v, v_in_place, scratch.v_block, &rows.v_pages);
   return rows;
 }
 

@@ -31,7 +31,7 @@ Status BindPackedKeys(Binding& call) {
 }
 
 // Returns the entry of batch element b, or `rows` if there are no lengths.
-int64_t LengthOf(std::span<const int64_t> lengths, size_t b, int64_t rows) {
+int64_t LengthInUse(std::span<const int64_t> lengths, size_t b, int64_t rows) {
   return lengths.empty() ? rows : lengths.size() == 1 ? lengths[0] : lengths[b];
 }
 
@@ -67,7 +67,7 @@ Status BindPacked(Binding& call) {
   if (call.paged()) {
     const std::span<const int64_t> lengths = call.inference->lengths.kv;
     FA_RETURN_IF_ERROR(CheckActual(call, "lengths_kv", lengths, call.sizes.k_rows, "k"));
-    for (size_t b = 0; b < cu_q.size(); ++b) sequences[b].sk = LengthOf(lengths, b, call.sizes.k_rows);
+    for (size_t b = 0; b < cu_q.size(); ++b) sequences[b].sk = LengthInUse(lengths, b, call.sizes.k_rows);
   } else {
     FA_RETURN_IF_ERROR(BindPackedKeys(call));
   }
@@ -97,8 +97,8 @@ Status BindActual(Binding& call, const ActualLengths& lengths) {
   BoundAttention& bound = call.bound;
   for (size_t b = 0; b < bound.problem.sequences.size(); ++b) {
     tiling::Sequence& sequence = bound.problem.sequences[b];
-    sequence.sq = LengthOf(lengths.q, b, sequence.sq);
-    sequence.sk = LengthOf(lengths.kv, b, sequence.sk);
+    sequence.sq = LengthInUse(lengths.q, b, sequence.sq);
+    sequence.sk = LengthInUse(lengths.kv, b, sequence.sk);
   }
   bound.padded_rows = lengths.q.empty() ? 0 : call.sizes.q_rows;
   bound.lengths_q.assign(lengths.q.begin(), lengths.q.end());
