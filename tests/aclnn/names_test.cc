@@ -23,10 +23,10 @@ using aclnn::ParameterOf;
 
 struct Operator {
   Names names;
-  const char* header;    ///< path below include/aclnnop
-  const char* function;  ///< newest version of the operator's function
+  const char* header;    ///< the path of the header below include/aclnnop
+  const char* function;  ///< the newest version of the operator's function
   CallFields fields;
-  std::vector<std::string> options;  ///< options that errors name
+  std::vector<std::string> options;  ///< the options that errors name
   std::vector<std::string> without;  ///< arguments that the device's operator does not have
 };
 
@@ -89,7 +89,7 @@ std::vector<Operator> Operators() {
        "aclnnIncreFlashAttentionV4",
        Fields<DecodeAttentionArgs>(),
        {"layout", "heads", "scale", "k", "v"},
-       {"lse", "lengths_q", "sink", "q_rope", "k_scale", "v_scale", "k_offset", "v_offset"}},
+       {"lse", "lengths_q", "cu_q", "sink", "q_rope", "k_scale", "v_scale", "k_offset", "v_offset"}},
       {Names::kSparseForward,
        "aclnn_sparse_flash_attention.h",
        "aclnnSparseFlashAttention",

@@ -1,5 +1,5 @@
-// A sequence gives the same bits with keys in one tensor, in a list or in pages, on any number of threads, and whatever
-// other sequences the batch has.
+// The bits of a sequence must not depend on the number of threads, on the other sequences of the batch, or on the form
+// of the keys: one tensor, a list or pages.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
