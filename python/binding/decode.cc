@@ -33,7 +33,7 @@ struct DecodeArgs : DecodeAttentionArgs {
   std::vector<TensorView> keys, values, rope_keys;
 };
 
-DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*/, const Lengths& lengths_q,
+DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& options, const Lengths& lengths_q,
                     const Lengths& lengths_kv) {
   DecodeArgs args;
   args.keys = arrays.List("k");
@@ -45,7 +45,7 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& /*options*
   args.q_rope = arrays.In("q_rope");
   args.k_rope = args.rope_keys;
   args.lengths_kv = lengths_kv;
-  args.lengths_q = lengths_q;
+  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = lengths_q;
   args.block_table = arrays.In("block_table");
   args.antiquant_scale = arrays.In("antiquant_scale");
   args.antiquant_offset = arrays.In("antiquant_offset");

@@ -55,7 +55,7 @@ nb::object Decode(nb::handle query, nb::handle key, nb::handle value, nb::handle
   args.sink = views(sink);
   const auto rows_in_use = LengthsOf(lengths_q), keys_in_use = LengthsOf(lengths_kv);
   if (!views.readable() || !rows_in_use || !keys_in_use) return nb::none();
-  args.lengths_q = *rows_in_use;
+  (options.layout == Layout::kTND ? args.cu_q : args.lengths_q) = *rows_in_use;
   args.lengths_kv = *keys_in_use;
   const auto sizes = SizesOf(args.q, k, v, options.layout);
   if (!sizes) return nb::none();

@@ -71,7 +71,7 @@ class ForwardTile {
   const core::kernels::KernelTable& table_;
   const ForwardRows& rows_;
   /// Whether the strips of a short sequence prefetch the next tile. With kernels of pairs, only strips with a state by
-  /// rows do. The strips of the tile unit work on several blocks at a time instead.
+  /// rows do, if keys lie in one tensor. The strips of the tile unit work on several blocks at a time instead.
   bool fetches_tiles_;
   ForwardBuffers buffers_;
   std::byte* workspace_;

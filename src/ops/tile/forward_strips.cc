@@ -307,7 +307,11 @@ void ForwardStrips::EndFlight(BlocksInFlight& flight) {
 [[gnu::always_inline]] inline ForwardStrips::Statistics ForwardStrips::FinalStatistics(const RunningStrip& strip,
                                                                                        int64_t lane) const {
   const auto& sequence = problem_.sequences[static_cast<size_t>(strip.lanes.sequence)];
-  const float* sink = rows_.sink != nullptr ? rows_.sink + strip.lanes.head[lane] : nullptr;
+  const layout::StatsView& sinks = rows_.sink;
+  const float* sink = sinks.data == nullptr
+                          ? nullptr
+                          : sinks.data + sinks.where.Offset(strip.lanes.sequence, strip.lanes.head[lane],
+                                                            sequence.q_offset + strip.lanes.row[lane]);
   // If all selected keys are masked, the row has no keys.
   const bool no_keys = sequence.sk == 0 || (rows_.selected_keys && sink == nullptr && strip.row_sum[lane] == 0);
   return FinishRow(strip.row_max[lane], strip.row_sum[lane], score_tile_.passes().scale().unit, no_keys, sink,
@@ -326,7 +330,7 @@ void ForwardStrips::Finish(const RunningStrip& strip, const TileScratch& scratch
   LaneArray<int32_t> zero = {};
   const bool writes_statistics =
       rows_.softmax_max.data != nullptr || rows_.softmax_sum.data != nullptr || rows_.lse.data != nullptr;
-  if (writes_statistics || rows_.sink != nullptr || rows_.selected_keys) {
+  if (writes_statistics || rows_.sink.data != nullptr || rows_.selected_keys) {
     for (int64_t i = 0; i < lanes.count; ++i) {
       const int64_t head = lanes.head[i], row = sequence.q_offset + lanes.row[i];
       const Statistics stats = FinalStatistics(strip, i);

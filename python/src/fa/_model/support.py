@@ -55,6 +55,25 @@ def check_batching(lists: Tensor | None, sinks: Tensor | None) -> None:
             raise ValueError(f'"fa" serves no {what} in continuous batching')
 
 
+def sinks_of(query: Tensor, s_aux: Tensor | None, sinks: Tensor | None) -> Tensor | None:
+    """Returns the scores of a virtual key, float32 [N], or [B, N, Sq] with `sinks`.
+
+    Raises:
+        ValueError: sinks are not floating [B, N, Sq, 1].
+    """
+    of_heads = None if s_aux is None else s_aux.reshape(-1).float()
+    if sinks is None:
+        return of_heads
+    want = [*query.shape[:3], 1]
+    if not sinks.is_floating_point():
+        raise ValueError(f"invalid argument: sinks.dtype={sinks.dtype}, want a floating type")
+    if list(sinks.shape) != want:
+        raise ValueError(f"invalid argument: sinks.shape={list(sinks.shape)}, want {want} (query)")
+    of_rows = sinks.squeeze(-1).float()
+    # The weights of two virtual keys, whose values are 0, add up.
+    return of_rows if of_heads is None else torch.logaddexp(of_rows, of_heads[:, None])
+
+
 def selection_of(
     module: Module, query: Tensor, key: Tensor, indices: Tensor | None, block_indices: Tensor | None
 ) -> tuple[Tensor | None, int]:

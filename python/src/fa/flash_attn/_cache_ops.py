@@ -113,6 +113,10 @@ def _attend(
     if cu_q[-1] < out.shape[0]:
         out[cu_q[-1] :] = 0
     pieces = pieces_of_cache(cu_q, places, call.chunk)
+    if where.block_table is not None and (call.slopes is None or call.right == 0):
+        if pieces:
+            _attend_pages(rows, k_cache, v_cache, pieces, where.block_table, call, out, lse if where.need_lse else None)
+        return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
     for begin, end in runs_of([piece.q_end - piece.q_begin for piece in pieces]):
         run = pieces[begin:end]
         own = slice(run[0].q_begin, run[-1].q_end)
@@ -129,6 +133,44 @@ def _attend(
             keys = keys_in_pages(k_cache, v_cache, run, where.block_table)
         _without_qv(query, keys, run, call, own_out, own_lse)
     return out.view(*q.shape[:-1], v_cache.shape[-1]), lse
+
+
+def _attend_pages(
+    rows: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    pieces: list[Piece],
+    block_table: Tensor,
+    call: FlashCall,
+    out: Tensor,
+    lse: Tensor | None,
+) -> None:
+    """Computes all sequences over pages in one call of the extension. The pieces follow each other in rows [T, N, D]
+    without gaps. lse is [T, N] or None. Slopes must come with right == 0 (`_without_qv`)."""
+    keys = keys_in_pages(k_cache, v_cache, pieces, block_table)
+    bias = None if call.slopes is None else bias_of(call.slopes, pieces, keys, 0)
+    inputs = {
+        "q": rows,
+        "k": k_cache,
+        "v": v_cache,
+        "block_table": keys.block_table,
+        "dense_mask": keys.dense_mask,
+        "pse": bias,
+        "sink": call.sink,
+    }
+    results = {"out": out} if lse is None else {"out": out, "lse": lse}
+    ends = [piece.q_end for piece in pieces]
+    options = call.decode_options(mask_of(call.left, call.right), "TND")
+    compute(_fa.decode, inputs, results, options, ends, keys.lengths)
+    if call.slopes is None or lse is None:
+        return
+    back = torch.cat([torch.arange(piece.q_end - piece.q_begin - 1, -1, -1) for piece in pieces]).float()
+    own = call.slopes if call.slopes.dim() == 1 else call.slopes[torch.cat([_owners(piece) for piece in pieces])]
+    lse[: ends[-1]] += own * back[:, None]
+
+
+def _owners(piece: Piece) -> Tensor:
+    return torch.full((piece.q_end - piece.q_begin,), piece.owner)
 
 
 def _without_qv(query, keys: Keys, pieces: list[Piece], call: FlashCall, out: Tensor, lse: Tensor | None) -> None:

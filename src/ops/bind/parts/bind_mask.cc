@@ -45,7 +45,7 @@ Status BindFullDenseMask(Binding& call, const TensorView& mask) {
 
 // Returns the mask with a dimension of heads. With Inference, a mask for all heads may lack this dimension: [B,Sq,Sk].
 TensorView WithHeadDimension(const Binding& call, TensorView mask) {
-  if (call.inference == nullptr || call.packed() || mask.shape.rank() != 3) return mask;
+  if (call.inference == nullptr || call.packed_pairs() || mask.shape.rank() != 3) return mask;
   const Dims stride = layout::FilledStride(mask.shape, mask.stride);
   mask.stride = {stride[0], 0, stride[1], stride[2]};
   mask.shape = {mask.shape[0], 1, mask.shape[1], mask.shape[2]};
@@ -75,7 +75,7 @@ Status BindDenseMask(Binding& call) {
     return CheckCompressedMaskShape(call.args.dense_mask, sparse_mode);
   }
   const TensorView mask = WithHeadDimension(call, call.args.dense_mask);
-  FA_RETURN_IF_ERROR(call.packed() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask));
+  FA_RETURN_IF_ERROR(call.packed_pairs() ? BindPackedDenseMask(call, mask) : BindFullDenseMask(call, mask));
   bound.has_dense_mask = true;
   bound.problem.dense_mask = true;
   bound.dense_mask = DenseMaskRows(mask, call.sizes.sequences);

@@ -194,7 +194,7 @@ Status BindPse(Binding& call) {
   FA_RETURN_IF_ERROR(CheckView("pse", pse));
   call.bound.has_pse = true;
   call.bound.pse.dtype = pse.dtype;
-  return call.packed() ? BindPackedBias(call) : BindBias(call);
+  return call.packed_pairs() ? BindPackedBias(call) : BindBias(call);
 }
 
 }  // namespace fa::ops

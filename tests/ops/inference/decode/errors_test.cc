@@ -25,7 +25,7 @@ struct Call {
   DecodeAttentionArgs args;
   DecodeAttentionOptions options;
   std::vector<TensorView> k, v;
-  std::vector<int64_t> lengths;
+  std::vector<int64_t> lengths, cu_q;
 };
 
 struct Mistake {
@@ -38,6 +38,18 @@ struct Mistake {
 void SetLengths(Call* call, std::vector<int64_t> lengths) {
   call->lengths = std::move(lengths);
   call->args.lengths_kv = call->lengths;
+}
+
+/// Packs the rows of a call with one row per batch element.
+void Pack(Call* call, std::vector<int64_t> cu_q) {
+  call->cu_q = std::move(cu_q);
+  call->options.layout = Layout::kTND;
+  call->args.cu_q = call->cu_q;
+  call->args.lengths_q = {};
+  call->args.q.shape = call->args.out.shape = {2, 4, 24};
+  call->args.q.stride = call->args.out.stride = {};
+  call->args.lse.shape = {2, 4};
+  call->args.lse.stride = {};
 }
 
 constexpr KeyForm kOne = KeyForm::kOneTensor, kList = KeyForm::kList, kPages = KeyForm::kPages,
@@ -66,6 +78,29 @@ const Mistake kMistakes[] = {
        c->args.v = c->v;
      }},
     {"PackedLayout", kOne, "layout=TND, want", [](Call* c) { c->options.layout = Layout::kTND; }},
+    {"PackedQueriesWithoutSums", kPages, "cu_q: missing, want inclusive prefix sums", [](Call* c) { Pack(c, {}); }},
+    {"PackedQueriesPastTheEnd", kPages, "cu_q[1]=3, want <= 2 (q.shape[0])",
+     [](Call* c) {
+       Pack(c, {1, 3});
+     }},
+    {"PackedQueriesThatGoBack", kPages, "cu_q[1]=1, want >= 2 (cu_q[0])",
+     [](Call* c) {
+       Pack(c, {2, 1});
+     }},
+    {"PackedQueriesOfOtherSequences", kPages, "block_table.shape[0]=2, want 3 (batch)",
+     [](Call* c) {
+       Pack(c, {1, 1, 2});
+     }},
+    {"PackedQueriesWithLengths", kPages, "lengths_q: given, want none (layout TND)",
+     [](Call* c) {
+       Pack(c, {1, 2});
+       c->args.lengths_q = c->cu_q;
+     }},
+    {"SumsOfQueriesThatAreNotPacked", kPages, "cu_q: given, want none (layout BNSD)",
+     [](Call* c) {
+       c->cu_q = {1, 2};
+       c->args.cu_q = c->cu_q;
+     }},
     {"QueryOfAnotherRank", kPages, "q.shape=[2,4,24], want 4 dimensions",
      [](Call* c) {
        c->args.q.shape = {2, 4, 24};
