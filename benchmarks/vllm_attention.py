@@ -127,7 +127,7 @@ def latent_decode(requests, dtype, heads=16, latent=512, rope=64, block=16):
 
     return {
         "vllm": side(cpu_mla.CPUMLAImpl, types.SimpleNamespace(**fields)),
-        "fa": side(_latent.MLAImpl, _latent.MLADecodeMetadata(**fields, lengths=lengths)),
+        "fa": side(_latent.MLAImpl, _latent.MLADecodeMetadata(**fields, ends=starts[1:], lengths=lengths)),
     }
 
 

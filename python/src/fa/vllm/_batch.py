@@ -15,6 +15,7 @@ from .._context import context_of_tensors
 from .._errors import made, own_names
 from .._torch.engine import compute
 from ..flash_attn._call import logsumexp, mask_of
+from ..flash_attn._sequences import runs_of
 
 FEW_ROWS = 16
 """Up to this number of query rows, decode divides the keys of a request among threads."""
@@ -39,10 +40,13 @@ class Layer(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Neighbouring requests that one call computes. Each has `rows` tokens."""
+    """Neighbouring requests that one call computes: all have few rows, or all have many."""
 
     tokens: slice
     rows: int
+    """The most tokens of a request."""
+    ends: list[int]
+    """Where the tokens of each request end, counted from the group's first token."""
     lengths: list[int]
     """The number of keys of each request, its own tokens included."""
     block_table: Tensor
@@ -56,16 +60,15 @@ def groups_of(
     """Divides a batch into groups. Request i has tokens starts[i] to starts[i + 1] and lengths[i] keys; its last token
     stands at its last key. Requests without tokens belong to no group."""
     of_request = [causal] * len(lengths) if isinstance(causal, bool) else list(causal)
-    groups, begin = [], 0
-    while begin < len(lengths):
-        kind = starts[begin + 1] - starts[begin], of_request[begin]
-        end = begin + 1
-        while end < len(lengths) and (starts[end + 1] - starts[end], of_request[end]) == kind:
-            end += 1
-        if kind[0] > 0:
-            tokens = slice(starts[begin], starts[end])
-            groups.append(Group(tokens, kind[0], list(lengths[begin:end]), block_table[begin:end], kind[1]))
-        begin = end
+    rows = [end - begin for begin, end in zip(starts, starts[1:], strict=False)]
+    kinds = [(min(count, 1), count <= FEW_ROWS, own) for count, own in zip(rows, of_request, strict=True)]
+    groups = []
+    for begin, end in runs_of(kinds):
+        if rows[begin] > 0:
+            first = starts[begin]
+            ends = [start - first for start in starts[begin + 1 : end + 1]]
+            whole = slice(first, starts[end]), max(rows[begin:end]), ends, list(lengths[begin:end])
+            groups.append(Group(*whole, block_table[begin:end], of_request[begin]))
     return groups
 
 
@@ -73,7 +76,7 @@ def groups_of(
 def _decode_options(layer: Layer, causal: bool) -> _fa.DecodeAttentionOptions:
     mask = mask_of(layer.left, 0 if causal else layer.right)
     return made(
-        _fa.DecodeAttentionOptions, {"layout": "BSND", "mask": mask, "scale": layer.scale, "softcap": layer.softcap}
+        _fa.DecodeAttentionOptions, {"layout": "TND", "mask": mask, "scale": layer.scale, "softcap": layer.softcap}
     )
 
 
@@ -92,8 +95,8 @@ def _bias_of(slopes: tuple[float, ...], rows: int, keys: int) -> Tensor:
 
 
 def _bias_rows(rows: int, sinks: Tensor | None) -> int:
-    """Returns for how many rows a request of `rows` tokens needs biases of their own. Without sinks one row stands for
-    all: a row's biases differ from the last row's by a number, which changes no softmax."""
+    """Returns for how many of `rows` rows there have to be biases. Without sinks one row stands for all: a row's biases
+    differ from the last row's by a number, which changes no softmax."""
     return 1 if sinks is None else rows
 
 
@@ -111,8 +114,10 @@ class Batch:
         rows = _bias_rows(group.rows, sinks)
         if (at, rows, slopes) not in self._biases:
             result = torch.zeros(len(group.lengths), len(slopes), rows, max(group.lengths))
-            for of_request, keys in zip(result, group.lengths, strict=True):
-                of_request[..., :keys] = _bias_of(slopes, rows, keys)
+            begins = [0, *group.ends]
+            for i, (of_request, keys) in enumerate(zip(result, group.lengths, strict=True)):
+                own = _bias_rows(begins[i + 1] - begins[i], sinks)
+                of_request[:, :own, :keys] = _bias_of(slopes, own, keys)
             self._biases[at, rows, slopes] = result
         return self._biases[at, rows, slopes]
 
@@ -122,25 +127,26 @@ class Batch:
         """Writes the attention of query [tokens, N, D] over pages [blocks, block, Nkv, D] into the requests' rows of
         output [tokens, N, Dv]."""
         for at, group in enumerate(self.groups):
-            q, out = (t[group.tokens].unflatten(0, (-1, group.rows)) for t in (query, output))
-            tensors = {"q": q, "k": key, "v": value, "block_table": group.block_table, "sink": sinks}
+            tensors = {"q": query[group.tokens], "k": key, "v": value, "block_table": group.block_table, "sink": sinks}
             tensors["pse"] = None if layer.slopes is None else self._bias(at, layer.slopes, sinks)
+            lengths, results = (group.ends, group.lengths), {"out": output[group.tokens]}
             with own_names(NAMES):
-                compute(_fa.decode, tensors, {"out": out}, _decode_options(layer, group.causal), (), group.lengths)
+                compute(_fa.decode, tensors, results, _decode_options(layer, group.causal), *lengths)
 
 
 def attend_latent(
     scale: float,
     query: tuple[Tensor, Tensor],
     cache: Tensor,
-    rows: int,
+    ends: list[int],
     lengths: list[int],
     block_table: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Computes causal attention of the last `rows` tokens of each request over latent pages.
+    """Computes causal attention of the last tokens of each request over latent pages.
 
     Args:
         query: [T, N, L] and [T, N, R].
+        ends: where the tokens of each request end.
         cache: [blocks, block, L + R]. A row is the key, its first L columns are the value.
 
     Returns:
@@ -150,14 +156,13 @@ def attend_latent(
     size = latent.shape[-1]
     key = cache[:, :, None, :size]
     out = latent.new_empty(latent.shape)
-    lse = latent.new_empty((len(lengths), latent.shape[1], rows), dtype=torch.float32)
-    tensors: dict[str, Any] = {"q": latent.unflatten(0, (-1, rows)), "k": key, "v": key, "block_table": block_table}
+    lse = latent.new_empty(latent.shape[:2], dtype=torch.float32)
+    tensors: dict[str, Any] = {"q": latent, "k": key, "v": key, "block_table": block_table}
     if rope.shape[-1] > 0:
-        tensors |= {"q_rope": rope.unflatten(0, (-1, rows)), "k_rope": cache[:, :, None, size:]}
-    results = {"out": out.unflatten(0, (-1, rows)), "lse": lse}
+        tensors |= {"q_rope": rope, "k_rope": cache[:, :, None, size:]}
     with own_names(NAMES):
-        compute(_fa.decode, tensors, results, _decode_options(Layer(scale), True), (), lengths)
-    return out, lse.transpose(1, 2).flatten(0, 1)
+        compute(_fa.decode, tensors, {"out": out, "lse": lse}, _decode_options(Layer(scale), True), ends, lengths)
+    return out, lse
 
 
 def attend_packed(

@@ -88,6 +88,8 @@ class MLABackend(CPUMLABackend):
 
 @dataclass
 class MLADecodeMetadata(MLACommonDecodeMetadata):
+    ends: list[int]
+    """Where the tokens of each request end."""
     lengths: list[int]
     """The number of keys of each request."""
 
@@ -98,7 +100,7 @@ class MLAMetadata(MLACommonMetadata):
 
 
 class MLAMetadataBuilder(MLACommonMetadataBuilder):
-    query_len_support = QueryLenSupport.UNIFORM
+    query_len_support = QueryLenSupport.VARLEN
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **{"metadata_cls": MLAMetadata, **keywords})
@@ -108,6 +110,7 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder):
             block_table=block_table_tensor,
             seq_lens=seq_lens_device,
             dcp_tot_seq_lens=others["dcp_tot_seq_lens_device"],
+            ends=others["query_start_loc_cpu"].tolist()[1:],
             lengths=seq_lens_device.tolist(),
         )
 
@@ -127,11 +130,9 @@ class MLAImpl(CPUMLAImpl):
         decode = attn_metadata.decode
         assert isinstance(decode, MLADecodeMetadata)
         latent, rope = q if isinstance(q, tuple) else q.split([self.kv_lora_rank, q.shape[-1] - self.kv_lora_rank], -1)
-        rows = latent.shape[0] // len(decode.lengths)
         count("mla_decode")
-        return attend_latent(
-            self.scale, (latent, rope), kv_c_and_k_pe_cache, rows, decode.lengths, decode.block_table
-        )
+        requests = decode.ends, decode.lengths, decode.block_table
+        return attend_latent(self.scale, (latent, rope), kv_c_and_k_pe_cache, *requests)
 
     def do_kv_cache_update(
         self,
