@@ -89,9 +89,9 @@ class Step:
     def impl(self, attn_type=AttentionType.DECODER, **options):
         positional = ("alibi_slopes", "sliding_window", "kv_cache_dtype", "logits_soft_cap")
         first = [options.pop(name, "auto" if name == "kv_cache_dtype" else None) for name in positional]
-        return dense.AttentionImpl(
-            self.heads, self.size, self.size**-0.5, self.heads_kv, *first, attn_type, options.pop("shared", None), **options
-        )
+        shared = options.pop("shared", None)
+        sizes = self.heads, self.size, self.size**-0.5, self.heads_kv
+        return dense.AttentionImpl(*sizes, *first, attn_type, shared, **options)
 
     def run(self, impl) -> Tensor:
         """Writes all keys into the cache and computes the layer's attention."""
