@@ -21,7 +21,7 @@ from vllm.v1.attention.backend import AttentionLayer, MultipleOf
 from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend, CPUMLAImpl
 from vllm.v1.attention.backends.mla.prefill.cpu_sdpa import CPUSDPAMLAPrefillBackend
 
-from ._batch import Layer, attend_latent, attend_packed, write_rows
+from ._batch import LATENT_ROWS, Layer, attend_latent, attend_packed, write_rows
 from ._counts import count
 
 
@@ -57,7 +57,7 @@ class MLAPrefill(CPUSDPAMLAPrefillBackend):
 
     def _attend(self, q, k, v, ends, causal: bool, need_lse: bool, out: Tensor | None) -> Any:
         result = q.new_empty((*q.shape[:2], v.shape[2])) if out is None else out
-        lse = attend_packed(Layer(self.scale), q, k, v, ends, causal, None, result, need_lse)
+        lse = attend_packed(Layer(self.scale), q, k, v, ends, causal, None, result, {}, need_lse)
         count("mla_prefill")
         return (result, lse) if need_lse else result
 
@@ -118,21 +118,19 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder):
 class MLAImpl(CPUMLAImpl):
     """The attention of one layer over its latent cache [blocks, block, L + R]."""
 
-    can_return_lse_for_decode = True
-
     def forward_mqa(
         self,
         q: Tensor | tuple[Tensor, Tensor],
         kv_c_and_k_pe_cache: Tensor,
         attn_metadata: MLACommonMetadata,
         layer: AttentionLayer,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, None]:
         decode = attn_metadata.decode
         assert isinstance(decode, MLADecodeMetadata)
         latent, rope = q if isinstance(q, tuple) else q.split([self.kv_lora_rank, q.shape[-1] - self.kv_lora_rank], -1)
         count("mla_decode")
         requests = decode.ends, decode.lengths, decode.block_table
-        return attend_latent(self.scale, (latent, rope), kv_c_and_k_pe_cache, *requests)
+        return attend_latent(self.scale, (latent, rope), kv_c_and_k_pe_cache, *requests), None
 
     def do_kv_cache_update(
         self,
@@ -148,4 +146,4 @@ class MLAImpl(CPUMLAImpl):
         size = kv_c_normed.shape[-1]
         caches = kv_cache[:, :, None, :size], kv_cache[:, :, None, size:] if size < kv_cache.shape[-1] else None
         rope = k_pe.view(k_pe.shape[0], 1, -1) if caches[1] is not None else None
-        write_rows(kv_c_normed[:, None], rope, slot_mapping.flatten(), caches, "BnBsND")
+        write_rows(kv_c_normed[:, None], rope, slot_mapping.flatten(), caches, "BnBsND", LATENT_ROWS)
