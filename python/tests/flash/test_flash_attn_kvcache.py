@@ -353,6 +353,9 @@ for call in (
     lambda: flash.flash_attn_with_kvcache(
         row, pages, pages, new, new, cache_seqlens=places, block_table=table, alibi_slopes=torch.rand(4), **others
     ),
+    lambda: flash.flash_attn_with_kvcache(
+        row, pages, pages, cache_seqlens=300, block_table=torch.cat([table] * 128, 1), alibi_slopes=torch.rand(4)
+    ),
 ):
     print(rise(call))
 """
@@ -363,8 +366,9 @@ def test_neither_pairs_nor_caches_are_copied():
     assert done.returncode == 0, done.stderr
     rises = [float(line) for line in done.stdout.split()]
     # A byte per pair of 16384 rows and 16384 keys would take 256 MiB. A cache takes 128 MiB, one of its sequences 32
-    # MiB. The biases of one row with 4 heads and 65536 keys for three sequences take 3 MiB.
-    assert len(rises) == 7 and max(rises) < 24, rises
+    # MiB. The biases of one row with 4 heads and 65536 keys for three sequences take 3 MiB. Biases as wide as the last
+    # call's table would take 384 MiB.
+    assert len(rises) == 8 and max(rises) < 24, rises
 
 
 def test_exports():
