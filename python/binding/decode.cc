@@ -54,7 +54,7 @@ DecodeArgs MakeArgs(CallArrays& arrays, const DecodeAttentionOptions& options, c
   args.deq_scale2 = arrays.In("deq_scale2");
   args.pse = arrays.In("pse");
   args.dense_mask = arrays.In("dense_mask");
-  args.sink = arrays.In("sink");
+  args.sink = arrays.Statistics("sink");
   args.quant_scale2 = arrays.In("quant_scale2");
   args.quant_offset2 = arrays.In("quant_offset2");
   args.out = arrays.Out("out");

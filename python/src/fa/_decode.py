@@ -66,7 +66,8 @@ def decode_attention(
     when it generates tokens.
 
     Keys and values have one of three forms and are read in place, with their strides. Rows and pages that no query
-    looks at are not read. An array with a negative stride, or an innermost stride that is not 1, is copied.
+    looks at are not read. An array with a negative stride is copied, and so is one, except a sink, whose
+    innermost stride is not 1.
 
     Args:
         q: [B, N, Sq, D]; float32, bfloat16, float16 or int8, in `layout` (see `flash_attention`). With block_table also
