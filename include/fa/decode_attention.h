@@ -100,8 +100,8 @@ struct DecodeAttentionOptions {
 
 /// Computes out = softmax(mask(scale * Q K^T + pse)) V, as FlashAttention does.
 ///
-/// Few rows read compressed keys and values where they lie. For queries of bf16, a level with bf16 products may round
-/// the query and the probabilities to 16 bits.
+/// Few rows read compressed keys and values where they lie. For queries of 16 bits, levels from avx512_vnni on may round
+/// the query and the probabilities to 16 bits: to integers for int8 and int4, to bf16 for bf16 queries and 8-bit floats.
 ///
 /// With up to 16 query rows, the keys of a batch element are cut into parts, which depend only on Sq and that element's
 /// length. So a batch element gives the same bits in all three forms of keys, in any order of pages, in any batch and
